@@ -1,0 +1,279 @@
+//! Keys, tokens and permits.
+//!
+//! A check leaves evidence in a type: [`Principal`] is a caller whose key was good, and a
+//! [`SandboxPermit`] is a caller's right to one sandbox. Use cases take the permit, so that a path
+//! without the check does not compile.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::id::{KeyId, SandboxId, TeamId};
+use crate::sandbox::SandboxRecord;
+
+/// What every API key begins with.
+pub const API_KEY_PREFIX: &str = "e2b_";
+
+/// A caller whose key was good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// The tenant the key belongs to.
+    pub team: TeamId,
+    /// The tenant's short name: the namespace of its templates.
+    pub slug: String,
+    /// The key that was used.
+    pub key: KeyId,
+}
+
+/// The right to one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxPermit {
+    id: SandboxId,
+    team: TeamId,
+}
+
+impl SandboxPermit {
+    /// Gives the permit when the sandbox belongs to the caller's team.
+    #[must_use]
+    pub fn grant(principal: &Principal, sandbox: &SandboxRecord) -> Option<Self> {
+        (principal.team == sandbox.team).then(|| Self {
+            id: sandbox.id.clone(),
+            team: principal.team,
+        })
+    }
+
+    /// The sandbox.
+    #[must_use]
+    pub fn sandbox(&self) -> &SandboxId {
+        &self.id
+    }
+
+    /// The tenant.
+    #[must_use]
+    pub fn team(&self) -> TeamId {
+        self.team
+    }
+}
+
+/// The secret of an API key, as its holder sends it. Not printed.
+#[derive(Clone)]
+pub struct ApiKey(String);
+
+/// What is stored of an API key: SHA-256 of its decoded bytes, in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ApiKeyHash(String);
+
+/// A text that is not an API key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an API key is {API_KEY_PREFIX} and an even number of hexadecimal digits")]
+pub struct InvalidApiKey;
+
+impl ApiKey {
+    /// Makes a new key from 160 random bits.
+    #[must_use]
+    pub fn from_entropy(entropy: [u8; 20]) -> Self {
+        Self(format!("{API_KEY_PREFIX}{}", hex::encode(entropy)))
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// When it has another form. That says nothing of whether it is known.
+    pub fn parse(text: &str) -> Result<Self, InvalidApiKey> {
+        let digits = text.strip_prefix(API_KEY_PREFIX).ok_or(InvalidApiKey)?;
+        let bytes = hex::decode(digits).map_err(|_| InvalidApiKey)?;
+        if (16..=64).contains(&bytes.len()) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidApiKey)
+        }
+    }
+
+    /// The key itself, for the one time that it is shown.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What is stored of it.
+    #[must_use]
+    pub fn hash(&self) -> ApiKeyHash {
+        let digits = self.0.strip_prefix(API_KEY_PREFIX).unwrap_or(&self.0);
+        ApiKeyHash(hex::encode(Sha256::digest(
+            hex::decode(digits).unwrap_or_default(),
+        )))
+    }
+
+    /// What may be shown of it for ever.
+    #[must_use]
+    pub fn mask(&self) -> KeyMask {
+        let digits = self.0.strip_prefix(API_KEY_PREFIX).unwrap_or(&self.0);
+        KeyMask {
+            prefix: API_KEY_PREFIX.to_owned(),
+            value_length: digits.len(),
+            masked_value_prefix: digits.chars().take(2).collect(),
+            masked_value_suffix: digits
+                .chars()
+                .skip(digits.len().saturating_sub(4))
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey(…)")
+    }
+}
+
+impl ApiKeyHash {
+    /// The hash as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What may be shown of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyMask {
+    /// Always [`API_KEY_PREFIX`].
+    pub prefix: String,
+    /// How many digits follow the prefix.
+    pub value_length: usize,
+    /// The first of them.
+    pub masked_value_prefix: String,
+    /// The last of them.
+    pub masked_value_suffix: String,
+}
+
+/// The record of an API key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRecord {
+    /// Its id.
+    pub id: KeyId,
+    /// The tenant it speaks for.
+    pub team: TeamId,
+    /// The tenant's short name.
+    pub slug: String,
+    /// What its holder calls it.
+    pub name: String,
+    /// What may be shown of it.
+    pub mask: KeyMask,
+    /// What it is recognised by.
+    pub hash: ApiKeyHash,
+    /// When it was made.
+    pub created_at: crate::clock::Timestamp,
+}
+
+/// The secret from which the tokens of all sandboxes are derived. Not printed.
+#[derive(Clone)]
+pub struct TokenSeed([u8; 32]);
+
+impl TokenSeed {
+    /// From 256 random bits.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    fn derive(&self, parts: &[&[u8]]) -> Token {
+        // HMAC takes a key of any length, so this cannot fail.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
+            unreachable!("HMAC takes keys of any length")
+        };
+        for part in parts {
+            mac.update(part);
+        }
+        Token(hex::encode(mac.finalize().into_bytes()))
+    }
+
+    /// The token that the daemon inside `sandbox` asks for: the same at each call.
+    #[must_use]
+    pub fn envd_access_token(&self, sandbox: &SandboxId) -> Token {
+        self.derive(&[sandbox.as_str().as_bytes()])
+    }
+
+    /// The token that the gateway asks for when `sandbox` is not public.
+    #[must_use]
+    pub fn traffic_access_token(&self, sandbox: &SandboxId) -> Token {
+        self.derive(&[b"sandbox-traffic-", sandbox.as_str().as_bytes()])
+    }
+}
+
+impl fmt::Debug for TokenSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSeed(…)")
+    }
+}
+
+/// A secret that opens one sandbox. Not printed; compared in constant time.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(String);
+
+impl Token {
+    /// The token itself, to be sent to its holder.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `offered` is this token, in a time that does not depend on where they differ.
+    #[must_use]
+    pub fn matches(&self, offered: &str) -> bool {
+        self.0.as_bytes().ct_eq(offered.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_hashed_and_never_printed() {
+        let key = ApiKey::from_entropy([0xab; 20]);
+        assert_eq!(key.reveal(), format!("e2b_{}", "ab".repeat(20)));
+        let again = ApiKey::parse(key.reveal()).unwrap();
+        assert_eq!(again.hash(), key.hash());
+        assert_eq!(key.hash().as_str().len(), 64);
+        assert!(!format!("{key:?}").contains("abab"));
+        assert_eq!(key.mask().value_length, 40);
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused() {
+        for bad in [
+            "",
+            "e2b_",
+            "e2b_xyz",
+            "sk_ab",
+            "e2b_abc",
+            &format!("e2b_{}", "ab".repeat(65)),
+        ] {
+            assert!(ApiKey::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_the_same_each_time_and_differ_by_sandbox_and_use() {
+        let seed = TokenSeed::new([1; 32]);
+        let (a, b): (SandboxId, SandboxId) = ("ia".parse().unwrap(), "ib".parse().unwrap());
+        let token = seed.envd_access_token(&a);
+        assert!(token.matches(seed.envd_access_token(&a).reveal()));
+        assert!(!token.matches(seed.envd_access_token(&b).reveal()));
+        assert!(!token.matches(seed.traffic_access_token(&a).reveal()));
+        assert!(!token.matches(""));
+    }
+}

@@ -1,0 +1,49 @@
+//! The port through which the data path finds a sandbox.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::BoxFuture;
+use crate::auth::Token;
+use crate::id::{ExecutionId, SandboxId};
+use crate::network::HostMask;
+
+/// How to reach a running sandbox, and what to ask of those who want to.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Which sandbox.
+    pub sandbox: SandboxId,
+    /// Which run of it: an answer from another run is not this one's.
+    pub execution: ExecutionId,
+    /// Where its ports answer.
+    pub address: IpAddr,
+    /// What the daemon inside asks for; none when the sandbox is not secured.
+    pub envd_access_token: Option<Token>,
+    /// What the gateway asks for; none when the sandbox is public.
+    pub traffic_access_token: Option<Token>,
+    /// What servers in the sandbox see as `Host`.
+    pub mask_request_host: Option<HostMask>,
+}
+
+/// What is known of a sandbox to which somebody wants to talk.
+#[derive(Debug, Clone)]
+pub enum Lookup {
+    /// It runs.
+    Running(Arc<Route>),
+    /// It is on its way from one state to another.
+    Busy,
+    /// There is none, or it does not run.
+    Unknown,
+}
+
+/// A view of the sandboxes that never waits for one.
+pub trait Catalog: Send + Sync {
+    /// Looks one up.
+    fn lookup(&self, id: &SandboxId) -> Lookup;
+
+    /// Every route there is now.
+    fn routes(&self) -> Vec<Arc<Route>>;
+
+    /// Ends when this run of the sandbox has ended; at once when it already has.
+    fn ended(&self, route: &Route) -> BoxFuture<'static, ()>;
+}

@@ -1,0 +1,272 @@
+//! The port behind which sandboxes really run.
+//!
+//! Arguments are plain owned data, so that a driver can be moved to another process. Every call
+//! is safe to repeat: destroying what is gone is a success, and destroying what was never quite
+//! made is too.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::BoxFuture;
+use crate::id::{ExecutionId, SandboxId};
+use crate::image::ImageName;
+use crate::network::Egress;
+use crate::resources::{Resources, Usage};
+use crate::state::FailReason;
+use crate::template::RuntimeName;
+
+/// What stands between a sandbox and the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// Namespaces, capabilities and a seccomp filter: the machine's kernel serves its calls.
+    Namespaces,
+    /// A kernel in user space (gVisor) serves its calls.
+    UserspaceKernel,
+    /// A kernel of its own behind hardware virtualisation.
+    VirtualMachine,
+    /// None: a driver for tests.
+    None,
+}
+
+/// How a sandbox came to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Made from its image.
+    Cold,
+    /// Taken from a pool.
+    Pooled,
+    /// Started from saved memory.
+    Restored,
+}
+
+/// How long each phase of a start took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Phases {
+    /// Waiting for a turn.
+    pub queue: Duration,
+    /// Making the root file system.
+    pub rootfs: Duration,
+    /// Getting a network slot and setting its rules.
+    pub network: Duration,
+    /// Starting the OCI runtime, until it had started the first process.
+    pub start: Duration,
+    /// From then until the daemon inside had answered.
+    pub ready: Duration,
+}
+
+impl Phases {
+    /// The phases by name, in order.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, Duration); 5] {
+        [
+            ("queue", self.queue),
+            ("rootfs", self.rootfs),
+            ("network", self.network),
+            ("start", self.start),
+            ("ready", self.ready),
+        ]
+    }
+}
+
+/// What ran: said in every create answer and in every metric.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StartReport {
+    /// The OCI runtime, by name.
+    pub runtime: RuntimeName,
+    /// What it isolates with.
+    pub isolation: Isolation,
+    /// How the sandbox came to run.
+    pub origin: Origin,
+    /// How long that took.
+    pub phases: Phases,
+    /// Where its ports answer, seen from the gateway.
+    pub address: IpAddr,
+}
+
+/// What one OCI runtime can do here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeInfo {
+    /// Its name.
+    pub name: RuntimeName,
+    /// Its version, as it says.
+    pub version: String,
+    /// What it isolates with.
+    pub isolation: Isolation,
+    /// Whether memory can be saved and started again.
+    pub memory_snapshot: bool,
+    /// Whether containers can run inside.
+    pub nested_containers: bool,
+}
+
+/// What a driver can do here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// The driver's name.
+    pub driver: String,
+    /// The OCI runtimes it found; the first is the default.
+    pub runtimes: Vec<RuntimeInfo>,
+    /// How the disk of a sandbox is bounded, for people.
+    pub disk_limit: String,
+}
+
+/// One sandbox to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateOrder {
+    /// Its id.
+    pub id: SandboxId,
+    /// The run that this begins.
+    pub execution: ExecutionId,
+    /// Its root file system.
+    pub image: ImageName,
+    /// The OCI runtime; the default when none is named.
+    pub runtime: Option<RuntimeName>,
+    /// Limits.
+    pub resources: Resources,
+    /// What it may reach.
+    pub egress: Egress,
+    /// Environment of its first process.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A sandbox that a driver found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// Its id.
+    pub id: SandboxId,
+    /// The run it belongs to.
+    pub execution: ExecutionId,
+    /// Whether its first process runs.
+    pub alive: bool,
+}
+
+/// What a driver noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DriverEvent {
+    /// A sandbox stopped without being asked to.
+    Failed {
+        /// Which.
+        id: SandboxId,
+        /// In which run.
+        execution: ExecutionId,
+        /// Why.
+        reason: FailReason,
+    },
+    /// The daemon inside wrote to its log.
+    Output {
+        /// Which sandbox.
+        id: SandboxId,
+        /// Whole lines, without their ends; each bounded by the driver.
+        lines: Vec<String>,
+    },
+}
+
+/// Why a driver could not do what was ordered.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// It has no such sandbox.
+    #[error("sandbox {0} is not on this node")]
+    NotFound(SandboxId),
+    /// The image is not on this node.
+    #[error("image {0} is not on this node: pull it first")]
+    ImageNotFound(ImageName),
+    /// There is no such OCI runtime here.
+    #[error("runtime {asked} is not available: use one of {available}")]
+    RuntimeNotFound {
+        /// What was asked for.
+        asked: RuntimeName,
+        /// What there is.
+        available: String,
+    },
+    /// The OCI runtime cannot do this.
+    #[error("runtime {runtime} cannot {operation}: use {instead}")]
+    Unsupported {
+        /// Which runtime.
+        runtime: RuntimeName,
+        /// What was asked of it.
+        operation: &'static str,
+        /// What can.
+        instead: &'static str,
+    },
+    /// The node has no room for it.
+    #[error("the node is full: no {0} left")]
+    NodeFull(&'static str),
+    /// The disk is full.
+    #[error("no space left on the disk of the node")]
+    NoSpace,
+    /// A step failed.
+    #[error("cannot {step}: {detail}")]
+    Step {
+        /// What was being done.
+        step: &'static str,
+        /// What was said, cut to what can be shown.
+        detail: String,
+    },
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Namespaces => "namespaces",
+            Self::UserspaceKernel => "userspace_kernel",
+            Self::VirtualMachine => "virtual_machine",
+            Self::None => "none",
+        })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cold => "cold",
+            Self::Pooled => "pooled",
+            Self::Restored => "restored",
+        })
+    }
+}
+
+/// Runs sandboxes.
+pub trait Driver: Send + Sync {
+    /// What it can do here.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Makes and starts a sandbox. When it fails, nothing is left of it. The phase `ready` of the
+    /// report is zero: whether the daemon inside answers is for the caller to see.
+    ///
+    /// # Errors
+    /// See [`DriverError`].
+    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>>;
+
+    /// Ends a sandbox and clears all that was its: processes, mounts, namespaces, files. Success
+    /// when there is nothing of it.
+    ///
+    /// # Errors
+    /// When something could not be cleared; the call may be repeated.
+    fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Puts other rules in force while the sandbox runs, all at once.
+    ///
+    /// # Errors
+    /// The old rules stay in force.
+    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// What the sandbox uses now.
+    ///
+    /// # Errors
+    /// [`DriverError::NotFound`] when it is not here.
+    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>>;
+
+    /// Everything there is, whole or half made, and watches what is alive from then on.
+    ///
+    /// # Errors
+    /// When the node cannot be searched.
+    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>>;
+
+    /// The next thing noticed; none when the driver has ended. One caller at a time.
+    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>>;
+}

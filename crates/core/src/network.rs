@@ -1,0 +1,406 @@
+//! Who may talk to a sandbox, and whom it may talk to.
+//!
+//! The rules are data here, and [`Egress::allows`] is their meaning; a driver turns the same data
+//! into packet filters and a test compares the two.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+/// The most entries a list of rules may have.
+pub const MAX_RULES: usize = 1024;
+
+/// The most name servers a sandbox may be given.
+pub const MAX_DNS_SERVERS: usize = 10;
+
+const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
+}
+
+const fn v6(first: u16, second: u16, bits: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0), bits)
+}
+
+/// IPv4 destinations that no rule can open: this network, private, carrier-grade NAT, loopback,
+/// link-local (cloud metadata among it), protocol assignments, benchmarking, multicast, reserved.
+pub const BLOCKED_V4: [Ipv4Net; 11] = [
+    v4(0, 0, 0, 0, 8),
+    v4(10, 0, 0, 0, 8),
+    v4(100, 64, 0, 0, 10),
+    v4(127, 0, 0, 0, 8),
+    v4(169, 254, 0, 0, 16),
+    v4(172, 16, 0, 0, 12),
+    v4(192, 0, 0, 0, 24),
+    v4(192, 168, 0, 0, 16),
+    v4(198, 18, 0, 0, 15),
+    v4(224, 0, 0, 0, 4),
+    v4(240, 0, 0, 0, 4),
+];
+
+/// The IPv6 twins, with the forms that carry an IPv4 address inside (mapped, NAT64, 6to4).
+pub const BLOCKED_V6: [Ipv6Net; 7] = [
+    v6(0, 0, 96),
+    Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96),
+    v6(0x64, 0xff9b, 96),
+    v6(0x2002, 0, 16),
+    v6(0xfc00, 0, 7),
+    v6(0xfe80, 0, 10),
+    v6(0xff00, 0, 8),
+];
+
+/// One address or range in a rule, shown as it was written: `8.8.8.8` or `1.1.1.0/24`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AddressRange(IpNet);
+
+impl AddressRange {
+    /// The range in network form, host bits cleared.
+    #[must_use]
+    pub fn net(&self) -> IpNet {
+        self.0
+    }
+}
+
+/// A text that is neither an address nor a range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRule {
+    /// It looks like a name.
+    #[error("{0:?} is a name: rules by name are not supported, give an address or a range")]
+    Name(String),
+    /// It is neither.
+    #[error("{0:?} is neither an IP address nor a CIDR range")]
+    Malformed(String),
+    /// The list has more than [`MAX_RULES`] entries.
+    #[error("{0} rules are too many: at most {MAX_RULES} are allowed")]
+    TooMany(usize),
+    /// More than [`MAX_DNS_SERVERS`] name servers, or one that cannot be reached.
+    #[error("invalid name servers: at most {MAX_DNS_SERVERS}, none in a blocked range")]
+    DnsServers,
+}
+
+impl FromStr for AddressRange {
+    type Err = InvalidRule;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+        let net = text
+            .parse::<IpNet>()
+            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        match net {
+            Ok(net) => Ok(Self(net.trunc())),
+            Err(_) => {
+                let shown: String = text.chars().take(256).collect();
+                let numeric = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':' | '/');
+                let is_name = text.contains('.') && !text.chars().all(numeric);
+                Err(if is_name {
+                    InvalidRule::Name(shown)
+                } else {
+                    InvalidRule::Malformed(shown)
+                })
+            }
+        }
+    }
+}
+
+impl TryFrom<String> for AddressRange {
+    type Error = InvalidRule;
+
+    fn try_from(text: String) -> Result<Self, InvalidRule> {
+        text.parse()
+    }
+}
+
+impl From<AddressRange> for String {
+    fn from(range: AddressRange) -> Self {
+        range.to_string()
+    }
+}
+
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.prefix_len() == self.0.max_prefix_len() {
+            self.0.addr().fmt(f)
+        } else {
+            self.0.fmt(f)
+        }
+    }
+}
+
+impl fmt::Debug for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a sandbox may reach. The default is the public internet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Egress {
+    /// What was said of the internet as a whole: `Some(false)` closes it, but for
+    /// [`Egress::allow`].
+    pub internet: Option<bool>,
+    /// Reached whatever [`Egress::deny`] says, blocked ranges excepted.
+    pub allow: Vec<AddressRange>,
+    /// Not reached.
+    pub deny: Vec<AddressRange>,
+    /// The name servers to ask; those of the host when empty.
+    pub dns_servers: Vec<Ipv4Addr>,
+}
+
+impl Egress {
+    /// Checks sizes and name servers.
+    ///
+    /// # Errors
+    /// Says which list is too long, or that a name server is in a blocked range.
+    pub fn validate(&self) -> Result<(), InvalidRule> {
+        let rules = self.allow.len().max(self.deny.len());
+        if rules > MAX_RULES {
+            return Err(InvalidRule::TooMany(rules));
+        }
+        let blocked = self
+            .dns_servers
+            .iter()
+            .any(|server| is_blocked(IpAddr::V4(*server)));
+        if blocked || self.dns_servers.len() > MAX_DNS_SERVERS {
+            return Err(InvalidRule::DnsServers);
+        }
+        Ok(())
+    }
+
+    /// Whether `destination` may be reached: blocked ranges never, then allow, then deny, then
+    /// what was said of the internet.
+    #[must_use]
+    pub fn allows(&self, destination: IpAddr) -> bool {
+        let listed = |list: &[AddressRange]| list.iter().any(|r| r.0.contains(&destination));
+        if is_blocked(destination) {
+            false
+        } else if listed(&self.allow) {
+            true
+        } else {
+            !listed(&self.deny) && self.internet != Some(false)
+        }
+    }
+
+    /// Whether nothing outside can be reached at all.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.allow.is_empty() && !self.allows(IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)))
+    }
+}
+
+/// Whether `address` is in a range that no rule can open.
+#[must_use]
+pub fn is_blocked(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => BLOCKED_V4.iter().any(|net| net.contains(&v4)),
+        IpAddr::V6(v6) => BLOCKED_V6.iter().any(|net| net.contains(&v6)),
+    }
+}
+
+/// A sandbox's network, both directions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkPolicy {
+    /// Outbound.
+    pub egress: Egress,
+    /// Inbound: whether ports answer without the traffic access token.
+    pub allow_public_traffic: bool,
+    /// What servers in the sandbox see as `Host`; `${PORT}` stands for the port.
+    pub mask_request_host: Option<HostMask>,
+}
+
+impl Default for NetworkPolicy {
+    fn default() -> Self {
+        Self {
+            egress: Egress::default(),
+            allow_public_traffic: true,
+            mask_request_host: None,
+        }
+    }
+}
+
+/// A host (and port) that replaces the one a client asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostMask(String);
+
+/// A mask that cannot stand in a `Host` header.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a host: give a name, optionally `:port`, where ${{PORT}} stands for the port"
+)]
+pub struct InvalidHostMask(String);
+
+impl HostMask {
+    /// The host for a request to `port`.
+    #[must_use]
+    pub fn for_port(&self, port: u16) -> String {
+        self.0.replace("${PORT}", &port.to_string())
+    }
+}
+
+impl FromStr for HostMask {
+    type Err = InvalidHostMask;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHostMask> {
+        let filled = text.replace("${PORT}", "65535");
+        let (host, port) = filled.split_once(':').unwrap_or((&filled, "1"));
+        let label = |l: &str| {
+            let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            (1..=63).contains(&l.len()) && !l.starts_with('-') && l.bytes().all(good)
+        };
+        let good = text.len() <= 255 && host.split('.').all(label);
+        if good && port.parse::<u16>().is_ok_and(|p| p > 0) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidHostMask(text.chars().take(256).collect()))
+        }
+    }
+}
+
+impl TryFrom<String> for HostMask {
+    type Error = InvalidHostMask;
+
+    fn try_from(text: String) -> Result<Self, InvalidHostMask> {
+        text.parse()
+    }
+}
+
+impl From<HostMask> for String {
+    fn from(mask: HostMask) -> Self {
+        mask.0
+    }
+}
+
+impl fmt::Display for HostMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn egress(internet: Option<bool>, allow: &[&str], deny: &[&str]) -> Egress {
+        let ranges = |list: &[&str]| list.iter().map(|r| r.parse().unwrap()).collect();
+        Egress {
+            internet,
+            allow: ranges(allow),
+            deny: ranges(deny),
+            dns_servers: Vec::new(),
+        }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_internet_is_open_and_private_ranges_are_not() {
+        let open = Egress::default();
+        assert!(open.allows(ip("8.8.8.8")));
+        for private in [
+            "10.0.0.1",
+            "100.64.0.1",
+            "127.0.0.1",
+            "169.254.169.254",
+            "172.31.255.255",
+            "192.168.1.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fc00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+        ] {
+            assert!(!open.allows(ip(private)), "{private}");
+        }
+    }
+
+    #[test]
+    fn allow_beats_deny_and_nothing_beats_a_blocked_range() {
+        let policy = egress(None, &["1.1.1.1", "10.0.0.0/8"], &["0.0.0.0/0"]);
+        assert!(policy.allows(ip("1.1.1.1")));
+        assert!(!policy.allows(ip("8.8.8.8")));
+        assert!(!policy.allows(ip("10.1.2.3")));
+    }
+
+    #[test]
+    fn without_internet_only_what_is_allowed_is_reached() {
+        let policy = egress(Some(false), &["8.8.8.0/24"], &[]);
+        assert!(policy.allows(ip("8.8.8.8")));
+        assert!(!policy.allows(ip("1.1.1.1")));
+        assert!(!policy.is_closed());
+        assert!(egress(Some(false), &[], &[]).is_closed());
+    }
+
+    #[test]
+    fn a_range_shows_as_it_was_written_and_names_are_told_from_nonsense() {
+        for text in ["8.8.8.8", "1.1.1.0/24", "2606:4700::/32"] {
+            assert_eq!(text.parse::<AddressRange>().unwrap().to_string(), text);
+        }
+        assert!(matches!(
+            "example.com".parse::<AddressRange>(),
+            Err(InvalidRule::Name(_))
+        ));
+        assert!(matches!(
+            "*.example.com".parse::<AddressRange>(),
+            Err(InvalidRule::Name(_))
+        ));
+        for bad in ["8.8.8.8/33", "300.1.1.1", "", "10.0.0.0/", "nonsense"] {
+            assert!(
+                matches!(bad.parse::<AddressRange>(), Err(InvalidRule::Malformed(_))),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_host_mask_is_a_host() {
+        let mask: HostMask = "localhost:${PORT}".parse().unwrap();
+        assert_eq!(mask.for_port(8080), "localhost:8080");
+        assert!("example.com".parse::<HostMask>().is_ok());
+        for bad in [
+            "-https://abcd",
+            "",
+            "a b",
+            "a:b",
+            "a:0",
+            "a\r\nb",
+            "${PORT",
+            "a/b",
+        ] {
+            assert!(bad.parse::<HostMask>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn name_servers_are_few_and_public() {
+        let mut policy = Egress {
+            dns_servers: vec![Ipv4Addr::new(8, 8, 8, 8)],
+            ..Egress::default()
+        };
+        assert!(policy.validate().is_ok());
+        policy.dns_servers = vec![Ipv4Addr::new(10, 0, 0, 1)];
+        assert_eq!(policy.validate(), Err(InvalidRule::DnsServers));
+        policy.dns_servers = vec![Ipv4Addr::new(8, 8, 8, 8); 11];
+        assert_eq!(policy.validate(), Err(InvalidRule::DnsServers));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_and_what_is_read_prints_back(text in ".{0,40}") {
+            if let Ok(range) = text.parse::<AddressRange>() {
+                let again: AddressRange = range.to_string().parse().unwrap();
+                prop_assert_eq!(again, range);
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A sandbox: what was asked ([`SandboxSpec`]) and what is known ([`SandboxRecord`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::driver::StartReport;
+use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use crate::image::ImageName;
+use crate::network::NetworkPolicy;
+use crate::resources::Resources;
+use crate::state::State;
+use crate::template::RuntimeName;
+
+/// What happens at the deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// The sandbox is ended.
+    #[default]
+    Kill,
+    /// The sandbox is paused.
+    Pause,
+}
+
+/// How a sandbox ends or rests by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifecycle {
+    /// How long it lives from its start, as asked at its creation.
+    pub timeout: Duration,
+    /// What happens then.
+    pub on_timeout: OnTimeout,
+    /// Whether traffic to it wakes it when it is paused.
+    pub auto_resume: bool,
+    /// Whether a pause at the deadline keeps memory (else the disk only).
+    pub keep_memory: bool,
+}
+
+/// What was asked for, with every default filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// The template it starts from.
+    pub template: TemplateId,
+    /// What that template was called, for showing.
+    pub template_name: Option<String>,
+    /// The image of its root file system.
+    pub image: ImageName,
+    /// The OCI runtime; the driver's default when none is named.
+    pub runtime: Option<RuntimeName>,
+    /// Limits.
+    pub resources: Resources,
+    /// Who commands run as.
+    pub user: String,
+    /// Where commands start; the user's home when none is given.
+    pub workdir: Option<String>,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// The user's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Its end.
+    pub lifecycle: Lifecycle,
+    /// Its network.
+    pub network: NetworkPolicy,
+    /// Whether the daemon inside asks for its token.
+    pub secure: bool,
+}
+
+/// A sandbox as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxRecord {
+    /// Its id, for its whole life.
+    pub id: SandboxId,
+    /// Whose it is.
+    pub team: TeamId,
+    /// Its present run.
+    pub execution: ExecutionId,
+    /// What was asked.
+    pub spec: SandboxSpec,
+    /// Where it is in its life.
+    pub state: State,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its present run began.
+    pub started_at: Timestamp,
+    /// When its time is over.
+    pub deadline: Timestamp,
+    /// When it entered its present state.
+    pub since: Timestamp,
+    /// What ran at the last start, once it was ready.
+    pub report: Option<StartReport>,
+}
+
+impl SandboxRecord {
+    /// The record with `state`, entered at `now`.
+    #[must_use]
+    pub fn with_state(&self, state: State, now: Timestamp) -> Self {
+        Self {
+            state,
+            since: now,
+            ..self.clone()
+        }
+    }
+
+    /// When the engine has to look at this sandbox again by itself: the end of a transient
+    /// state's timer, or the deadline of a running one.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Timestamp> {
+        match self.state.timer() {
+            Some(timer) => Some(self.since + timer),
+            None => self.state.is_running().then_some(self.deadline),
+        }
+    }
+}

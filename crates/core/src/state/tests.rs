@@ -1,0 +1,139 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const STATES: [StateKind; 9] = [
+    S::Creating,
+    S::Running,
+    S::Pausing,
+    S::Paused,
+    S::Resuming,
+    S::Snapshotting,
+    S::Failed,
+    S::Terminating,
+    S::Terminated,
+];
+
+fn input() -> impl Strategy<Value = Input> {
+    prop_oneof![
+        Just(Input::Pause),
+        Just(Input::Resume),
+        Just(Input::Snapshot),
+        Just(Input::Ready),
+        Just(Input::Paused),
+        Just(Input::PauseFailed),
+        Just(Input::ResumeFailed),
+        Just(Input::SnapshotEnded),
+        Just(Input::Failed(FailReason::Exited)),
+        Just(Input::Failed(FailReason::OutOfMemory)),
+        Just(Input::Cleared),
+        Just(Input::Kill(KillReason::TimedOut)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn no_sequence_leaves_the_table_and_a_kill_always_ends_in_terminated(
+        inputs in prop::collection::vec(input(), 0..40),
+    ) {
+        let mut state = State::Creating;
+        for input in &inputs {
+            let before = state.kind();
+            match state.on(input) {
+                Ok(next) => {
+                    let listed = TRANSITIONS.contains(&(before, input.kind(), next.kind()));
+                    prop_assert!(listed || next == state, "{before} {input:?} {next:?}");
+                    state = next;
+                }
+                Err(refused) => {
+                    prop_assert!(input.kind().is_order());
+                    prop_assert_eq!(refused.state, before);
+                }
+            }
+        }
+        let ending = state.on(&Input::Kill(KillReason::Requested)).unwrap();
+        let ended = ending.on(&Input::Cleared).unwrap();
+        prop_assert_eq!(ended.kind(), S::Terminated);
+    }
+
+    #[test]
+    fn terminated_is_for_ever(inputs in prop::collection::vec(input(), 0..20)) {
+        let mut state = State::Terminated(KillReason::Requested);
+        for input in &inputs {
+            if let Ok(next) = state.on(input) {
+                state = next;
+            }
+        }
+        prop_assert_eq!(state, State::Terminated(KillReason::Requested));
+    }
+}
+
+#[test]
+fn a_pair_is_listed_once_so_the_answer_does_not_depend_on_order() {
+    for (index, (from, on, _)) in TRANSITIONS.iter().enumerate() {
+        let again = TRANSITIONS[index + 1..]
+            .iter()
+            .any(|(f, o, _)| f == from && o == on);
+        assert!(!again, "{from} {on} is listed twice");
+    }
+}
+
+#[test]
+fn every_state_but_the_last_can_be_killed() {
+    for state in STATES {
+        let killable = TRANSITIONS.contains(&(state, I::Kill, S::Terminating));
+        assert_eq!(
+            killable,
+            !matches!(state, S::Terminating | S::Terminated),
+            "{state}"
+        );
+    }
+}
+
+#[test]
+fn the_first_reason_of_a_kill_is_kept() {
+    let ending = State::Running
+        .on(&Input::Kill(KillReason::TimedOut))
+        .unwrap();
+    let again = ending.on(&Input::Kill(KillReason::Requested)).unwrap();
+    assert_eq!(
+        again.on(&Input::Cleared).unwrap(),
+        State::Terminated(KillReason::TimedOut)
+    );
+}
+
+#[test]
+fn an_order_out_of_place_is_refused_by_name() {
+    let refused = State::Paused.on(&Input::Pause).unwrap_err();
+    assert_eq!(refused.to_string(), "cannot pause a sandbox that is paused");
+}
+
+#[test]
+fn transient_states_have_a_timer_and_resting_ones_have_none() {
+    for (state, transient) in [
+        (State::Creating, true),
+        (State::Running, false),
+        (State::Pausing, true),
+        (State::Paused, false),
+        (State::Resuming, true),
+        (State::Snapshotting, true),
+        (State::Failed(FailReason::Exited), false),
+        (State::Terminating(KillReason::Requested), true),
+        (State::Terminated(KillReason::Requested), false),
+    ] {
+        assert_eq!(state.timer().is_some(), transient, "{state:?}");
+    }
+}
+
+#[test]
+fn a_state_is_stored_with_what_it_carries() {
+    for state in [
+        State::Running,
+        State::Failed(FailReason::Create("no room".into())),
+    ] {
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+    }
+}

@@ -1,0 +1,175 @@
+//! The port behind which the truth is kept.
+
+use serde::{Deserialize, Serialize};
+
+use crate::BoxFuture;
+use crate::auth::{ApiKeyHash, KeyRecord, TokenSeed};
+use crate::clock::Timestamp;
+use crate::id::{KeyId, SandboxId, TeamId, TemplateId};
+use crate::sandbox::SandboxRecord;
+use crate::template::Template;
+
+/// How often a record was written: a commit names the one it saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Version(pub u64);
+
+/// A value with the version under which it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Versioned<T> {
+    /// The version.
+    pub version: Version,
+    /// The value.
+    pub value: T,
+}
+
+/// What became of a request that carried an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdempotencyClaim {
+    /// It is the first: go on.
+    First,
+    /// The same request is still under way.
+    InProgress,
+    /// The key was used for another request.
+    Mismatch,
+    /// The same request made this sandbox.
+    Done(SandboxId),
+}
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another commit was first; read again and decide again.
+    #[error("the record has changed: expected version {expected:?}")]
+    Conflict {
+        /// The version that was named.
+        expected: Option<Version>,
+    },
+    /// What is stored cannot be read.
+    #[error("the record {key} cannot be read: {detail}")]
+    Corrupt {
+        /// Which record.
+        key: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The disk is full.
+    #[error("no space left for the store")]
+    NoSpace,
+    /// The store itself failed.
+    #[error("the store failed: {0}")]
+    Failed(String),
+}
+
+/// Keeps records. A call that has returned is kept over a crash of the server.
+pub trait Store: Send + Sync {
+    /// Writes the next value of a sandbox. `expected` is the version it was read at; none makes
+    /// a new record.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the stored version is another.
+    fn commit(
+        &self,
+        next: SandboxRecord,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>>;
+
+    /// Every sandbox that is not terminated.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn live_sandboxes(&self) -> BoxFuture<'_, Result<Vec<Versioned<SandboxRecord>>, StoreError>>;
+
+    /// One sandbox, terminated or not, while its record is kept.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn sandbox(
+        &self,
+        id: &SandboxId,
+    ) -> BoxFuture<'_, Result<Option<Versioned<SandboxRecord>>, StoreError>>;
+
+    /// Forgets the sandboxes that were terminated before `moment`, and returns which.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn forget_terminated(
+        &self,
+        moment: Timestamp,
+    ) -> BoxFuture<'_, Result<Vec<SandboxId>, StoreError>>;
+
+    /// Claims an idempotency key for a request of this content.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn claim_idempotency(
+        &self,
+        team: TeamId,
+        key: &str,
+        request: &[u8; 32],
+        now: Timestamp,
+    ) -> BoxFuture<'_, Result<IdempotencyClaim, StoreError>>;
+
+    /// Ends a claim: with the sandbox that was made, or with none so that the key can be used
+    /// again.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn settle_idempotency(
+        &self,
+        team: TeamId,
+        key: &str,
+        sandbox: Option<&SandboxId>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Every template.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn templates(&self) -> BoxFuture<'_, Result<Vec<Template>, StoreError>>;
+
+    /// Writes a template, new or not.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_template(&self, template: Template) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Forgets a template; whether there was one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// The key with this hash.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn key_by_hash(
+        &self,
+        hash: &ApiKeyHash,
+    ) -> BoxFuture<'_, Result<Option<KeyRecord>, StoreError>>;
+
+    /// Every key of a team, or of all.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn keys(&self, team: Option<TeamId>) -> BoxFuture<'_, Result<Vec<KeyRecord>, StoreError>>;
+
+    /// Writes a key, new or renamed.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_key(&self, key: KeyRecord) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Forgets a key; whether there was one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_key(&self, id: &KeyId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// The secret of this installation: `fresh` when there was none yet.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn token_seed(&self, fresh: [u8; 32]) -> BoxFuture<'_, Result<TokenSeed, StoreError>>;
+}

@@ -1,0 +1,263 @@
+//! What sandboxes start from, and how users name it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::id::{BuildId, TeamId, TemplateId};
+use crate::image::ImageName;
+use crate::resources::Resources;
+
+/// The longest template name that is accepted.
+pub const NAME_MAX: usize = 128;
+
+/// The tag meant when none is given.
+pub const DEFAULT_TAG: &str = "default";
+
+/// An OCI runtime by name: `^[a-z0-9-]{1,32}$`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct RuntimeName(String);
+
+/// A text that is not a runtime's name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid runtime name {0:?}: 1 to 32 of a-z, 0-9 and -")]
+pub struct InvalidRuntimeName(String);
+
+impl RuntimeName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for RuntimeName {
+    type Err = InvalidRuntimeName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRuntimeName> {
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if (1..=32).contains(&text.len()) && text.bytes().all(good) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidRuntimeName(text.chars().take(64).collect()))
+        }
+    }
+}
+
+impl TryFrom<String> for RuntimeName {
+    type Error = InvalidRuntimeName;
+
+    fn try_from(text: String) -> Result<Self, InvalidRuntimeName> {
+        text.parse()
+    }
+}
+
+impl From<RuntimeName> for String {
+    fn from(name: RuntimeName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for RuntimeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a template is called, without its namespace: `^[a-z0-9_-]{1,128}$`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TemplateName(String);
+
+impl TemplateName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TemplateName {
+    type Err = InvalidTemplateRef;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTemplateRef> {
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+        if (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(good) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidTemplateRef::new(text))
+        }
+    }
+}
+
+impl TryFrom<String> for TemplateName {
+    type Error = InvalidTemplateRef;
+
+    fn try_from(text: String) -> Result<Self, InvalidTemplateRef> {
+        text.parse()
+    }
+}
+
+impl From<TemplateName> for String {
+    fn from(name: TemplateName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for TemplateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A text that is not a reference to a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid template reference {0:?}: expected [namespace/]name[:tag] of a-z, 0-9, _ and -")]
+pub struct InvalidTemplateRef(String);
+
+impl InvalidTemplateRef {
+    fn new(text: &str) -> Self {
+        Self(text.chars().take(NAME_MAX).collect())
+    }
+}
+
+/// How a user names a template: `[namespace/]name[:tag]`, where `name` may be an id.
+///
+/// Case and surrounding blanks do not matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateRef {
+    /// The team's slug, when one was given.
+    pub namespace: Option<String>,
+    /// A name or an id.
+    pub name: TemplateName,
+    /// The tag, when one was given.
+    pub tag: Option<String>,
+}
+
+impl FromStr for TemplateRef {
+    type Err = InvalidTemplateRef;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTemplateRef> {
+        let refused = || InvalidTemplateRef::new(text);
+        if text.len() > 4 * NAME_MAX {
+            return Err(refused());
+        }
+        let lower = text.trim().to_ascii_lowercase();
+        let (path, tag) = match lower.split_once(':') {
+            Some((path, tag)) => (path, Some(tag)),
+            None => (lower.as_str(), None),
+        };
+        let (namespace, name) = match path.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, path),
+        };
+        let tag_good = |t: &str| {
+            let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            (1..=NAME_MAX).contains(&t.len()) && t.bytes().all(good) && Uuid::try_parse(t).is_err()
+        };
+        if !tag.is_none_or(tag_good)
+            || namespace.is_some_and(|n| n.parse::<TemplateName>().is_err())
+        {
+            return Err(refused());
+        }
+        Ok(Self {
+            namespace: namespace.map(str::to_owned),
+            name: name.parse().map_err(|_| refused())?,
+            tag: tag.map(str::to_owned),
+        })
+    }
+}
+
+impl fmt::Display for TemplateRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        write!(f, "{}", self.name)?;
+        match &self.tag {
+            Some(tag) => write!(f, ":{tag}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An image with the settings that its sandboxes start with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// Its id, the same over all builds.
+    pub id: TemplateId,
+    /// The team it belongs to; none for a stock template, which every team may use.
+    pub team: Option<TeamId>,
+    /// What it is called.
+    pub names: Vec<TemplateName>,
+    /// The build in use.
+    pub build: BuildId,
+    /// The image its root file system comes from.
+    pub image: ImageName,
+    /// Limits, unless a request says otherwise.
+    pub resources: Resources,
+    /// The OCI runtime; the driver's default when none is named.
+    pub runtime: Option<RuntimeName>,
+    /// Who commands run as.
+    pub user: String,
+    /// Where commands start; the user's home when none is given.
+    pub workdir: Option<String>,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    pub public: bool,
+    /// One line for people.
+    pub description: String,
+    /// When it was first made.
+    pub created_at: Timestamp,
+    /// When its present build was made.
+    pub updated_at: Timestamp,
+}
+
+impl Template {
+    /// Whether `team` may start sandboxes from it.
+    #[must_use]
+    pub fn is_visible_to(&self, team: TeamId) -> bool {
+        self.public || self.team.is_none_or(|owner| owner == team)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_trimmed_lowered_and_split() {
+        let all: TemplateRef = " Acme/Base:V1.2 ".parse().unwrap();
+        assert_eq!(all.namespace.as_deref(), Some("acme"));
+        assert_eq!(all.name.as_str(), "base");
+        assert_eq!(all.tag.as_deref(), Some("v1.2"));
+        assert_eq!(all.to_string(), "acme/base:v1.2");
+        let bare: TemplateRef = "base".parse().unwrap();
+        assert_eq!((bare.namespace, bare.tag), (None, None));
+    }
+
+    #[test]
+    fn what_is_not_a_reference_is_refused() {
+        let long = "a".repeat(129);
+        let uuid_tag = "base:6b2f3c1e-9d1c-4d0e-8f5a-0c1d2e3f4a5b";
+        for bad in [
+            "", "a b", "a/b/c", "a:", ":a", "/a", "a/", "ä", "a:b:c", &long, uuid_tag,
+        ] {
+            assert!(bad.parse::<TemplateRef>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_name_is_short_and_plain() {
+        assert!("runsc".parse::<RuntimeName>().is_ok());
+        for bad in ["", "Runsc", "../runsc", "runsc --flag"] {
+            assert!(bad.parse::<RuntimeName>().is_err(), "{bad:?}");
+        }
+    }
+}
