@@ -1,0 +1,333 @@
+//! Limits and counters of the kernel, on machines with cgroup v1, v2, or both at once.
+//!
+//! Our own code and not a library's: each controller is looked up where it really is, so that a
+//! *hybrid* machine (some controllers in v1, others in v2) works, and ending a sandbox rests on
+//! this: whatever belongs to it is in its group, from the first process on, so that whatever is
+//! left of it can be found and ended, however it came to be.
+
+mod files;
+mod kill;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use shoal_core::resources::{MilliCpu, Mib, Resources, Usage};
+
+use self::files::{keyed, number, read, write};
+
+/// The period over which processor time is counted, in microseconds: the kernel's default.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+
+/// What we use of cgroups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Controller {
+    Cpu,
+    Cpuacct,
+    Memory,
+    Pids,
+    Freezer,
+}
+
+const CONTROLLERS: [(Controller, &str); 5] = [
+    (Controller::Cpu, "cpu"),
+    (Controller::Cpuacct, "cpuacct"),
+    (Controller::Memory, "memory"),
+    (Controller::Pids, "pids"),
+    (Controller::Freezer, "freezer"),
+];
+
+/// Where a controller is, and in which dialect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    V1(PathBuf),
+    V2(PathBuf),
+}
+
+/// The controllers of this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Hierarchy {
+    places: BTreeMap<Controller, Place>,
+    /// The groups of this installation lie below this path in each hierarchy.
+    parent: PathBuf,
+}
+
+/// One group: the same path in every hierarchy.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroup {
+    places: BTreeMap<Controller, Place>,
+}
+
+impl Hierarchy {
+    /// Finds the controllers; the groups made will lie below `parent`, a relative path.
+    ///
+    /// # Errors
+    /// When one that is needed is nowhere mounted, saying which.
+    pub(crate) fn detect(parent: &Path) -> io::Result<Self> {
+        let places = places(&fs::read_to_string("/proc/self/mountinfo")?, |path| {
+            fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default()
+        })?;
+        Ok(Self { places, parent: parent.to_owned() })
+    }
+
+    /// Which dialects are in use, for people.
+    pub(crate) fn describe(&self) -> &'static str {
+        let v2 = |place: &Place| matches!(place, Place::V2(_));
+        match (self.places.values().any(v2), self.places.values().all(v2)) {
+            (_, true) => "cgroup v2",
+            (false, _) => "cgroup v1",
+            _ => "cgroup v1 and v2 (hybrid)",
+        }
+    }
+
+    /// Makes the group `name` with these limits.
+    ///
+    /// # Errors
+    /// When the kernel refuses; call [`Cgroup::remove`] on [`Hierarchy::group`] then.
+    pub(crate) fn create(&self, name: &str, limits: &Resources) -> io::Result<Cgroup> {
+        let group = self.group(name);
+        for place in group.places.values() {
+            match place {
+                Place::V1(path) => fs::create_dir_all(path)?,
+                Place::V2(path) => {
+                    let root = self.v2_root();
+                    files::delegate(&root, path)?;
+                    fs::create_dir_all(path)?;
+                }
+            }
+        }
+        group.set_limits(limits)?;
+        Ok(group)
+    }
+
+    /// The group `name`, made or not.
+    pub(crate) fn group(&self, name: &str) -> Cgroup {
+        let relative = self.parent.join(name);
+        let places = self.places.iter().map(|(controller, place)| {
+            let place = match place {
+                Place::V1(root) => Place::V1(root.join(&relative)),
+                Place::V2(root) => Place::V2(root.join(&relative)),
+            };
+            (*controller, place)
+        });
+        Cgroup { places: places.collect() }
+    }
+
+    /// The path of the group `name` as OCI runtimes want it.
+    pub(crate) fn oci_path(&self, name: &str) -> PathBuf {
+        Path::new("/").join(&self.parent).join(name)
+    }
+
+    /// The names of the groups of this installation.
+    ///
+    /// # Errors
+    /// When a hierarchy cannot be read.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for place in self.places.values() {
+            let parent = place.path().join(&self.parent);
+            let Ok(entries) = fs::read_dir(parent) else { continue };
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    names.push(entry.file_name().to_string_lossy().into_owned());
+                }
+            }
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Takes the parent of the groups away, when there is no group.
+    pub(crate) fn remove_parent(&self) {
+        for place in self.places.values() {
+            // Another installation, or a group that is still there, keeps it: that is no failure.
+            let _ = fs::remove_dir(place.path().join(&self.parent));
+        }
+    }
+
+    fn v2_root(&self) -> PathBuf {
+        let v2 = self.places.values().find(|place| matches!(place, Place::V2(_)));
+        v2.map(|place| place.path().to_owned()).unwrap_or_default()
+    }
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Self::V1(path) | Self::V2(path) => path,
+        }
+    }
+}
+
+impl Cgroup {
+    /// The files to which a process writes `0` to join.
+    pub(crate) fn entrances(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            self.places.values().map(|place| place.path().join("cgroup.procs")).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
+    /// Puts all limits in force.
+    ///
+    /// # Errors
+    /// When the kernel refuses one.
+    pub(crate) fn set_limits(&self, limits: &Resources) -> io::Result<()> {
+        self.set_cpu(limits.cpu)?;
+        self.set_memory(limits.memory)?;
+        let pids = self.path(Controller::Pids);
+        write(&pids.join("pids.max"), limits.pids)
+    }
+
+    /// Puts a limit on processor time in force, at once and in place.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub(crate) fn set_cpu(&self, cpu: MilliCpu) -> io::Result<()> {
+        let quota = u64::from(cpu.0) * CPU_PERIOD_MICROS / 1000;
+        match self.place(Controller::Cpu) {
+            Place::V1(path) => {
+                write(&path.join("cpu.cfs_period_us"), CPU_PERIOD_MICROS)?;
+                write(&path.join("cpu.cfs_quota_us"), quota)?;
+                write(&path.join("cpu.shares"), (u64::from(cpu.0) * 1024 / 1000).max(2))
+            }
+            Place::V2(path) => {
+                write(&path.join("cpu.max"), format!("{quota} {CPU_PERIOD_MICROS}"))?;
+                write(&path.join("cpu.weight"), (u64::from(cpu.0) / 10).clamp(1, 10_000))
+            }
+        }
+    }
+
+    /// Puts a limit on memory in force, without swap.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, as it does below what is in use.
+    pub(crate) fn set_memory(&self, memory: Mib) -> io::Result<()> {
+        match self.place(Controller::Memory) {
+            Place::V1(path) => write(&path.join("memory.limit_in_bytes"), memory.bytes()),
+            Place::V2(path) => {
+                let swap = path.join("memory.swap.max");
+                if swap.exists() {
+                    write(&swap, 0)?;
+                }
+                write(&path.join("memory.max"), memory.bytes())
+            }
+        }
+    }
+
+    /// What the group uses now; the disk is not counted here.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub(crate) fn usage(&self) -> io::Result<Usage> {
+        let cpu_nanos = match self.place(Controller::Cpuacct) {
+            Place::V1(path) => number(&path.join("cpuacct.usage"))?,
+            Place::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
+        };
+        // What a user-space kernel gives its programs is shared memory of its own, which the
+        // kernel counts as cache: it is in use all the same.
+        let (memory_bytes, cache_bytes) = match self.place(Controller::Memory) {
+            Place::V1(path) => {
+                let stat = read(&path.join("memory.stat"))?;
+                let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
+                let shared = of("shmem");
+                (of("rss") + shared, of("cache").saturating_sub(shared))
+            }
+            Place::V2(path) => {
+                let stat = read(&path.join("memory.stat"))?;
+                let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
+                let shared = of("shmem");
+                (of("anon") + shared, of("file").saturating_sub(shared))
+            }
+        };
+        Ok(Usage { cpu_nanos, memory_bytes, cache_bytes, disk_bytes: 0 })
+    }
+
+    /// How many processes of the group the kernel has ended for want of memory.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        let file = match self.place(Controller::Memory) {
+            Place::V1(path) => path.join("memory.oom_control"),
+            Place::V2(path) => path.join("memory.events"),
+        };
+        // A group that is gone has ended none.
+        keyed(&file, "oom_kill").unwrap_or(0)
+    }
+
+    /// The processes of the group.
+    ///
+    /// # Errors
+    /// When it cannot be read; none when it is gone.
+    pub(crate) fn processes(&self) -> io::Result<Vec<i32>> {
+        let mut all = Vec::new();
+        for entrance in self.entrances() {
+            match fs::read_to_string(entrance) {
+                Ok(text) => all.extend(text.lines().filter_map(|line| line.parse::<i32>().ok())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// Takes the group away; its processes must have ended. Success when there is none.
+    ///
+    /// # Errors
+    /// When the kernel keeps it.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let mut paths: Vec<&Path> = self.places.values().map(Place::path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        paths.into_iter().try_for_each(files::remove_tree)
+    }
+
+    fn place(&self, controller: Controller) -> &Place {
+        // `places` has every controller: a hierarchy without one is refused when it is detected.
+        self.places.get(&controller).unwrap_or_else(|| unreachable!("{controller:?} is detected"))
+    }
+
+    fn path(&self, controller: Controller) -> &Path {
+        self.place(controller).path()
+    }
+}
+
+/// Finds each controller in a `mountinfo`, where `controllers` reads what a v2 root offers.
+fn places(
+    mountinfo: &str,
+    controllers: impl Fn(&Path) -> String,
+) -> io::Result<BTreeMap<Controller, Place>> {
+    let mut found = BTreeMap::new();
+    for line in mountinfo.lines() {
+        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
+        let Some(point) = mount.split(' ').nth(4) else { continue };
+        let mut filesystem = filesystem.split(' ');
+        let (kind, options) = (filesystem.next(), filesystem.nth(1).unwrap_or_default());
+        let offered = match kind {
+            Some("cgroup") => options.replace(',', " "),
+            Some("cgroup2") => {
+                // In v2 counting comes with `cpu` and freezing with every group.
+                let own = controllers(Path::new(point));
+                if own.contains("cpu") { format!("{own} cpuacct freezer") } else { own }
+            }
+            _ => continue,
+        };
+        for (controller, name) in CONTROLLERS {
+            if offered.split_whitespace().any(|word| word == name) {
+                let place = if kind == Some("cgroup") { Place::V1 } else { Place::V2 };
+                found.entry(controller).or_insert_with(|| place(point.into()));
+            }
+        }
+    }
+    match CONTROLLERS.iter().find(|(controller, _)| !found.contains_key(controller)) {
+        Some((_, name)) => Err(io::Error::other(format!("no cgroup controller `{name}` is mounted"))),
+        None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The files that cgroups consist of.
+
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// How often a group that is still busy is tried again; the kernel lets go of a group shortly
+/// after its last process, and says so by no event.
+const REMOVE_TRIES: u32 = 50;
+
+pub(super) fn read(path: &Path) -> io::Result<String> {
+    fs::read_to_string(path).map_err(|e| named(path, &e))
+}
+
+pub(super) fn write(path: &Path, value: impl Display) -> io::Result<()> {
+    fs::write(path, value.to_string()).map_err(|e| named(path, &e))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+pub(super) fn number(path: &Path) -> io::Result<u64> {
+    let text = read(path)?;
+    text.trim().parse().map_err(|_| io::Error::other(format!("{}: {text:?}", path.display())))
+}
+
+/// The number behind `key` in a file of `key number` lines.
+pub(super) fn keyed(path: &Path, key: &str) -> io::Result<u64> {
+    value_of(&read(path)?, key)
+        .ok_or_else(|| io::Error::other(format!("{}: no {key}", path.display())))
+}
+
+pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Hands the controllers that are offered at `root` down to the parent of `group` (cgroup v2).
+///
+/// # Errors
+/// When the kernel refuses, as it does where processes sit in an inner group.
+pub(super) fn delegate(root: &Path, group: &Path) -> io::Result<()> {
+    let Some(parent) = group.parent() else { return Ok(()) };
+    fs::create_dir_all(parent)?;
+    let mut level = root.to_owned();
+    let below = parent.strip_prefix(root).unwrap_or(Path::new(""));
+    for step in std::iter::once(Path::new("")).chain(below.iter().map(Path::new)) {
+        level.push(step);
+        let offered = read(&level.join("cgroup.controllers"))?;
+        let wanted: String = offered
+            .split_whitespace()
+            .filter(|name| matches!(*name, "cpu" | "memory" | "pids"))
+            .map(|name| format!("+{name} "))
+            .collect();
+        write(&level.join("cgroup.subtree_control"), wanted.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Takes a group and the groups below it away. Success when there is none.
+pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    for _ in 0..REMOVE_TRIES {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(path, &error)),
+            _ => return Ok(()),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} stays busy", path.display())))
+}

@@ -1,0 +1,63 @@
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::*;
+
+const HYBRID: &str = "\
+30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct
+31 29 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 29 0:28 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer
+33 29 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+#[test]
+fn each_controller_is_taken_from_where_it_is() {
+    let found = places(HYBRID, |_| "pids misc".to_owned()).unwrap();
+    assert_eq!(found[&Controller::Cpu], Place::V1("/sys/fs/cgroup/cpu".into()));
+    assert_eq!(found[&Controller::Pids], Place::V2("/sys/fs/cgroup/unified".into()));
+
+    let v2 = "29 28 0:25 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
+    let found = places(v2, |_| "cpuset cpu io memory pids".to_owned()).unwrap();
+    assert!(found.values().all(|place| *place == Place::V2("/sys/fs/cgroup".into())));
+}
+
+#[test]
+fn a_missing_controller_is_named() {
+    let error = places(HYBRID, |_| String::new()).unwrap_err();
+    assert_eq!(error.to_string(), "no cgroup controller `pids` is mounted");
+}
+
+#[test]
+fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: cgroups need root");
+        return;
+    }
+    let name = format!("test{}", std::process::id());
+    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let limits = Resources { cpu: MilliCpu(500), memory: Mib(64), pids: 32, ..Resources::default() };
+    let group = hierarchy.create(&name, &limits).unwrap();
+    let entrances = group.entrances();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' TERM; sleep 1000 & sleep 1000 & wait"]);
+    #[expect(unsafe_code, reason = "joining a group is what is tested")]
+    // SAFETY: only writes to files.
+    let command = unsafe {
+        command.pre_exec(move || entrances.iter().try_for_each(|file| fs::write(file, "0")))
+    };
+    let mut child = command.spawn().unwrap();
+    assert!(group.processes().unwrap().contains(&child.id().cast_signed()));
+    assert!(hierarchy.names().unwrap().contains(&name));
+    group.set_cpu(MilliCpu(1500)).unwrap();
+    assert!(group.usage().unwrap().memory_bytes < limits.memory.bytes());
+    assert_eq!(group.oom_kills(), 0);
+
+    group.kill().unwrap();
+    child.wait().unwrap();
+    assert!(group.processes().unwrap().is_empty());
+    group.remove().unwrap();
+    group.remove().unwrap();
+    group.kill().unwrap();
+    assert!(!hierarchy.names().unwrap().contains(&name));
+    hierarchy.remove_parent();
+}

@@ -1,0 +1,175 @@
+//! Subvolumes with quotas.
+
+#![expect(unsafe_code, reason = "btrfs is controlled through ioctls that no maintained library wraps")]
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, statfs};
+
+/// The kernel's letter for btrfs ioctls.
+const MAGIC: u8 = 0x94;
+/// The bytes of a name in [`VolumeArgs`], its final zero included.
+const NAME_BYTES: usize = 4088;
+/// The inode number of a subvolume's root.
+const ROOT_INODE: u64 = 256;
+/// Quota commands: with full accounting, and with the cheap one of Linux 6.7.
+const QUOTA_ENABLE: u64 = 1;
+const QUOTA_ENABLE_SIMPLE: u64 = 4;
+/// Limit what a subvolume refers to.
+const LIMIT_REFERENCED: u64 = 1;
+
+/// `btrfs_ioctl_vol_args`.
+#[repr(C)]
+pub struct VolumeArgs {
+    fd: i64,
+    name: [u8; NAME_BYTES],
+}
+
+/// `btrfs_ioctl_quota_ctl_args`.
+#[repr(C)]
+pub struct QuotaArgs {
+    command: u64,
+    status: u64,
+}
+
+/// `btrfs_ioctl_qgroup_limit_args`; group 0 is that of the descriptor's own subvolume.
+#[repr(C)]
+pub struct LimitArgs {
+    group: u64,
+    flags: u64,
+    max_referenced: u64,
+    max_exclusive: u64,
+    reserved_referenced: u64,
+    reserved_exclusive: u64,
+}
+
+/// `btrfs_ioctl_ino_lookup_args`.
+#[repr(C)]
+pub struct LookupArgs {
+    tree: u64,
+    object: u64,
+    name: [u8; 4080],
+}
+
+/// `btrfs_ioctl_fs_info_args`.
+#[repr(C)]
+pub struct FsInfoArgs {
+    max_id: u64,
+    devices: u64,
+    fsid: [u8; 16],
+    rest: [u8; 992],
+}
+
+nix::ioctl_write_ptr!(subvolume_create, MAGIC, 14, VolumeArgs);
+nix::ioctl_write_ptr!(snapshot_destroy, MAGIC, 15, VolumeArgs);
+nix::ioctl_readwrite!(ino_lookup, MAGIC, 18, LookupArgs);
+nix::ioctl_read!(fs_info, MAGIC, 31, FsInfoArgs);
+nix::ioctl_readwrite!(quota_control, MAGIC, 40, QuotaArgs);
+nix::ioctl_read!(quota_limit, MAGIC, 43, LimitArgs);
+
+/// Whether `path` is on btrfs.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn is_btrfs(path: &Path) -> io::Result<bool> {
+    Ok(statfs(path)?.filesystem_type() == BTRFS_SUPER_MAGIC)
+}
+
+/// A directory on btrfs whose subvolumes have quotas.
+#[derive(Debug)]
+pub(super) struct Volume {
+    root: PathBuf,
+    /// Where the kernel shows the counters.
+    counters: PathBuf,
+}
+
+impl Volume {
+    /// Opens `root` and sees that quotas are counted.
+    ///
+    /// # Errors
+    /// When the kernel has no quotas.
+    pub(super) fn open(root: &Path) -> io::Result<Self> {
+        let directory = File::open(root)?;
+        enable_quota(&directory)?;
+        let mut info = FsInfoArgs { max_id: 0, devices: 0, fsid: [0; 16], rest: [0; 992] };
+        // SAFETY: the descriptor is open and `info` has the size that the kernel fills.
+        unsafe { fs_info(directory.as_raw_fd(), &raw mut info) }?;
+        let id = hex::encode(info.fsid);
+        let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
+        let counters = Path::new("/sys/fs/btrfs").join(uuid).join("qgroups");
+        Ok(Self { root: root.to_owned(), counters })
+    }
+
+    pub(super) fn create(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
+        let args = volume_args(name)?;
+        let directory = File::open(&self.root)?;
+        // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
+        unsafe { subvolume_create(directory.as_raw_fd(), &raw const args) }?;
+        let mut limit = LimitArgs {
+            group: 0,
+            flags: LIMIT_REFERENCED,
+            max_referenced: limit_bytes,
+            max_exclusive: 0,
+            reserved_referenced: 0,
+            reserved_exclusive: 0,
+        };
+        let subvolume = File::open(self.root.join(name))?;
+        // SAFETY: the descriptor is open and `limit` has the size that the kernel reads.
+        let limited = unsafe { quota_limit(subvolume.as_raw_fd(), &raw mut limit) };
+        if let Err(errno) = limited {
+            self.remove(name)?;
+            return Err(errno.into());
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        let args = volume_args(name)?;
+        let directory = File::open(&self.root)?;
+        // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
+        match unsafe { snapshot_destroy(directory.as_raw_fd(), &raw const args) } {
+            // What is no subvolume was left by something else, but it goes all the same.
+            Err(Errno::EINVAL | Errno::ENOTTY) => fs::remove_dir_all(self.root.join(name)),
+            Err(errno) => Err(errno.into()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
+        let subvolume = File::open(self.root.join(name))?;
+        let mut args = LookupArgs { tree: 0, object: ROOT_INODE, name: [0; 4080] };
+        // SAFETY: the descriptor is open and `args` has the size that the kernel fills.
+        unsafe { ino_lookup(subvolume.as_raw_fd(), &raw mut args) }?;
+        let counter = self.counters.join(format!("0_{}", args.tree)).join("referenced");
+        let text = fs::read_to_string(counter)?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+}
+
+fn enable_quota(directory: &File) -> io::Result<()> {
+    for command in [QUOTA_ENABLE_SIMPLE, QUOTA_ENABLE] {
+        let mut args = QuotaArgs { command, status: 0 };
+        // SAFETY: the descriptor is open and `args` has the size that the kernel reads.
+        match unsafe { quota_control(directory.as_raw_fd(), &raw mut args) } {
+            // Already enabled, in either way, is as good.
+            Ok(_) | Err(Errno::EEXIST) => return Ok(()),
+            Err(Errno::EINVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::Error::other("the kernel has no btrfs quotas"))
+}
+
+fn volume_args(name: &str) -> io::Result<VolumeArgs> {
+    let mut args = VolumeArgs { fd: 0, name: [0; NAME_BYTES] };
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes.len() > 255 || bytes.contains(&b'/') || bytes.contains(&0) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name of a subvolume"));
+    }
+    args.name[..bytes.len()].copy_from_slice(bytes);
+    Ok(args)
+}

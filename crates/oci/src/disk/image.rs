@@ -1,0 +1,121 @@
+//! A file that is a file system.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::statvfs::statvfs;
+use shoal_core::resources::Mib;
+
+/// The size when none is given: a quarter of the free space, within these bounds.
+const LEAST: u64 = 1 << 30;
+const MOST: u64 = 32 << 30;
+
+/// What is not checked is not computed: what is saved has digests of its own, and space that is
+/// freed must stay reserved for the file.
+const OPTIONS: &str = "noatime,nodiscard,nodatasum";
+
+/// Whether something is mounted at `path`.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let path = path.canonicalize()?;
+    Ok(mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point) == path))
+}
+
+/// Whether `error` says that there is no space.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Mounts the file system in `file` at `point`, making it when there is none. Success when it is
+/// mounted already: it outlives the server, as the sandboxes on it do.
+///
+/// # Errors
+/// When there is no space, no `mkfs.btrfs`, or no btrfs in the kernel.
+pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<()> {
+    if is_mounted(point)? {
+        return Ok(());
+    }
+    if !file.exists() {
+        make(file, size)?;
+    }
+    let device = run(
+        Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file),
+    )?;
+    let device = device.trim();
+    let mounted = run(Command::new("mount").args(["-t", "btrfs", "-o", OPTIONS, device]).arg(point));
+    // The device goes by itself with its last user: the mount, or nobody if that failed.
+    run(Command::new("losetup").args(["--detach", device]))?;
+    mounted.map(|_| ())
+}
+
+/// Unmounts `point`.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn unmount(point: &Path) -> io::Result<()> {
+    Ok(umount2(point, MntFlags::empty())?)
+}
+
+/// Makes the file beside and renames it, so that half a file system is never met.
+fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
+    let beside = file.with_extension("new");
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    let free = statvfs(directory)?;
+    let free = free.blocks_available() * free.fragment_size();
+    let bytes = size.map_or_else(|| (free / 4).clamp(LEAST, MOST), Mib::bytes);
+    let made = allocate(&beside, bytes, free).and_then(|()| {
+        // Not discarding keeps the space that was just taken.
+        run(Command::new("mkfs.btrfs").args(["--quiet", "--nodiscard"]).arg(&beside))?;
+        fs::rename(&beside, file)
+    });
+    if made.is_err() {
+        // The first error is the one that counts.
+        let _ = fs::remove_file(&beside);
+    }
+    made
+}
+
+fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
+    let full = || {
+        let text = format!(
+            "the disk of the sandboxes needs {} MiB at {}, and {} MiB are free: \
+             free some, or set a smaller disk.size",
+            bytes >> 20,
+            file.display(),
+            free >> 20,
+        );
+        io::Error::new(io::ErrorKind::StorageFull, text)
+    };
+    if bytes > free {
+        return Err(full());
+    }
+    let opened = File::create(file)?;
+    let length = i64::try_from(bytes).map_err(io::Error::other)?;
+    match fallocate(opened.as_fd(), FallocateFlags::empty(), 0, length) {
+        Ok(()) => Ok(()),
+        Err(nix::errno::Errno::ENOSPC) => Err(full()),
+        // A file system that cannot take space in advance gets a file that grows.
+        Err(nix::errno::Errno::EOPNOTSUPP) => opened.set_len(bytes),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot run {program}: {e}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said: String = String::from_utf8_lossy(&output.stderr).chars().take(400).collect();
+    Err(io::Error::other(format!("{program} failed: {}", said.trim())))
+}

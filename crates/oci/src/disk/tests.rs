@@ -1,0 +1,70 @@
+use std::io::Write;
+
+use super::*;
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: the disk of sandboxes needs root");
+    }
+    root
+}
+
+#[test]
+fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs { size: Some(Mib(512)) };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let path = disk.create("ia", Mib(32)).unwrap();
+    assert!(disk.create("ia", Mib(32)).is_err(), "a name is given once");
+    disk.create("ib", Mib(32)).unwrap();
+
+    let mut file = fs::File::create(path.join("big")).unwrap();
+    let block = vec![1u8; 1 << 20];
+    let wrote = (0..64).try_for_each(|_| file.write_all(&block).and_then(|()| file.sync_data()));
+    assert!(image::is_full(&wrote.unwrap_err()));
+    assert!(disk.usage("ia").unwrap() > 16 << 20);
+    fs::write(disk.path("ib").join("small"), b"the other has room").unwrap();
+    drop(file);
+
+    let again = Disk::open(data.path(), &config).unwrap();
+    let mut names = again.names().unwrap();
+    names.sort_unstable();
+    assert_eq!(names, ["ia", "ib"]);
+    disk.close().unwrap();
+    assert!(image::is_mounted(&data.path().join("disk")).unwrap(), "what is in use stays");
+    for name in ["ia", "ib", "ib"] {
+        again.remove(name).unwrap();
+    }
+    again.close().unwrap();
+    assert!(!image::is_mounted(&data.path().join("disk")).unwrap());
+}
+
+#[test]
+fn too_little_space_is_said_before_anything_is_written() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs { size: Some(Mib(u32::MAX)) };
+    let error = Disk::open(data.path(), &config).unwrap_err();
+    assert!(image::is_full(&error));
+    assert!(error.to_string().contains("set a smaller disk.size"), "{error}");
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn plain_directories_are_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
+    let path = disk.create("ia", Mib(32)).unwrap();
+    fs::create_dir(path.join("d")).unwrap();
+    fs::write(path.join("d/f"), vec![1u8; 100_000]).unwrap();
+    assert!(disk.usage("ia").unwrap() >= 100_000);
+    assert!(!disk.is_bounded());
+    disk.remove("ia").unwrap();
+    disk.remove("ia").unwrap();
+}

@@ -1,0 +1,248 @@
+//! Network slots: made ahead of time, used once.
+
+mod index;
+mod namespace;
+mod nft;
+mod pool;
+mod resolver;
+mod rules;
+mod slot;
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use shoal_core::network::Egress;
+
+pub(crate) use self::slot::Slot;
+use self::index::Indices;
+use self::pool::Pool;
+
+/// The sandbox's address in its own namespace: the same everywhere.
+pub(crate) const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
+/// Its router, which is also whom it asks for names.
+pub(crate) const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 1);
+const INNER_BITS: u8 = 30;
+/// Fixed, so that what a saved sandbox remembers of its router stays true in another slot.
+const GUEST_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 2];
+const ROUTER_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 1];
+
+/// What every installation's host interfaces begin with.
+const ANY_INTERFACE: &str = "shl*";
+
+/// How slots are made.
+#[derive(Debug, Clone)]
+pub struct NetworkConfig {
+    /// Where the slots' addresses on this machine come from, four for each.
+    pub range: Ipv4Net,
+    /// The name servers sandboxes ask; those of the host when empty.
+    pub dns: Vec<Ipv4Addr>,
+    /// How many slots are kept ready.
+    pub warm: usize,
+}
+
+impl Default for NetworkConfig {
+    /// Room for 16384 sandboxes in a range that is rare on machines, 16 of them ready.
+    fn default() -> Self {
+        let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 79, 0, 0), 16);
+        Self { range, dns: Vec::new(), warm: 16 }
+    }
+}
+
+/// The slots of this installation.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    shared: Arc<Shared>,
+    pool: Pool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: NetworkConfig,
+    indices: Indices,
+    /// What this installation's host interfaces begin with.
+    prefix: String,
+    /// This installation's table on the host.
+    table: String,
+    namespaces: PathBuf,
+    mtu: u32,
+    resolvers: Vec<Ipv4Addr>,
+}
+
+impl Network {
+    /// Puts the host's part in force. `instance` is a short name of this installation, unique on
+    /// this machine; `run` is its directory on a file system that a reboot clears, and `machine`
+    /// the one that all installations share.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses, or the directories cannot be made.
+    pub(crate) fn open(
+        config: NetworkConfig,
+        instance: &str,
+        run: &std::path::Path,
+        machine: &std::path::Path,
+    ) -> io::Result<Self> {
+        let prefix = format!("shl{instance}-");
+        let table = format!("shoal_{instance}");
+        let namespaces = run.join("netns");
+        fs::create_dir_all(&namespaces)?;
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        nft::apply(&rules::host(&table, &format!("{prefix}*"), ANY_INTERFACE, config.range))?;
+        let count = 1 << (30 - u32::from(config.range.prefix_len()).min(30));
+        let indices = Indices::open(machine.join("slots"), instance.to_owned(), count)?;
+        let resolvers =
+            if config.dns.is_empty() { resolver::of_host() } else { config.dns.clone() };
+        let warm = config.warm;
+        let mtu = mtu_of_default_route().unwrap_or(1500);
+        let shared =
+            Arc::new(Shared { config, indices, prefix, table, namespaces, mtu, resolvers });
+        Ok(Self { pool: Pool::new(shared.clone(), warm), shared })
+    }
+
+    /// Begins to keep slots ready, on the runtime of the caller.
+    pub(crate) fn start(&self) {
+        self.pool.start();
+    }
+
+    /// A slot with `egress` in force; none when the range is used up.
+    ///
+    /// # Errors
+    /// When the slot cannot be made; nothing is left of it then.
+    pub(crate) async fn take(&self, egress: &Egress) -> io::Result<Option<Slot>> {
+        let Some(slot) = self.pool.take().await? else { return Ok(None) };
+        // A ready slot has the default policy already.
+        if *egress != Egress::default()
+            && let Err(error) = self.set_egress(slot.index, egress).await
+        {
+            self.release(slot.index).await?;
+            return Err(error);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Puts other rules in force, all at once.
+    ///
+    /// # Errors
+    /// The old rules stay in force.
+    pub(crate) async fn set_egress(&self, index: u32, egress: &Egress) -> io::Result<()> {
+        let (shared, egress) = (self.shared.clone(), egress.clone());
+        blocking(move || shared.apply_egress(&shared.slot(index), &egress)).await
+    }
+
+    /// Takes a slot away and gives its index back. Success when there is none.
+    ///
+    /// # Errors
+    /// When something of it stays; the index stays taken then.
+    pub(crate) async fn release(&self, index: u32) -> io::Result<()> {
+        let shared = self.shared.clone();
+        blocking(move || shared.dispose(index)).await
+    }
+
+    /// The slot with this index, made or not.
+    pub(crate) fn slot(&self, index: u32) -> Slot {
+        self.shared.slot(index)
+    }
+
+    /// The slots of this installation, whoever uses them.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(crate) fn taken(&self) -> io::Result<Vec<u32>> {
+        self.shared.indices.own()
+    }
+
+    /// The namespace files of this installation that belong to no taken slot.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(crate) fn stray_namespaces(&self) -> io::Result<Vec<PathBuf>> {
+        let taken = self.taken()?;
+        let mut files = namespace::list(&self.shared.namespaces)?;
+        files.retain(|file| {
+            let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            let index = name.split('-').next().and_then(|i| i.parse::<u32>().ok());
+            index.is_none_or(|index| !taken.contains(&index))
+        });
+        Ok(files)
+    }
+
+    /// Takes a stray namespace away.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub(crate) fn remove_namespace(&self, file: &std::path::Path) -> io::Result<()> {
+        namespace::remove(file)
+    }
+
+    /// Ends the keeping of ready slots and takes those away; the host's part goes too when no
+    /// sandbox has a slot.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub(crate) async fn close(&self) -> io::Result<()> {
+        self.pool.close().await?;
+        let shared = self.shared.clone();
+        blocking(move || {
+            if shared.indices.own()?.is_empty() {
+                nft::apply(&rules::no_host(&shared.table))?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+impl Shared {
+    fn slot(&self, index: u32) -> Slot {
+        Slot::new(index, self.config.range, &self.prefix, &self.namespaces)
+    }
+
+    /// Makes one more slot, with the default policy in force; none when the range is used up.
+    fn make(&self) -> io::Result<Option<Slot>> {
+        let Some(index) = self.indices.take()? else { return Ok(None) };
+        let slot = self.slot(index);
+        let made = slot.make(self.mtu).and_then(|()| self.apply_egress(&slot, &Egress::default()));
+        match made {
+            Ok(()) => Ok(Some(slot)),
+            Err(error) => {
+                self.dispose(index)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn apply_egress(&self, slot: &Slot, egress: &Egress) -> io::Result<()> {
+        let ruleset = rules::egress(egress, &self.resolvers);
+        namespace::within(&slot.slot_namespace, || nft::apply(&ruleset))
+    }
+
+    fn dispose(&self, index: u32) -> io::Result<()> {
+        self.slot(index).remove()?;
+        self.indices.give_back(index)
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// The largest packet that leaves this machine: a slot with a larger one would lose packets on
+/// networks that do not say so.
+fn mtu_of_default_route() -> Option<u32> {
+    let routes = fs::read_to_string("/proc/net/route").ok()?;
+    let interface = routes.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (interface, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| interface.to_owned())
+    })?;
+    fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

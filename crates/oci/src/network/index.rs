@@ -1,0 +1,106 @@
+//! Which slots of this machine are taken, over all installations on it.
+//!
+//! A slot's index is a file in a directory of the machine, made exclusively; its content names
+//! the installation. The directory is on a file system that a reboot clears, as a reboot clears
+//! the slots.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Takes and gives back indices.
+#[derive(Debug)]
+pub(super) struct Indices {
+    directory: PathBuf,
+    instance: String,
+    count: u32,
+}
+
+impl Indices {
+    /// Indices below `count`, kept in `directory`, taken in the name of `instance`.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub(super) fn open(directory: PathBuf, instance: String, count: u32) -> io::Result<Self> {
+        fs::create_dir_all(&directory)?;
+        Ok(Self { directory, instance, count })
+    }
+
+    fn path(&self, index: u32) -> PathBuf {
+        self.directory.join(index.to_string())
+    }
+
+    /// Takes the lowest free index; none when all are taken.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub(super) fn take(&self) -> io::Result<Option<u32>> {
+        for index in 0..self.count {
+            match fs::File::create_new(self.path(index)) {
+                Ok(mut file) => {
+                    file.write_all(self.instance.as_bytes())?;
+                    return Ok(Some(index));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives an index back. Success when it was not taken.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub(super) fn give_back(&self, index: u32) -> io::Result<()> {
+        match fs::remove_file(self.path(index)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The indices that this installation has taken.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(super) fn own(&self) -> io::Result<Vec<u32>> {
+        let mut own = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            if let Some(index) = index_of(&path)
+                && fs::read_to_string(&path).is_ok_and(|owner| owner == self.instance)
+            {
+                own.push(index);
+            }
+        }
+        Ok(own)
+    }
+}
+
+fn index_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_is_given_once_over_all_installations_until_it_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            Indices::open(directory.path().to_owned(), name.to_owned(), 3).unwrap()
+        };
+        let (a, b) = (open("a"), open("b"));
+        assert_eq!(a.take().unwrap(), Some(0));
+        assert_eq!(b.take().unwrap(), Some(1));
+        assert_eq!(a.take().unwrap(), Some(2));
+        assert_eq!(b.take().unwrap(), None);
+        let mut own = a.own().unwrap();
+        own.sort_unstable();
+        assert_eq!(own, [0, 2]);
+        a.give_back(0).unwrap();
+        a.give_back(0).unwrap();
+        assert_eq!(b.take().unwrap(), Some(0));
+    }
+}

@@ -1,0 +1,97 @@
+//! Network namespaces that are files, so that they live on without a process in them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The namespace of the calling thread, kept open.
+///
+/// # Errors
+/// When `/proc` cannot be read.
+pub(super) fn own() -> io::Result<File> {
+    File::open("/proc/thread-self/ns/net")
+}
+
+/// Moves the calling thread into a new namespace and keeps that as the file `path`.
+///
+/// For threads that end soon: the thread stays there.
+///
+/// # Errors
+/// When the kernel refuses; nothing is left at `path` then.
+pub(super) fn enter_new(path: &Path) -> io::Result<File> {
+    File::create_new(path)?;
+    let entered = unshare(CloneFlags::CLONE_NEWNET).and_then(|()| {
+        let source = Path::new("/proc/thread-self/ns/net");
+        mount(Some(source), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+    });
+    if let Err(errno) = entered {
+        fs::remove_file(path)?;
+        return Err(errno.into());
+    }
+    own()
+}
+
+/// Moves the calling thread into a namespace. For threads that end soon.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+}
+
+/// Lets the namespace at `path` go; it ends with its last process. Success when there is none.
+///
+/// # Errors
+/// When the file cannot be removed.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    // An error means that nothing is mounted there: what counts is that the file goes.
+    let _ = umount2(path, MntFlags::MNT_DETACH);
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Runs `work` on a thread of its own inside the namespace at `path`.
+///
+/// # Errors
+/// When the namespace is gone, and what `work` returns.
+pub(super) fn within<T: Send>(
+    path: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let namespace = File::open(path)?;
+    on_thread(move || {
+        enter(namespace.as_fd())?;
+        work()
+    })
+}
+
+/// Runs `work` on a thread of its own, which ends with it: a thread that has changed its
+/// namespace must not go back to a pool.
+///
+/// # Errors
+/// What `work` returns.
+pub(super) fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("netns".to_owned());
+        thread.spawn_scoped(scope, work)?.join().map_err(|_| io::Error::other("a thread panicked"))?
+    })
+}
+
+/// The path under which the open namespace can be named to the kernel, while `file` lives.
+pub(super) fn raw(file: &File) -> i32 {
+    file.as_raw_fd()
+}
+
+/// Every namespace file in `directory`.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub(super) fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
+}

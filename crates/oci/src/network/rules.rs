@@ -1,0 +1,268 @@
+//! The packet filters of a slot and of the host, as data for `nft -j`.
+//!
+//! [`Egress::allows`] is the meaning; what is built here is the same in packets. Structured JSON,
+//! never text, so that nothing a user wrote can become syntax.
+//!
+//! A packet that leaves the sandbox is judged each time, not once a connection, so that a rule
+//! that is set while a connection lasts cuts it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::{IpNet, Ipv4Net};
+use serde_json::{Value, json};
+use shoal_core::network::{AddressRange, BLOCKED_V4, Egress};
+
+use super::{GUEST_ADDRESS, ROUTER_ADDRESS};
+
+/// The table, in every slot and on the host.
+const TABLE: &str = "shoal";
+/// The slot's interface towards the sandbox.
+pub(super) const INNER: &str = "in0";
+/// The slot's interface towards the host.
+pub(super) const OUTER: &str = "out0";
+
+fn chain(table: &str, name: &str) -> Value {
+    json!({"add": {"chain": {"family": "inet", "table": table, "name": name}}})
+}
+
+fn hook(table: &str, name: &str, kind: &str, hook: &str, prio: i32, policy: &str) -> Value {
+    json!({"add": {"chain": {"family": "inet", "table": table, "name": name, "type": kind,
+        "hook": hook, "prio": prio, "policy": policy}}})
+}
+
+fn rule(table: &str, chain: &str, expr: Vec<Value>) -> Value {
+    json!({"add": {"rule": {"family": "inet", "table": table, "chain": chain, "expr": expr}}})
+}
+
+fn is(left: Value, right: Value) -> Value {
+    json!({"match": {"op": "==", "left": left, "right": right}})
+}
+
+fn is_not(left: Value, right: Value) -> Value {
+    json!({"match": {"op": "!=", "left": left, "right": right}})
+}
+
+fn within(left: Value, right: Value) -> Value {
+    json!({"match": {"op": "in", "left": left, "right": right}})
+}
+
+fn meta(key: &str) -> Value {
+    json!({"meta": {"key": key}})
+}
+
+fn destination() -> Value {
+    json!({"payload": {"protocol": "ip", "field": "daddr"}})
+}
+
+fn ct(key: &str) -> Value {
+    json!({"ct": {"key": key}})
+}
+
+fn accept() -> Value {
+    json!({"accept": null})
+}
+
+fn drop() -> Value {
+    json!({"drop": null})
+}
+
+/// Refuses at once, so that a client in the sandbox need not wait for its own patience to end.
+fn reject() -> Value {
+    json!({"reject": {"type": "icmpx", "expr": "admin-prohibited"}})
+}
+
+fn prefix(net: &Ipv4Net) -> Value {
+    json!({"prefix": {"addr": net.network().to_string(), "len": net.prefix_len()}})
+}
+
+fn interval_set(name: &str, nets: Vec<Ipv4Net>) -> Value {
+    // An empty `elem` is refused by nft, so it is left out.
+    let elements: Vec<Value> = Ipv4Net::aggregate(&nets).iter().map(prefix).collect();
+    let mut set = json!({"family": "inet", "table": TABLE, "name": name, "type": "ipv4_addr",
+        "flags": ["interval"]});
+    if !elements.is_empty() {
+        set["elem"] = Value::Array(elements);
+    }
+    json!({"add": {"set": set}})
+}
+
+fn v4_nets(ranges: &[AddressRange]) -> Vec<Ipv4Net> {
+    ranges
+        .iter()
+        .filter_map(|range| match range.net() {
+            IpNet::V4(net) => Some(net),
+            // A slot carries no IPv6 at all: what would be opened by it stays closed.
+            IpNet::V6(_) => None,
+        })
+        .collect()
+}
+
+/// What is refused for as long as there is no policy, and what every policy stands on.
+///
+/// The chain `egress` is empty here, and the policy of `forward` is to drop: a slot is closed
+/// until [`egress`] has been put in force.
+pub(super) fn slot() -> Value {
+    let dnat_guest = json!({"dnat": {"family": "ip", "addr": GUEST_ADDRESS.to_string()}});
+    let snat_router = json!({"snat": {"family": "ip", "addr": ROUTER_ADDRESS.to_string()}});
+    json!({"nftables": [
+        {"add": {"table": {"family": "inet", "name": TABLE}}},
+        hook(TABLE, "prerouting", "nat", "prerouting", -100, "accept"),
+        hook(TABLE, "postrouting", "nat", "postrouting", 100, "accept"),
+        hook(TABLE, "forward", "filter", "forward", 0, "drop"),
+        hook(TABLE, "input", "filter", "input", 0, "drop"),
+        chain(TABLE, "resolve"),
+        chain(TABLE, "egress"),
+        interval_set("blocked", BLOCKED_V4.to_vec()),
+        interval_set("allowed", Vec::new()),
+        interval_set("denied", Vec::new()),
+        rule(TABLE, "prerouting", vec![
+            is(meta("iifname"), json!(OUTER)), is(meta("nfproto"), json!("ipv4")), dnat_guest]),
+        rule(TABLE, "prerouting", vec![
+            is(meta("iifname"), json!(INNER)),
+            is(destination(), json!(ROUTER_ADDRESS.to_string())),
+            json!({"jump": {"target": "resolve"}})]),
+        rule(TABLE, "postrouting", vec![
+            is(meta("oifname"), json!(OUTER)), json!({"masquerade": null})]),
+        rule(TABLE, "postrouting", vec![
+            is(meta("oifname"), json!(INNER)), is(meta("nfproto"), json!("ipv4")), snat_router]),
+        rule(TABLE, "forward", vec![is(meta("nfproto"), json!("ipv6")), drop()]),
+        // What the gateway asks, and what the outside answers.
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
+            within(ct("status"), json!("dnat")), accept()]),
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
+            within(ct("state"), json!(["established", "related"])), accept()]),
+        // What the sandbox answers to the gateway.
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(INNER)), is(ct("direction"), json!("reply")),
+            within(ct("state"), json!(["established", "related"])), accept()]),
+        rule(TABLE, "forward", vec![
+            is(meta("iifname"), json!(INNER)), is(meta("oifname"), json!(OUTER)),
+            json!({"jump": {"target": "egress"}})]),
+        rule(TABLE, "input", vec![is(meta("iifname"), json!(INNER)), reject()]),
+    ]})
+}
+
+/// The policy of a slot, replacing the one in force in one transaction.
+///
+/// `resolvers` are the host's name servers, asked when the policy names none.
+pub(super) fn egress(policy: &Egress, resolvers: &[Ipv4Addr]) -> Value {
+    let mut commands = Vec::new();
+    for name in ["egress", "resolve"] {
+        commands.push(json!({"flush": {"chain":
+            {"family": "inet", "table": TABLE, "name": name}}}));
+    }
+    for name in ["allowed", "denied"] {
+        commands.push(json!({"flush": {"set":
+            {"family": "inet", "table": TABLE, "name": name}}}));
+    }
+    let (allowed, denied) = (v4_nets(&policy.allow), v4_nets(&policy.deny));
+    commands.push(interval_set("allowed", allowed));
+    commands.push(interval_set("denied", denied));
+    commands.extend(name_service(policy, resolvers));
+    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@blocked")), reject()]));
+    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@allowed")), accept()]));
+    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@denied")), reject()]));
+    let rest = if policy.internet == Some(false) { reject() } else { accept() };
+    commands.push(rule(TABLE, "egress", vec![rest]));
+    json!({"nftables": commands})
+}
+
+/// Names are asked at the router's own address, and passed on from there: the answer to whom is
+/// the slot's, so the sandbox needs no other configuration when that changes.
+fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
+    let resolver = policy.dns_servers.first().or(resolvers.first());
+    let everything: IpAddr = Ipv4Addr::new(1, 1, 1, 1).into();
+    let closed = policy.internet == Some(false)
+        || policy.deny.iter().any(|r| r.net().prefix_len() == 0 && r.net().contains(&everything));
+    let Some(resolver) = resolver.filter(|_| !closed) else { return Vec::new() };
+    let dns = || {
+        vec![
+            within(meta("l4proto"), json!({"set": ["tcp", "udp"]})),
+            is(json!({"payload": {"protocol": "th", "field": "dport"}}), json!(53)),
+        ]
+    };
+    let mut pass_on = dns();
+    pass_on.push(json!({"dnat": {"family": "ip", "addr": resolver.to_string()}}));
+    let mut let_through = dns();
+    let_through.push(is(destination(), json!(resolver.to_string())));
+    // Only what asked at the router's address: a private resolver is not opened for anything else.
+    let_through.push(is(
+        json!({"ct": {"key": "ip daddr", "dir": "original"}}),
+        json!(ROUTER_ADDRESS.to_string()),
+    ));
+    let_through.push(accept());
+    vec![rule(TABLE, "resolve", pass_on), rule(TABLE, "egress", let_through)]
+}
+
+/// The host's table: `table` is this installation's, `own` the pattern of its interfaces, `all`
+/// that of every installation's, `range` where its slots are.
+pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
+    let slots = json!({"prefix": {"addr": range.network().to_string(), "len": range.prefix_len()}});
+    let source = json!({"payload": {"protocol": "ip", "field": "saddr"}});
+    json!({"nftables": [
+        {"add": {"table": {"family": "inet", "name": table}}},
+        {"delete": {"table": {"family": "inet", "name": table}}},
+        {"add": {"table": {"family": "inet", "name": table}}},
+        hook(table, "input", "filter", "input", -10, "accept"),
+        hook(table, "forward", "filter", "forward", -10, "accept"),
+        hook(table, "postrouting", "nat", "postrouting", 100, "accept"),
+        // The host is no peer: only answers to what it asked come in.
+        rule(table, "input", vec![
+            is(meta("iifname"), json!(own)),
+            within(ct("state"), json!(["established", "related"])), accept()]),
+        rule(table, "input", vec![is(meta("iifname"), json!(own)), reject()]),
+        // Nor is another sandbox, nor does anything but the host reach one.
+        rule(table, "forward", vec![
+            is(meta("iifname"), json!(own)), is(meta("oifname"), json!(all)), reject()]),
+        rule(table, "forward", vec![
+            is(meta("oifname"), json!(own)),
+            within(ct("state"), json!(["established", "related"])), accept()]),
+        rule(table, "forward", vec![is(meta("oifname"), json!(own)), drop()]),
+        rule(table, "postrouting", vec![
+            is(source, slots), is_not(meta("oifname"), json!(all)), json!({"masquerade": null})]),
+    ]})
+}
+
+/// Takes the host's table away.
+pub(super) fn no_host(table: &str) -> Value {
+    json!({"nftables": [
+        {"add": {"table": {"family": "inet", "name": table}}},
+        {"delete": {"table": {"family": "inet", "name": table}}},
+    ]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(policy: &Egress) -> String {
+        egress(policy, &[Ipv4Addr::new(10, 9, 8, 7)]).to_string()
+    }
+
+    #[test]
+    fn a_closed_policy_ends_in_refusal_and_answers_no_names() {
+        let closed = Egress { internet: Some(false), ..Egress::default() };
+        let text = text(&closed);
+        assert!(!text.contains("10.9.8.7"));
+        assert!(text.ends_with(r#"[{"reject":{"expr":"admin-prohibited","type":"icmpx"}}],"family":"inet","table":"shoal"}}}]}"#));
+    }
+
+    #[test]
+    fn an_open_policy_passes_names_to_the_hosts_server_or_to_the_one_it_names() {
+        assert!(text(&Egress::default()).contains("10.9.8.7"));
+        let own = Egress { dns_servers: vec![Ipv4Addr::new(9, 9, 9, 9)], ..Egress::default() };
+        assert!(text(&own).contains("9.9.9.9"));
+        assert!(!text(&own).contains("10.9.8.7"));
+    }
+
+    #[test]
+    fn ranges_that_overlap_are_joined_because_a_set_of_intervals_refuses_them() {
+        let ranges = ["1.0.0.0/8", "1.1.1.1", "2606:4700::/32"].map(|r| r.parse().unwrap()).to_vec();
+        let text = text(&Egress { deny: ranges, ..Egress::default() });
+        assert!(text.contains(r#"{"prefix":{"addr":"1.0.0.0","len":8}}"#));
+        assert!(!text.contains("1.1.1.1"));
+        assert!(!text.contains("2606"));
+    }
+}

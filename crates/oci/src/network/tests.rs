@@ -1,0 +1,108 @@
+//! Real namespaces, real filters. Skipped, saying so, without root.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: network slots need root");
+    }
+    root
+}
+
+fn open(directory: &Path, instance: &str, warm: usize) -> Network {
+    // A range of its own, so that these tests do not meet an installation on this machine.
+    let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 78, 0, 0), 24);
+    let config = NetworkConfig { range, dns: vec![Ipv4Addr::new(10, 1, 2, 3)], warm };
+    Network::open(config, instance, directory, directory).unwrap()
+}
+
+/// Runs `work` as the sandbox of `slot` would.
+fn inside<T: Send>(slot: &Slot, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    namespace::within(&slot.sandbox_namespace, work)
+}
+
+fn connect(address: impl Into<IpAddr>, port: u16) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), Duration::from_secs(2))
+}
+
+#[tokio::test]
+async fn the_gateway_reaches_a_port_of_the_sandbox_and_the_sandbox_reaches_neither_host_nor_peer() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t1", 0);
+    let a = network.take(&Egress::default()).await.unwrap().unwrap();
+    let b = network.take(&Egress::default()).await.unwrap().unwrap();
+    let on_host = TcpListener::bind(("0.0.0.0", 0)).unwrap();
+    let host_port = on_host.local_addr().unwrap().port();
+    let server = inside(&a, || TcpListener::bind((GUEST_ADDRESS, 8080))).unwrap();
+
+    let caller = connect(a.address, 8080).unwrap();
+    let (_, seen) = server.accept().unwrap();
+    assert_eq!(seen.ip(), IpAddr::V4(ROUTER_ADDRESS), "the sandbox sees its router, not the host");
+    drop(caller);
+
+    for target in [a.host_address, b.host_address, b.address, Ipv4Addr::new(169, 254, 169, 254)] {
+        for port in [host_port, 8080] {
+            assert!(inside(&a, || connect(target, port)).is_err(), "{target}:{port}");
+        }
+    }
+    assert!(inside(&a, || connect(ROUTER_ADDRESS, host_port)).is_err());
+
+    for slot in [a, b] {
+        network.release(slot.index).await.unwrap();
+        assert!(!slot.exists());
+    }
+    network.close().await.unwrap();
+    assert!(network.taken().unwrap().is_empty());
+    assert!(namespace::list(&directory.path().join("netns")).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_policy_is_accepted_by_the_kernel_and_can_be_replaced() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t2", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let ranges = |list: &[&str]| list.iter().map(|r| r.parse().unwrap()).collect::<Vec<_>>();
+    for (internet, allow, deny) in [
+        (None, vec![], vec!["0.0.0.0/0"]),
+        (Some(false), vec!["1.1.1.1", "8.8.8.0/24"], vec![]),
+        (None, vec!["1.1.1.1", "1.1.1.0/24", "2606:4700::/32"], vec!["0.0.0.0/0", "::/0"]),
+        (Some(true), vec!["0.0.0.0/0"], vec!["10.0.0.0/8", "10.1.0.0/16"]),
+        (None, vec![], vec![]),
+    ] {
+        let policy = Egress {
+            internet,
+            allow: ranges(&allow),
+            deny: ranges(&deny),
+            dns_servers: Vec::new(),
+        };
+        network.set_egress(slot.index, &policy).await.unwrap();
+    }
+    network.release(slot.index).await.unwrap();
+    network.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn slots_are_made_ahead_and_closing_takes_them_away() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t3", 2);
+    network.start();
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    network.release(slot.index).await.unwrap();
+    network.close().await.unwrap();
+    assert!(network.taken().unwrap().is_empty());
+    assert!(network.stray_namespaces().unwrap().is_empty());
+}
