@@ -1,0 +1,281 @@
+//! The bundle: what an OCI runtime is told of a sandbox.
+
+mod seccomp;
+
+use std::path::{Path, PathBuf};
+
+use oci_spec::OciSpecError;
+use oci_spec::runtime::{
+    Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxDeviceCgroup,
+    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxIdMappingBuilder, LinuxNamespaceBuilder,
+    LinuxNamespaceType, LinuxResourcesBuilder, Mount, MountBuilder, PosixRlimitBuilder,
+    PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
+};
+
+use crate::network::GUEST_ADDRESS;
+use crate::runtime::Kind;
+
+/// Where the daemon lies in every sandbox: a directory of its own, so that no directory of the
+/// image has to be merged with one of ours.
+pub(crate) const ENVD_PATH: &str = "/.shoal/envd";
+
+/// The port of the daemon.
+pub(crate) const ENVD_PORT: u16 = 49983;
+
+/// The events service inside, at an address that the field's clients know.
+const EVENTS_ADDRESS: &str = "192.0.2.1";
+
+/// Open files of a process: what most distributions give.
+const OPEN_FILES_SOFT: u64 = 1 << 16;
+const OPEN_FILES_HARD: u64 = 1 << 20;
+
+/// The path that processes start with.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What root in a sandbox may do: to serve users of the sandbox and its own files, never to touch
+/// mounts, networks, devices, modules or other processes' memory.
+const CAPABILITIES: [Capability; 11] = [
+    Capability::AuditWrite,
+    Capability::Chown,
+    Capability::DacOverride,
+    Capability::Fowner,
+    Capability::Fsetid,
+    Capability::Kill,
+    Capability::NetBindService,
+    Capability::Setfcap,
+    Capability::Setgid,
+    Capability::Setpcap,
+    Capability::Setuid,
+];
+
+/// What is hidden below `/proc` and `/sys`, and what there is only to be read.
+const MASKED: [&str; 13] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/kernel/security",
+];
+const READ_ONLY: [&str; 5] =
+    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// What differs from sandbox to sandbox.
+#[derive(Debug)]
+pub(crate) struct Bundle<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) hostname: &'a str,
+    pub(crate) root: &'a Path,
+    pub(crate) network_namespace: &'a Path,
+    pub(crate) cgroup: PathBuf,
+    /// The first host user of the sandbox's range, where it has a user namespace.
+    pub(crate) first_user: u32,
+    pub(crate) env: &'a [String],
+}
+
+/// How many users a sandbox has: what a distribution expects.
+pub(crate) const USERS: u32 = 1 << 16;
+
+impl Bundle<'_> {
+    /// What the runtime is told.
+    ///
+    /// # Errors
+    /// When a part is missing, which no input can cause.
+    pub(crate) fn spec(&self) -> Result<Spec, OciSpecError> {
+        let mut linux = LinuxBuilder::default()
+            .namespaces(self.namespaces()?)
+            .cgroups_path(&self.cgroup)
+            .masked_paths(MASKED.map(str::to_owned))
+            .readonly_paths(READ_ONLY.map(str::to_owned))
+            .resources(LinuxResourcesBuilder::default().devices(devices()?).build()?);
+        if self.kind.has_user_namespace() {
+            let mapping = LinuxIdMappingBuilder::default()
+                .host_id(self.first_user)
+                .container_id(0u32)
+                .size(USERS)
+                .build()?;
+            linux = linux
+                .uid_mappings(vec![mapping])
+                .gid_mappings(vec![mapping])
+                .seccomp(seccomp::filter()?);
+        }
+        SpecBuilder::default()
+            .version("1.0.2")
+            .hostname(self.hostname)
+            .root(RootBuilder::default().path(self.root).readonly(false).build()?)
+            .process(self.process()?)
+            .mounts(mounts(self.kind)?)
+            .linux(linux.build()?)
+            .build()
+    }
+
+    fn namespaces(&self) -> Result<Vec<oci_spec::runtime::LinuxNamespace>, OciSpecError> {
+        use LinuxNamespaceType as Type;
+
+        let mut kinds = vec![Type::Pid, Type::Ipc, Type::Uts, Type::Mount];
+        if self.kind.has_user_namespace() {
+            kinds.push(Type::User);
+        }
+        let mut namespaces = kinds
+            .into_iter()
+            .map(|kind| LinuxNamespaceBuilder::default().typ(kind).build())
+            .collect::<Result<Vec<_>, _>>()?;
+        namespaces.push(
+            LinuxNamespaceBuilder::default()
+                .typ(Type::Network)
+                .path(self.network_namespace)
+                .build()?,
+        );
+        Ok(namespaces)
+    }
+
+    fn process(&self) -> Result<Process, OciSpecError> {
+        let mut env = vec![format!("PATH={PATH}")];
+        env.extend_from_slice(self.env);
+        let capabilities = || CAPABILITIES.into_iter().collect::<std::collections::HashSet<_>>();
+        ProcessBuilder::default()
+            .terminal(false)
+            .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
+            .cwd("/")
+            .args([
+                ENVD_PATH.to_owned(),
+                format!("--port={ENVD_PORT}"),
+                format!("--events={EVENTS_ADDRESS}:80"),
+            ])
+            .env(env)
+            .capabilities(
+                LinuxCapabilitiesBuilder::default()
+                    .bounding(capabilities())
+                    .effective(capabilities())
+                    .permitted(capabilities())
+                    .inheritable(std::collections::HashSet::new())
+                    .ambient(std::collections::HashSet::new())
+                    .build()?,
+            )
+            .rlimits([PosixRlimitBuilder::default()
+                .typ(PosixRlimitType::RlimitNofile)
+                .soft(OPEN_FILES_SOFT)
+                .hard(OPEN_FILES_HARD)
+                .build()?])
+            // `sudo` without a password is promised, and it needs this; what it becomes is root
+            // of the user-space kernel or of the user namespace, never of the machine.
+            .no_new_privileges(false)
+            .build()
+    }
+}
+
+fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
+    let mount = |destination: &str, kind: &str, options: &[&str]| {
+        MountBuilder::default()
+            .destination(destination)
+            .typ(kind)
+            .source(kind)
+            .options(options.iter().map(|o| (*o).to_owned()).collect::<Vec<_>>())
+            .build()
+    };
+    let mut mounts = vec![
+        mount("/proc", "proc", &["nosuid", "noexec", "nodev"])?,
+        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"])?,
+        mount("/dev/pts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"])?,
+        mount("/dev/shm", "tmpfs", &["nosuid", "nodev", "mode=1777", "size=65536k"])?,
+    ];
+    if kind.has_user_namespace() {
+        // The machine's own `/sys` cannot be shown to a user namespace that does not own the
+        // network; an empty one is what remains.
+        mounts.push(mount("/sys", "tmpfs", &["nosuid", "noexec", "nodev", "ro", "mode=755"])?);
+        mounts.push(mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?);
+    } else {
+        mounts.push(mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?);
+    }
+    Ok(mounts)
+}
+
+/// None but the harmless devices, which a runtime makes itself: null, zero, full, random,
+/// urandom, tty, console, ptmx and the terminals.
+fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
+    let rule = |allow: bool, typ, major: Option<i64>, minor: Option<i64>| {
+        let mut rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(typ).access("rwm");
+        if let Some(major) = major {
+            rule = rule.major(major);
+        }
+        if let Some(minor) = minor {
+            rule = rule.minor(minor);
+        }
+        rule.build()
+    };
+    let mut rules = vec![rule(false, LinuxDeviceType::A, None, None)?];
+    for (major, minor) in
+        [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)]
+    {
+        rules.push(rule(true, LinuxDeviceType::C, Some(major), Some(minor))?);
+    }
+    rules.push(rule(true, LinuxDeviceType::C, Some(136), None)?);
+    Ok(rules)
+}
+
+/// The files below `/etc` that are the sandbox's own, as paths and contents.
+pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 3] {
+    let hosts = format!(
+        "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
+         {GUEST_ADDRESS}\t{hostname}\n{EVENTS_ADDRESS}\tevents.e2b.local\n"
+    );
+    let resolv = format!("nameserver {}\n", crate::network::ROUTER_ADDRESS);
+    [("hosts", hosts), ("hostname", format!("{hostname}\n")), ("resolv.conf", resolv)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(kind: Kind) -> Spec {
+        Bundle {
+            kind,
+            hostname: "ia",
+            root: Path::new("/r"),
+            network_namespace: Path::new("/n"),
+            cgroup: "/shoal/x/ia".into(),
+            first_user: 1 << 20,
+            env: &["A=1".to_owned()],
+        }
+        .spec()
+        .unwrap()
+    }
+
+    #[test]
+    fn root_in_a_sandbox_never_has_what_opens_the_machine() {
+        for kind in [Kind::Runsc, Kind::Runc] {
+            let spec = spec(kind);
+            let process = spec.process().as_ref().unwrap();
+            let sets = process.capabilities().as_ref().unwrap();
+            for set in [sets.bounding(), sets.effective(), sets.permitted()] {
+                let set = set.as_ref().unwrap();
+                for never in [
+                    Capability::SysAdmin, Capability::SysPtrace, Capability::NetRaw,
+                    Capability::NetAdmin, Capability::SysModule, Capability::Mknod,
+                    Capability::SysRawio, Capability::Bpf, Capability::SysTime,
+                ] {
+                    assert!(!set.contains(&never), "{never}");
+                }
+            }
+            for set in [sets.ambient(), sets.inheritable()] {
+                assert!(set.as_ref().unwrap().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn a_shared_kernel_comes_with_a_user_namespace_and_a_filter() {
+        let linux = spec(Kind::Runc).linux().clone().unwrap();
+        assert!(linux.seccomp().is_some());
+        let mapping = linux.uid_mappings().as_ref().unwrap()[0];
+        assert_eq!((mapping.container_id(), mapping.host_id()), (0, 1 << 20));
+        assert!(spec(Kind::Runsc).linux().as_ref().unwrap().uid_mappings().is_none());
+    }
+}

@@ -1,0 +1,93 @@
+//! Which OCI runtimes there are on this machine.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use shoal_core::driver::RuntimeInfo;
+use shoal_core::template::RuntimeName;
+
+use super::{Kind, Runtime};
+
+/// Which runtimes are looked for.
+#[derive(Debug, Clone)]
+pub struct RuntimeConfig {
+    /// The gVisor runtime; looked for on the path when it is a bare name.
+    pub runsc: PathBuf,
+    /// The reference runtime; looked for on the path when it is a bare name.
+    pub runc: PathBuf,
+    /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm` where there is one).
+    pub platform: String,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self { runsc: "runsc".into(), runc: "runc".into(), platform: "systrap".to_owned() }
+    }
+}
+
+/// A runtime that cannot be used, and why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{program}: {reason}")]
+pub struct Missing {
+    /// The program's name.
+    pub program: &'static str,
+    /// Why it cannot be used.
+    pub reason: String,
+}
+
+/// Looks for the runtimes, the default first; `run` is where they will keep their state.
+pub(crate) fn detect(config: &RuntimeConfig, run: &Path) -> (Vec<Runtime>, Vec<Missing>) {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for (kind, program) in [(Kind::Runsc, &config.runsc), (Kind::Runc, &config.runc)] {
+        match probe(kind, program, config, run) {
+            Ok(runtime) => found.push(runtime),
+            Err(reason) => missing.push(Missing { program: kind.program(), reason }),
+        }
+    }
+    (found, missing)
+}
+
+fn probe(
+    kind: Kind,
+    program: &Path,
+    config: &RuntimeConfig,
+    run: &Path,
+) -> Result<Runtime, String> {
+    let program = on_path(program).ok_or("is not installed")?;
+    let said = output_of(&program, &["--version"])?;
+    let first = said.lines().next().unwrap_or_default();
+    let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
+    if kind == Kind::Runsc && !output_of(&program, &["flags"])?.contains("allow-suid") {
+        return Err(format!("version {version} is too old: 2025 or later is needed"));
+    }
+    let name: RuntimeName = kind.program().parse().map_err(|e| format!("{e}"))?;
+    let state = run.join(kind.program());
+    fs::create_dir_all(&state).map_err(|e| format!("cannot make {}: {e}", state.display()))?;
+    let info = RuntimeInfo {
+        name,
+        version,
+        isolation: kind.isolation(),
+        memory_snapshot: kind == Kind::Runsc,
+        nested_containers: false,
+    };
+    Ok(Runtime { kind, info, program, state, platform: config.platform.clone() })
+}
+
+fn output_of(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let failed = |e: io::Error| format!("cannot run {}: {e}", program.display());
+    let output = Command::new(program).args(arguments).output().map_err(failed)?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn on_path(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return program.is_file().then(|| program.to_owned());
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
