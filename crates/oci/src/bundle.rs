@@ -4,6 +4,7 @@ mod seccomp;
 
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit};
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
     Capability, LinuxBuilder, LinuxCapabilitiesBuilder, LinuxDeviceCgroup,
@@ -64,8 +65,13 @@ const MASKED: [&str; 13] = [
     "/sys/firmware",
     "/sys/kernel/security",
 ];
-const READ_ONLY: [&str; 5] =
-    ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
 
 /// What differs from sandbox to sandbox.
 #[derive(Debug)]
@@ -94,7 +100,11 @@ impl Bundle<'_> {
             .cgroups_path(&self.cgroup)
             .masked_paths(MASKED.map(str::to_owned))
             .readonly_paths(READ_ONLY.map(str::to_owned))
-            .resources(LinuxResourcesBuilder::default().devices(devices()?).build()?);
+            .resources(
+                LinuxResourcesBuilder::default()
+                    .devices(devices()?)
+                    .build()?,
+            );
         if self.kind.has_user_namespace() {
             let mapping = LinuxIdMappingBuilder::default()
                 .host_id(self.first_user)
@@ -109,7 +119,12 @@ impl Bundle<'_> {
         SpecBuilder::default()
             .version("1.0.2")
             .hostname(self.hostname)
-            .root(RootBuilder::default().path(self.root).readonly(false).build()?)
+            .root(
+                RootBuilder::default()
+                    .path(self.root)
+                    .readonly(false)
+                    .build()?,
+            )
             .process(self.process()?)
             .mounts(mounts(self.kind)?)
             .linux(linux.build()?)
@@ -139,7 +154,13 @@ impl Bundle<'_> {
     fn process(&self) -> Result<Process, OciSpecError> {
         let mut env = vec![format!("PATH={PATH}")];
         env.extend_from_slice(self.env);
-        let capabilities = || CAPABILITIES.into_iter().collect::<std::collections::HashSet<_>>();
+        // Root of a user namespace may not raise what this process itself has.
+        let (_, own) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, OPEN_FILES_SOFT));
+        let capabilities = || {
+            CAPABILITIES
+                .into_iter()
+                .collect::<std::collections::HashSet<_>>()
+        };
         ProcessBuilder::default()
             .terminal(false)
             .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
@@ -161,8 +182,8 @@ impl Bundle<'_> {
             )
             .rlimits([PosixRlimitBuilder::default()
                 .typ(PosixRlimitType::RlimitNofile)
-                .soft(OPEN_FILES_SOFT)
-                .hard(OPEN_FILES_HARD)
+                .soft(OPEN_FILES_SOFT.min(own))
+                .hard(OPEN_FILES_HARD.min(own))
                 .build()?])
             // `sudo` without a password is promised, and it needs this; what it becomes is root
             // of the user-space kernel or of the user namespace, never of the machine.
@@ -182,17 +203,47 @@ fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
     };
     let mut mounts = vec![
         mount("/proc", "proc", &["nosuid", "noexec", "nodev"])?,
-        mount("/dev", "tmpfs", &["nosuid", "strictatime", "mode=755", "size=65536k"])?,
-        mount("/dev/pts", "devpts", &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"])?,
-        mount("/dev/shm", "tmpfs", &["nosuid", "nodev", "mode=1777", "size=65536k"])?,
+        mount(
+            "/dev",
+            "tmpfs",
+            &["nosuid", "strictatime", "mode=755", "size=65536k"],
+        )?,
+        mount(
+            "/dev/pts",
+            "devpts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+            ],
+        )?,
+        mount(
+            "/dev/shm",
+            "tmpfs",
+            &["nosuid", "nodev", "mode=1777", "size=65536k"],
+        )?,
     ];
     if kind.has_user_namespace() {
         // The machine's own `/sys` cannot be shown to a user namespace that does not own the
         // network; an empty one is what remains.
-        mounts.push(mount("/sys", "tmpfs", &["nosuid", "noexec", "nodev", "ro", "mode=755"])?);
-        mounts.push(mount("/dev/mqueue", "mqueue", &["nosuid", "noexec", "nodev"])?);
+        mounts.push(mount(
+            "/sys",
+            "tmpfs",
+            &["nosuid", "noexec", "nodev", "ro", "mode=755"],
+        )?);
+        mounts.push(mount(
+            "/dev/mqueue",
+            "mqueue",
+            &["nosuid", "noexec", "nodev"],
+        )?);
     } else {
-        mounts.push(mount("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"])?);
+        mounts.push(mount(
+            "/sys",
+            "sysfs",
+            &["nosuid", "noexec", "nodev", "ro"],
+        )?);
     }
     Ok(mounts)
 }
@@ -201,7 +252,10 @@ fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
 /// urandom, tty, console, ptmx and the terminals.
 fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
     let rule = |allow: bool, typ, major: Option<i64>, minor: Option<i64>| {
-        let mut rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(typ).access("rwm");
+        let mut rule = LinuxDeviceCgroupBuilder::default()
+            .allow(allow)
+            .typ(typ)
+            .access("rwm");
         if let Some(major) = major {
             rule = rule.major(major);
         }
@@ -211,9 +265,16 @@ fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
         rule.build()
     };
     let mut rules = vec![rule(false, LinuxDeviceType::A, None, None)?];
-    for (major, minor) in
-        [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)]
-    {
+    for (major, minor) in [
+        (1, 3),
+        (1, 5),
+        (1, 7),
+        (1, 8),
+        (1, 9),
+        (5, 0),
+        (5, 1),
+        (5, 2),
+    ] {
         rules.push(rule(true, LinuxDeviceType::C, Some(major), Some(minor))?);
     }
     rules.push(rule(true, LinuxDeviceType::C, Some(136), None)?);
@@ -227,7 +288,11 @@ pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 3] {
          {GUEST_ADDRESS}\t{hostname}\n{EVENTS_ADDRESS}\tevents.e2b.local\n"
     );
     let resolv = format!("nameserver {}\n", crate::network::ROUTER_ADDRESS);
-    [("hosts", hosts), ("hostname", format!("{hostname}\n")), ("resolv.conf", resolv)]
+    [
+        ("hosts", hosts),
+        ("hostname", format!("{hostname}\n")),
+        ("resolv.conf", resolv),
+    ]
 }
 
 #[cfg(test)]
@@ -257,9 +322,15 @@ mod tests {
             for set in [sets.bounding(), sets.effective(), sets.permitted()] {
                 let set = set.as_ref().unwrap();
                 for never in [
-                    Capability::SysAdmin, Capability::SysPtrace, Capability::NetRaw,
-                    Capability::NetAdmin, Capability::SysModule, Capability::Mknod,
-                    Capability::SysRawio, Capability::Bpf, Capability::SysTime,
+                    Capability::SysAdmin,
+                    Capability::SysPtrace,
+                    Capability::NetRaw,
+                    Capability::NetAdmin,
+                    Capability::SysModule,
+                    Capability::Mknod,
+                    Capability::SysRawio,
+                    Capability::Bpf,
+                    Capability::SysTime,
                 ] {
                     assert!(!set.contains(&never), "{never}");
                 }
@@ -276,6 +347,13 @@ mod tests {
         assert!(linux.seccomp().is_some());
         let mapping = linux.uid_mappings().as_ref().unwrap()[0];
         assert_eq!((mapping.container_id(), mapping.host_id()), (0, 1 << 20));
-        assert!(spec(Kind::Runsc).linux().as_ref().unwrap().uid_mappings().is_none());
+        assert!(
+            spec(Kind::Runsc)
+                .linux()
+                .as_ref()
+                .unwrap()
+                .uid_mappings()
+                .is_none()
+        );
     }
 }

@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_core::resources::{MilliCpu, Mib, Resources, Usage};
+use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
 
 use self::files::{keyed, number, read, write};
 
@@ -49,6 +49,8 @@ enum Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchy {
     places: BTreeMap<Controller, Place>,
+    /// Every hierarchy that is mounted: OCI runtimes make groups in those that we do not use too.
+    roots: Vec<PathBuf>,
     /// The groups of this installation lie below this path in each hierarchy.
     parent: PathBuf,
 }
@@ -57,6 +59,8 @@ pub(crate) struct Hierarchy {
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroup {
     places: BTreeMap<Controller, Place>,
+    /// Its path in every hierarchy.
+    all: Vec<PathBuf>,
 }
 
 impl Hierarchy {
@@ -65,10 +69,16 @@ impl Hierarchy {
     /// # Errors
     /// When one that is needed is nowhere mounted, saying which.
     pub(crate) fn detect(parent: &Path) -> io::Result<Self> {
-        let places = places(&fs::read_to_string("/proc/self/mountinfo")?, |path| {
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+        let places = places(&mountinfo, |path| {
             fs::read_to_string(path.join("cgroup.controllers")).unwrap_or_default()
         })?;
-        Ok(Self { places, parent: parent.to_owned() })
+        let roots = mounts(&mountinfo).map(|mount| mount.point.into()).collect();
+        Ok(Self {
+            places,
+            roots,
+            parent: parent.to_owned(),
+        })
     }
 
     /// Which dialects are in use, for people.
@@ -111,7 +121,11 @@ impl Hierarchy {
             };
             (*controller, place)
         });
-        Cgroup { places: places.collect() }
+        let all = self.roots.iter().map(|root| root.join(&relative)).collect();
+        Cgroup {
+            places: places.collect(),
+            all,
+        }
     }
 
     /// The path of the group `name` as OCI runtimes want it.
@@ -125,9 +139,10 @@ impl Hierarchy {
     /// When a hierarchy cannot be read.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for place in self.places.values() {
-            let parent = place.path().join(&self.parent);
-            let Ok(entries) = fs::read_dir(parent) else { continue };
+        for root in &self.roots {
+            let Ok(entries) = fs::read_dir(root.join(&self.parent)) else {
+                continue;
+            };
             for entry in entries {
                 let entry = entry?;
                 if entry.file_type()?.is_dir() {
@@ -140,16 +155,25 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Takes the parent of the groups away, when there is no group.
-    pub(crate) fn remove_parent(&self) {
-        for place in self.places.values() {
-            // Another installation, or a group that is still there, keeps it: that is no failure.
-            let _ = fs::remove_dir(place.path().join(&self.parent));
+    /// Takes the parents of the groups away, when there is no group.
+    pub(crate) fn remove_parents(&self) {
+        for root in &self.roots {
+            let parents = self
+                .parent
+                .ancestors()
+                .filter(|parent| *parent != Path::new(""));
+            // Another installation, or a group that is still there, keeps one: that is no failure.
+            let _ = parents
+                .map(|parent| root.join(parent))
+                .try_for_each(fs::remove_dir);
         }
     }
 
     fn v2_root(&self) -> PathBuf {
-        let v2 = self.places.values().find(|place| matches!(place, Place::V2(_)));
+        let v2 = self
+            .places
+            .values()
+            .find(|place| matches!(place, Place::V2(_)));
         v2.map(|place| place.path().to_owned()).unwrap_or_default()
     }
 }
@@ -165,8 +189,11 @@ impl Place {
 impl Cgroup {
     /// The files to which a process writes `0` to join.
     pub(crate) fn entrances(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> =
-            self.places.values().map(|place| place.path().join("cgroup.procs")).collect();
+        let mut files: Vec<PathBuf> = self
+            .places
+            .values()
+            .map(|place| place.path().join("cgroup.procs"))
+            .collect();
         files.sort_unstable();
         files.dedup();
         files
@@ -193,11 +220,20 @@ impl Cgroup {
             Place::V1(path) => {
                 write(&path.join("cpu.cfs_period_us"), CPU_PERIOD_MICROS)?;
                 write(&path.join("cpu.cfs_quota_us"), quota)?;
-                write(&path.join("cpu.shares"), (u64::from(cpu.0) * 1024 / 1000).max(2))
+                write(
+                    &path.join("cpu.shares"),
+                    (u64::from(cpu.0) * 1024 / 1000).max(2),
+                )
             }
             Place::V2(path) => {
-                write(&path.join("cpu.max"), format!("{quota} {CPU_PERIOD_MICROS}"))?;
-                write(&path.join("cpu.weight"), (u64::from(cpu.0) / 10).clamp(1, 10_000))
+                write(
+                    &path.join("cpu.max"),
+                    format!("{quota} {CPU_PERIOD_MICROS}"),
+                )?;
+                write(
+                    &path.join("cpu.weight"),
+                    (u64::from(cpu.0) / 10).clamp(1, 10_000),
+                )
             }
         }
     }
@@ -244,7 +280,12 @@ impl Cgroup {
                 (of("anon") + shared, of("file").saturating_sub(shared))
             }
         };
-        Ok(Usage { cpu_nanos, memory_bytes, cache_bytes, disk_bytes: 0 })
+        Ok(Usage {
+            cpu_nanos,
+            memory_bytes,
+            cache_bytes,
+            disk_bytes: 0,
+        })
     }
 
     /// How many processes of the group the kernel has ended for want of memory.
@@ -280,20 +321,46 @@ impl Cgroup {
     /// # Errors
     /// When the kernel keeps it.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let mut paths: Vec<&Path> = self.places.values().map(Place::path).collect();
-        paths.sort_unstable();
-        paths.dedup();
-        paths.into_iter().try_for_each(files::remove_tree)
+        self.all
+            .iter()
+            .try_for_each(|path| files::remove_tree(path))
     }
 
     fn place(&self, controller: Controller) -> &Place {
         // `places` has every controller: a hierarchy without one is refused when it is detected.
-        self.places.get(&controller).unwrap_or_else(|| unreachable!("{controller:?} is detected"))
+        self.places
+            .get(&controller)
+            .unwrap_or_else(|| unreachable!("{controller:?} is detected"))
     }
 
     fn path(&self, controller: Controller) -> &Path {
         self.place(controller).path()
     }
+}
+
+/// One mounted hierarchy.
+struct CgroupMount<'a> {
+    point: &'a str,
+    is_v2: bool,
+    options: &'a str,
+}
+
+fn mounts(mountinfo: &str) -> impl Iterator<Item = CgroupMount<'_>> {
+    mountinfo.lines().filter_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?;
+        let mut filesystem = filesystem.split(' ');
+        let is_v2 = match filesystem.next()? {
+            "cgroup" => false,
+            "cgroup2" => true,
+            _ => return None,
+        };
+        Some(CgroupMount {
+            point,
+            is_v2,
+            options: filesystem.nth(1).unwrap_or_default(),
+        })
+    })
 }
 
 /// Finds each controller in a `mountinfo`, where `controllers` reads what a v2 root offers.
@@ -302,29 +369,35 @@ fn places(
     controllers: impl Fn(&Path) -> String,
 ) -> io::Result<BTreeMap<Controller, Place>> {
     let mut found = BTreeMap::new();
-    for line in mountinfo.lines() {
-        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
-        let Some(point) = mount.split(' ').nth(4) else { continue };
-        let mut filesystem = filesystem.split(' ');
-        let (kind, options) = (filesystem.next(), filesystem.nth(1).unwrap_or_default());
-        let offered = match kind {
-            Some("cgroup") => options.replace(',', " "),
-            Some("cgroup2") => {
-                // In v2 counting comes with `cpu` and freezing with every group.
-                let own = controllers(Path::new(point));
-                if own.contains("cpu") { format!("{own} cpuacct freezer") } else { own }
+    for mount in mounts(mountinfo) {
+        let point = Path::new(mount.point);
+        let offered = if mount.is_v2 {
+            // In v2 counting comes with `cpu` and freezing with every group.
+            let own = controllers(point);
+            if own.contains("cpu") {
+                format!("{own} cpuacct freezer")
+            } else {
+                own
             }
-            _ => continue,
+        } else {
+            mount.options.replace(',', " ")
         };
         for (controller, name) in CONTROLLERS {
             if offered.split_whitespace().any(|word| word == name) {
-                let place = if kind == Some("cgroup") { Place::V1 } else { Place::V2 };
-                found.entry(controller).or_insert_with(|| place(point.into()));
+                let place = if mount.is_v2 { Place::V2 } else { Place::V1 };
+                found
+                    .entry(controller)
+                    .or_insert_with(|| place(point.into()));
             }
         }
     }
-    match CONTROLLERS.iter().find(|(controller, _)| !found.contains_key(controller)) {
-        Some((_, name)) => Err(io::Error::other(format!("no cgroup controller `{name}` is mounted"))),
+    match CONTROLLERS
+        .iter()
+        .find(|(controller, _)| !found.contains_key(controller))
+    {
+        Some((_, name)) => Err(io::Error::other(format!(
+            "no cgroup controller `{name}` is mounted"
+        ))),
         None => Ok(found),
     }
 }

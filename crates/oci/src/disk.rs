@@ -48,7 +48,13 @@ impl Disk {
         let root = data.join("disk");
         fs::create_dir_all(&root)?;
         let size = match config {
-            DiskConfig::Plain => return Ok(Self { root, mounted: false, volume: None }),
+            DiskConfig::Plain => {
+                return Ok(Self {
+                    root,
+                    mounted: false,
+                    volume: None,
+                });
+            }
             DiskConfig::Btrfs { size } => *size,
             DiskConfig::Auto => None,
         };
@@ -60,10 +66,18 @@ impl Disk {
                 .map(|volume| (volume, true))
         };
         match opened {
-            Ok((volume, mounted)) => Ok(Self { root, mounted, volume: Some(volume) }),
+            Ok((volume, mounted)) => Ok(Self {
+                root,
+                mounted,
+                volume: Some(volume),
+            }),
             Err(error) if *config == DiskConfig::Auto && !image::is_full(&error) => {
                 tracing::warn!(%error, "no btrfs: the disk of sandboxes is watched, not bounded");
-                Ok(Self { root, mounted: false, volume: None })
+                Ok(Self {
+                    root,
+                    mounted: false,
+                    volume: None,
+                })
             }
             Err(error) => Err(error),
         }
@@ -134,7 +148,9 @@ impl Disk {
     /// When the disk cannot be read.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(&self.root)?;
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+        entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect()
     }
 
     /// Unmounts what [`Disk::open`] mounted, when nothing is on it.
@@ -142,7 +158,11 @@ impl Disk {
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn close(&self) -> io::Result<()> {
-        if self.mounted && self.names()?.is_empty() { image::unmount(&self.root) } else { Ok(()) }
+        if self.mounted && self.names()?.is_empty() {
+            image::unmount(&self.root)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -160,7 +180,9 @@ fn tree_bytes(path: &Path) -> io::Result<u64> {
         };
         for entry in entries {
             let entry = entry?;
-            let Ok(metadata) = entry.metadata() else { continue };
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
             total += metadata.blocks() * 512;
             if metadata.is_dir() {
                 waiting.push(entry.path());

@@ -1,12 +1,24 @@
-//! The driver of Shoal for one machine.
+//! The driver of Shoal for one machine: OCI runtimes, images, overlays, network slots, cgroups.
+//!
+//! Whatever belongs to a sandbox carries its id or is named in its manifest, so that a server
+//! that was killed at any moment finds all of it again, and can clear all of it.
 
 mod bundle;
 mod cgroup;
 mod disk;
+mod driver;
+mod home;
+mod layers;
+mod manifest;
 mod network;
+mod output;
+mod pidfd;
 mod rootfs;
 mod runtime;
+mod watch;
 
 pub use disk::DiskConfig;
+pub use driver::{OciConfig, OciDriver, OpenError};
+pub use layers::{LayerSource, LayerStack};
 pub use network::NetworkConfig;
 pub use runtime::{Missing, RuntimeConfig};

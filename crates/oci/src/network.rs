@@ -17,9 +17,9 @@ use std::sync::Arc;
 use ipnet::Ipv4Net;
 use shoal_core::network::Egress;
 
-pub(crate) use self::slot::Slot;
 use self::index::Indices;
 use self::pool::Pool;
+pub(crate) use self::slot::Slot;
 
 /// The sandbox's address in its own namespace: the same everywhere.
 pub(crate) const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
@@ -48,7 +48,11 @@ impl Default for NetworkConfig {
     /// Room for 16384 sandboxes in a range that is rare on machines, 16 of them ready.
     fn default() -> Self {
         let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 79, 0, 0), 16);
-        Self { range, dns: Vec::new(), warm: 16 }
+        Self {
+            range,
+            dns: Vec::new(),
+            warm: 16,
+        }
     }
 }
 
@@ -90,16 +94,34 @@ impl Network {
         let namespaces = run.join("netns");
         fs::create_dir_all(&namespaces)?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-        nft::apply(&rules::host(&table, &format!("{prefix}*"), ANY_INTERFACE, config.range))?;
+        nft::apply(&rules::host(
+            &table,
+            &format!("{prefix}*"),
+            ANY_INTERFACE,
+            config.range,
+        ))?;
         let count = 1 << (30 - u32::from(config.range.prefix_len()).min(30));
         let indices = Indices::open(machine.join("slots"), instance.to_owned(), count)?;
-        let resolvers =
-            if config.dns.is_empty() { resolver::of_host() } else { config.dns.clone() };
+        let resolvers = if config.dns.is_empty() {
+            resolver::of_host()
+        } else {
+            config.dns.clone()
+        };
         let warm = config.warm;
         let mtu = mtu_of_default_route().unwrap_or(1500);
-        let shared =
-            Arc::new(Shared { config, indices, prefix, table, namespaces, mtu, resolvers });
-        Ok(Self { pool: Pool::new(shared.clone(), warm), shared })
+        let shared = Arc::new(Shared {
+            config,
+            indices,
+            prefix,
+            table,
+            namespaces,
+            mtu,
+            resolvers,
+        });
+        Ok(Self {
+            pool: Pool::new(shared.clone(), warm),
+            shared,
+        })
     }
 
     /// Begins to keep slots ready, on the runtime of the caller.
@@ -112,7 +134,9 @@ impl Network {
     /// # Errors
     /// When the slot cannot be made; nothing is left of it then.
     pub(crate) async fn take(&self, egress: &Egress) -> io::Result<Option<Slot>> {
-        let Some(slot) = self.pool.take().await? else { return Ok(None) };
+        let Some(slot) = self.pool.take().await? else {
+            return Ok(None);
+        };
         // A ready slot has the default policy already.
         if *egress != Egress::default()
             && let Err(error) = self.set_egress(slot.index, egress).await
@@ -141,11 +165,6 @@ impl Network {
         blocking(move || shared.dispose(index)).await
     }
 
-    /// The slot with this index, made or not.
-    pub(crate) fn slot(&self, index: u32) -> Slot {
-        self.shared.slot(index)
-    }
-
     /// The slots of this installation, whoever uses them.
     ///
     /// # Errors
@@ -162,7 +181,10 @@ impl Network {
         let taken = self.taken()?;
         let mut files = namespace::list(&self.shared.namespaces)?;
         files.retain(|file| {
-            let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+            let name = file
+                .file_name()
+                .and_then(|n| n.to_str())
+                .unwrap_or_default();
             let index = name.split('-').next().and_then(|i| i.parse::<u32>().ok());
             index.is_none_or(|index| !taken.contains(&index))
         });
@@ -202,9 +224,13 @@ impl Shared {
 
     /// Makes one more slot, with the default policy in force; none when the range is used up.
     fn make(&self) -> io::Result<Option<Slot>> {
-        let Some(index) = self.indices.take()? else { return Ok(None) };
+        let Some(index) = self.indices.take()? else {
+            return Ok(None);
+        };
         let slot = self.slot(index);
-        let made = slot.make(self.mtu).and_then(|()| self.apply_egress(&slot, &Egress::default()));
+        let made = slot
+            .make(self.mtu)
+            .and_then(|()| self.apply_egress(&slot, &Egress::default()));
         match made {
             Ok(()) => Ok(Some(slot)),
             Err(error) => {
@@ -229,7 +255,9 @@ impl Shared {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
 }
 
 /// The largest packet that leaves this machine: a slot with a larger one would lose packets on
@@ -241,7 +269,11 @@ fn mtu_of_default_route() -> Option<u32> {
         let (interface, destination) = (fields.next()?, fields.next()?);
         (destination == "00000000").then(|| interface.to_owned())
     })?;
-    fs::read_to_string(format!("/sys/class/net/{interface}/mtu")).ok()?.trim().parse().ok()
+    fs::read_to_string(format!("/sys/class/net/{interface}/mtu"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]

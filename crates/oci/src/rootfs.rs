@@ -36,7 +36,9 @@ impl Layers<'_> {
         fs::create_dir(&upper)?;
         fs::create_dir(self.work())?;
         fs::create_dir(upper.join("etc"))?;
-        files.iter().try_for_each(|(name, text)| fs::write(upper.join("etc").join(name), text))
+        files
+            .iter()
+            .try_for_each(|(name, text)| fs::write(upper.join("etc").join(name), text))
     }
 
     /// Mounts the whole at `target`. With `first_user`, what root owns on disk belongs to that
@@ -65,7 +67,9 @@ impl Layers<'_> {
         }
         let own = stage.join("own");
         _mapped.push(Mapped::mount(self.own, &own, &users)?);
-        overlay(&lower, &own.join("upper"), &own.join("work"), target)
+        idmap::as_user(first_user, || {
+            overlay(&lower, &own.join("upper"), &own.join("work"), target)
+        })
     }
 
     fn upper(&self) -> PathBuf {
@@ -82,15 +86,29 @@ fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::R
     let mut held = Vec::new();
     let mut options = options_of(lower, upper, work);
     if options.len() > OPTIONS_MAX {
-        held = lower.iter().map(File::open).collect::<io::Result<Vec<_>>>()?;
-        let short: Vec<PathBuf> =
-            held.iter().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into()).collect();
+        held = lower
+            .iter()
+            .map(File::open)
+            .collect::<io::Result<Vec<_>>>()?;
+        let short: Vec<PathBuf> = held
+            .iter()
+            .map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()).into())
+            .collect();
         options = options_of(&short, upper, work);
     }
     if options.len() > OPTIONS_MAX {
-        return Err(io::Error::other(format!("{} layers are too many", lower.len())));
+        return Err(io::Error::other(format!(
+            "{} layers are too many",
+            lower.len()
+        )));
     }
-    mount(Some("overlay"), target, Some("overlay"), MsFlags::empty(), Some(options.as_slice()))?;
+    mount(
+        Some("overlay"),
+        target,
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(options.as_slice()),
+    )?;
     drop(held);
     Ok(())
 }
@@ -195,9 +213,13 @@ mod tests {
 
     /// `layers` layers, each with a file of its number, in a directory whose name needs escaping.
     fn fixture(layers: usize) -> Fixture {
-        let directory = tempfile::Builder::new().prefix("a b,c:d\\e").tempdir().unwrap();
-        let lower: Vec<PathBuf> =
-            (0..layers).map(|n| directory.path().join(format!("layer{n}"))).collect();
+        let directory = tempfile::Builder::new()
+            .prefix("a b,c:d\\e")
+            .tempdir()
+            .unwrap();
+        let lower: Vec<PathBuf> = (0..layers)
+            .map(|n| directory.path().join(format!("layer{n}")))
+            .collect();
         for (number, layer) in lower.iter().enumerate() {
             fs::create_dir(layer).unwrap();
             fs::write(layer.join(number.to_string()), b"x").unwrap();
@@ -211,18 +233,46 @@ mod tests {
 
     fn mount_and_look(layers: usize, first_user: Option<u32>) {
         let fixture = fixture(layers);
-        let (own, target) =
-            (fixture.directory.path().join("own"), fixture.directory.path().join("target"));
-        let parts = Layers { lower: &fixture.lower, own: &own };
+        let (own, target) = (
+            fixture.directory.path().join("own"),
+            fixture.directory.path().join("target"),
+        );
+        let parts = Layers {
+            lower: &fixture.lower,
+            own: &own,
+        };
         parts.prepare(&[("hostname", "ia\n".to_owned())]).unwrap();
         parts.mount(&target, first_user).unwrap();
 
-        assert_eq!(fs::read_to_string(target.join("same")).unwrap(), "0", "the first is on top");
+        assert_eq!(
+            fs::read_to_string(target.join("same")).unwrap(),
+            "0",
+            "the first is on top"
+        );
         assert!(target.join((layers - 1).to_string()).exists());
-        assert_eq!(fs::read_to_string(target.join("etc/hostname")).unwrap(), "ia\n");
+        assert_eq!(
+            fs::read_to_string(target.join("etc/hostname")).unwrap(),
+            "ia\n"
+        );
         let shown = fs::metadata(target.join("same")).unwrap().uid();
         assert_eq!(shown, first_user.unwrap_or(0));
-        assert_eq!(mounts_below(fixture.directory.path()).unwrap(), [target.as_path()]);
+        assert_eq!(
+            mounts_below(fixture.directory.path()).unwrap(),
+            [target.as_path()]
+        );
+
+        idmap::as_user(first_user.unwrap_or(0), || {
+            fs::write(target.join("new"), b"x")?;
+            fs::write(target.join("same"), "copied up")
+        })
+        .unwrap();
+        for name in ["new", "same"] {
+            assert_eq!(
+                fs::metadata(own.join("upper").join(name)).unwrap().uid(),
+                0,
+                "{name}"
+            );
+        }
 
         unmount_below(fixture.directory.path()).unwrap();
         assert!(mounts_below(fixture.directory.path()).unwrap().is_empty());

@@ -113,7 +113,9 @@ impl Runtime {
             return Err(io::Error::other(last_error(&log)));
         }
         let pid = fs::read_to_string(&pid_file)?;
-        pid.trim().parse().map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
+        pid.trim()
+            .parse()
+            .map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
     }
 
     /// Forgets what the runtime keeps of a sandbox whose processes have ended. Success when there
@@ -128,11 +130,18 @@ impl Runtime {
         };
         for entry in entries {
             let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if !belongs_to(name, id) {
                 continue;
             }
-            let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let gone = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -157,12 +166,16 @@ const RUNSC_FLAGS: [&str; 6] = [
 /// Whether a file in a runtime's state directory is of the sandbox `id`: its name is the id, or
 /// holds it between characters that no id has.
 fn belongs_to(name: &str, id: &str) -> bool {
-    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == id)
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|part| part == id)
 }
 
 /// Lets the child join the groups between its birth and the runtime's first instruction, so that
 /// whatever the runtime starts is counted and can be ended.
-#[expect(unsafe_code, reason = "joining a group must happen in the child before it runs")]
+#[expect(
+    unsafe_code,
+    reason = "joining a group must happen in the child before it runs"
+)]
 fn join_groups(command: &mut Command, groups: Vec<PathBuf>) {
     use std::os::unix::ffi::OsStrExt;
 
@@ -208,7 +221,12 @@ mod tests {
 
     #[test]
     fn a_state_file_belongs_to_the_sandbox_whose_whole_id_it_holds() {
-        for name in ["ia", "ia_sandbox:ia.state", "ia_sandbox:ia.lock", "runsc-ia.sock"] {
+        for name in [
+            "ia",
+            "ia_sandbox:ia.state",
+            "ia_sandbox:ia.lock",
+            "runsc-ia.sock",
+        ] {
             assert!(belongs_to(name, "ia"), "{name}");
         }
         for name in ["iab", "iab_sandbox:iab.state", "null-netns", "xia"] {

@@ -62,7 +62,12 @@ const AF_VSOCK: u64 = 40;
 
 fn rule(names: &[&str]) -> LinuxSyscallBuilder {
     LinuxSyscallBuilder::default()
-        .names(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        .names(
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>(),
+        )
         .action(LinuxSeccompAction::ScmpActAllow)
 }
 
@@ -91,7 +96,11 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActErrno)
         .default_errno_ret(libc::EPERM.unsigned_abs())
-        .architectures(vec![Arch::ScmpArchX86_64, Arch::ScmpArchX86, Arch::ScmpArchAarch64])
+        .architectures(vec![
+            Arch::ScmpArchX86_64,
+            Arch::ScmpArchX86,
+            Arch::ScmpArchAarch64,
+        ])
         .syscalls(vec![
             rule(&allowed).build()?,
             rule(&["clone"]).args(vec![without_namespaces]).build()?,
@@ -109,12 +118,42 @@ mod tests {
     fn what_opens_the_kernel_is_not_on_the_list() {
         let allowed: Vec<&str> = ALLOWED.split_whitespace().collect();
         for never in [
-            "bpf", "keyctl", "add_key", "request_key", "userfaultfd", "io_uring_setup",
-            "io_uring_enter", "perf_event_open", "kexec_load", "kexec_file_load", "init_module",
-            "finit_module", "mount", "umount2", "fsopen", "fsmount", "move_mount", "open_tree",
-            "mount_setattr", "pivot_root", "unshare", "setns", "clone", "clone3", "ptrace",
-            "process_vm_readv", "process_vm_writev", "pidfd_getfd", "open_by_handle_at", "reboot",
-            "swapon", "settimeofday", "clock_settime", "acct", "quotactl", "syslog",
+            "bpf",
+            "keyctl",
+            "add_key",
+            "request_key",
+            "userfaultfd",
+            "io_uring_setup",
+            "io_uring_enter",
+            "perf_event_open",
+            "kexec_load",
+            "kexec_file_load",
+            "init_module",
+            "finit_module",
+            "mount",
+            "umount2",
+            "fsopen",
+            "fsmount",
+            "move_mount",
+            "open_tree",
+            "mount_setattr",
+            "pivot_root",
+            "unshare",
+            "setns",
+            "clone",
+            "clone3",
+            "ptrace",
+            "process_vm_readv",
+            "process_vm_writev",
+            "pidfd_getfd",
+            "open_by_handle_at",
+            "reboot",
+            "swapon",
+            "settimeofday",
+            "clock_settime",
+            "acct",
+            "quotactl",
+            "syslog",
         ] {
             assert!(!allowed.contains(&never), "{never}");
         }

@@ -23,7 +23,9 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 
 pub(super) fn number(path: &Path) -> io::Result<u64> {
     let text = read(path)?;
-    text.trim().parse().map_err(|_| io::Error::other(format!("{}: {text:?}", path.display())))
+    text.trim()
+        .parse()
+        .map_err(|_| io::Error::other(format!("{}: {text:?}", path.display())))
 }
 
 /// The number behind `key` in a file of `key number` lines.
@@ -33,7 +35,13 @@ pub(super) fn keyed(path: &Path, key: &str) -> io::Result<u64> {
 }
 
 pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| {
+        line.strip_prefix(key)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
 }
 
 /// Hands the controllers that are offered at `root` down to the parent of `group` (cgroup v2).
@@ -41,7 +49,9 @@ pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
 /// # Errors
 /// When the kernel refuses, as it does where processes sit in an inner group.
 pub(super) fn delegate(root: &Path, group: &Path) -> io::Result<()> {
-    let Some(parent) = group.parent() else { return Ok(()) };
+    let Some(parent) = group.parent() else {
+        return Ok(());
+    };
     fs::create_dir_all(parent)?;
     let mut level = root.to_owned();
     let below = parent.strip_prefix(root).unwrap_or(Path::new(""));
@@ -74,10 +84,15 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     for _ in 0..REMOVE_TRIES {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(path, &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(named(path, &error));
+            }
             _ => return Ok(()),
         }
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} stays busy", path.display())))
+    Err(io::Error::new(
+        io::ErrorKind::ResourceBusy,
+        format!("{} stays busy", path.display()),
+    ))
 }

@@ -13,12 +13,22 @@ const HYBRID: &str = "\
 #[test]
 fn each_controller_is_taken_from_where_it_is() {
     let found = places(HYBRID, |_| "pids misc".to_owned()).unwrap();
-    assert_eq!(found[&Controller::Cpu], Place::V1("/sys/fs/cgroup/cpu".into()));
-    assert_eq!(found[&Controller::Pids], Place::V2("/sys/fs/cgroup/unified".into()));
+    assert_eq!(
+        found[&Controller::Cpu],
+        Place::V1("/sys/fs/cgroup/cpu".into())
+    );
+    assert_eq!(
+        found[&Controller::Pids],
+        Place::V2("/sys/fs/cgroup/unified".into())
+    );
 
     let v2 = "29 28 0:25 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
     let found = places(v2, |_| "cpuset cpu io memory pids".to_owned()).unwrap();
-    assert!(found.values().all(|place| *place == Place::V2("/sys/fs/cgroup".into())));
+    assert!(
+        found
+            .values()
+            .all(|place| *place == Place::V2("/sys/fs/cgroup".into()))
+    );
 }
 
 #[test]
@@ -35,7 +45,12 @@ fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
     }
     let name = format!("test{}", std::process::id());
     let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
-    let limits = Resources { cpu: MilliCpu(500), memory: Mib(64), pids: 32, ..Resources::default() };
+    let limits = Resources {
+        cpu: MilliCpu(500),
+        memory: Mib(64),
+        pids: 32,
+        ..Resources::default()
+    };
     let group = hierarchy.create(&name, &limits).unwrap();
     let entrances = group.entrances();
     let mut command = Command::new("sh");
@@ -46,7 +61,12 @@ fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
         command.pre_exec(move || entrances.iter().try_for_each(|file| fs::write(file, "0")))
     };
     let mut child = command.spawn().unwrap();
-    assert!(group.processes().unwrap().contains(&child.id().cast_signed()));
+    assert!(
+        group
+            .processes()
+            .unwrap()
+            .contains(&child.id().cast_signed())
+    );
     assert!(hierarchy.names().unwrap().contains(&name));
     group.set_cpu(MilliCpu(1500)).unwrap();
     assert!(group.usage().unwrap().memory_bytes < limits.memory.bytes());
@@ -59,5 +79,5 @@ fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
     group.remove().unwrap();
     group.kill().unwrap();
     assert!(!hierarchy.names().unwrap().contains(&name));
-    hierarchy.remove_parent();
+    hierarchy.remove_parents();
 }

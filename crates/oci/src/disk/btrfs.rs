@@ -1,6 +1,13 @@
 //! Subvolumes with quotas.
 
-#![expect(unsafe_code, reason = "btrfs is controlled through ioctls that no maintained library wraps")]
+#![expect(
+    unsafe_code,
+    reason = "btrfs is controlled through ioctls that no maintained library wraps"
+)]
+#![expect(
+    unreachable_pub,
+    reason = "the macro that makes the calls makes them public"
+)]
 
 use std::fs::{self, File};
 use std::io;
@@ -95,13 +102,21 @@ impl Volume {
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let directory = File::open(root)?;
         enable_quota(&directory)?;
-        let mut info = FsInfoArgs { max_id: 0, devices: 0, fsid: [0; 16], rest: [0; 992] };
+        let mut info = FsInfoArgs {
+            max_id: 0,
+            devices: 0,
+            fsid: [0; 16],
+            rest: [0; 992],
+        };
         // SAFETY: the descriptor is open and `info` has the size that the kernel fills.
         unsafe { fs_info(directory.as_raw_fd(), &raw mut info) }?;
         let id = hex::encode(info.fsid);
         let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
         let counters = Path::new("/sys/fs/btrfs").join(uuid).join("qgroups");
-        Ok(Self { root: root.to_owned(), counters })
+        Ok(Self {
+            root: root.to_owned(),
+            counters,
+        })
     }
 
     pub(super) fn create(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
@@ -141,10 +156,17 @@ impl Volume {
 
     pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
         let subvolume = File::open(self.root.join(name))?;
-        let mut args = LookupArgs { tree: 0, object: ROOT_INODE, name: [0; 4080] };
+        let mut args = LookupArgs {
+            tree: 0,
+            object: ROOT_INODE,
+            name: [0; 4080],
+        };
         // SAFETY: the descriptor is open and `args` has the size that the kernel fills.
         unsafe { ino_lookup(subvolume.as_raw_fd(), &raw mut args) }?;
-        let counter = self.counters.join(format!("0_{}", args.tree)).join("referenced");
+        let counter = self
+            .counters
+            .join(format!("0_{}", args.tree))
+            .join("referenced");
         let text = fs::read_to_string(counter)?;
         text.trim().parse().map_err(io::Error::other)
     }
@@ -165,10 +187,16 @@ fn enable_quota(directory: &File) -> io::Result<()> {
 }
 
 fn volume_args(name: &str) -> io::Result<VolumeArgs> {
-    let mut args = VolumeArgs { fd: 0, name: [0; NAME_BYTES] };
+    let mut args = VolumeArgs {
+        fd: 0,
+        name: [0; NAME_BYTES],
+    };
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes.len() > 255 || bytes.contains(&b'/') || bytes.contains(&0) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name of a subvolume"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a name of a subvolume",
+        ));
     }
     args.name[..bytes.len()].copy_from_slice(bytes);
     Ok(args)

@@ -26,12 +26,18 @@ const OPTIONS: &str = "noatime,nodiscard,nodatasum";
 pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let path = path.canonicalize()?;
-    Ok(mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| Path::new(point) == path))
+    Ok(mounts
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|point| Path::new(point) == path))
 }
 
 /// Whether `error` says that there is no space.
 pub(super) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Mounts the file system in `file` at `point`, making it when there is none. Success when it is
@@ -46,22 +52,28 @@ pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<
     if !file.exists() {
         make(file, size)?;
     }
-    let device = run(
-        Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(file),
-    )?;
+    let device = run(Command::new("losetup")
+        .args(["--find", "--show", "--direct-io=on"])
+        .arg(file))?;
     let device = device.trim();
-    let mounted = run(Command::new("mount").args(["-t", "btrfs", "-o", OPTIONS, device]).arg(point));
+    let mounted = run(Command::new("mount")
+        .args(["-t", "btrfs", "-o", OPTIONS, device])
+        .arg(point));
     // The device goes by itself with its last user: the mount, or nobody if that failed.
     run(Command::new("losetup").args(["--detach", device]))?;
     mounted.map(|_| ())
 }
 
-/// Unmounts `point`.
+/// Unmounts `point`. Success when nothing is mounted there.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn unmount(point: &Path) -> io::Result<()> {
-    Ok(umount2(point, MntFlags::empty())?)
+    if is_mounted(point)? {
+        Ok(umount2(point, MntFlags::empty())?)
+    } else {
+        Ok(())
+    }
 }
 
 /// Makes the file beside and renames it, so that half a file system is never met.
@@ -73,7 +85,9 @@ fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
     let bytes = size.map_or_else(|| (free / 4).clamp(LEAST, MOST), Mib::bytes);
     let made = allocate(&beside, bytes, free).and_then(|()| {
         // Not discarding keeps the space that was just taken.
-        run(Command::new("mkfs.btrfs").args(["--quiet", "--nodiscard"]).arg(&beside))?;
+        run(Command::new("mkfs.btrfs")
+            .args(["--quiet", "--nodiscard"])
+            .arg(&beside))?;
         fs::rename(&beside, file)
     });
     if made.is_err() {
@@ -116,6 +130,12 @@ fn run(command: &mut Command) -> io::Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said: String = String::from_utf8_lossy(&output.stderr).chars().take(400).collect();
-    Err(io::Error::other(format!("{program} failed: {}", said.trim())))
+    let said: String = String::from_utf8_lossy(&output.stderr)
+        .chars()
+        .take(400)
+        .collect();
+    Err(io::Error::other(format!(
+        "{program} failed: {}",
+        said.trim()
+    )))
 }

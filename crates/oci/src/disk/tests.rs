@@ -16,7 +16,9 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
         return;
     }
     let data = tempfile::tempdir().unwrap();
-    let config = DiskConfig::Btrfs { size: Some(Mib(512)) };
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(512)),
+    };
     let disk = Disk::open(data.path(), &config).unwrap();
     let path = disk.create("ia", Mib(32)).unwrap();
     assert!(disk.create("ia", Mib(32)).is_err(), "a name is given once");
@@ -35,7 +37,10 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     names.sort_unstable();
     assert_eq!(names, ["ia", "ib"]);
     disk.close().unwrap();
-    assert!(image::is_mounted(&data.path().join("disk")).unwrap(), "what is in use stays");
+    assert!(
+        image::is_mounted(&data.path().join("disk")).unwrap(),
+        "what is in use stays"
+    );
     for name in ["ia", "ib", "ib"] {
         again.remove(name).unwrap();
     }
@@ -49,10 +54,15 @@ fn too_little_space_is_said_before_anything_is_written() {
         return;
     }
     let data = tempfile::tempdir().unwrap();
-    let config = DiskConfig::Btrfs { size: Some(Mib(u32::MAX)) };
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(u32::MAX)),
+    };
     let error = Disk::open(data.path(), &config).unwrap_err();
     assert!(image::is_full(&error));
-    assert!(error.to_string().contains("set a smaller disk.size"), "{error}");
+    assert!(
+        error.to_string().contains("set a smaller disk.size"),
+        "{error}"
+    );
     assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1);
 }
 

@@ -23,7 +23,11 @@ impl Indices {
     /// When the directory cannot be made.
     pub(super) fn open(directory: PathBuf, instance: String, count: u32) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
-        Ok(Self { directory, instance, count })
+        Ok(Self {
+            directory,
+            instance,
+            count,
+        })
     }
 
     fn path(&self, index: u32) -> PathBuf {
@@ -88,9 +92,8 @@ mod tests {
     #[test]
     fn an_index_is_given_once_over_all_installations_until_it_is_given_back() {
         let directory = tempfile::tempdir().unwrap();
-        let open = |name: &str| {
-            Indices::open(directory.path().to_owned(), name.to_owned(), 3).unwrap()
-        };
+        let open =
+            |name: &str| Indices::open(directory.path().to_owned(), name.to_owned(), 3).unwrap();
         let (a, b) = (open("a"), open("b"));
         assert_eq!(a.take().unwrap(), Some(0));
         assert_eq!(b.take().unwrap(), Some(1));

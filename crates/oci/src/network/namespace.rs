@@ -26,7 +26,13 @@ pub(super) fn enter_new(path: &Path) -> io::Result<File> {
     File::create_new(path)?;
     let entered = unshare(CloneFlags::CLONE_NEWNET).and_then(|()| {
         let source = Path::new("/proc/thread-self/ns/net");
-        mount(Some(source), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        mount(
+            Some(source),
+            path,
+            None::<&str>,
+            MsFlags::MS_BIND,
+            None::<&str>,
+        )
     });
     if let Err(errno) = entered {
         fs::remove_file(path)?;
@@ -79,7 +85,10 @@ pub(super) fn within<T: Send>(
 pub(super) fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("netns".to_owned());
-        thread.spawn_scoped(scope, work)?.join().map_err(|_| io::Error::other("a thread panicked"))?
+        thread
+            .spawn_scoped(scope, work)?
+            .join()
+            .map_err(|_| io::Error::other("a thread panicked"))?
     })
 }
 
@@ -93,5 +102,7 @@ pub(super) fn raw(file: &File) -> i32 {
 /// # Errors
 /// When the directory cannot be read.
 pub(super) fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect()
+    fs::read_dir(directory)?
+        .map(|entry| Ok(entry?.path()))
+        .collect()
 }

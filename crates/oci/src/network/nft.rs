@@ -31,6 +31,9 @@ pub(super) fn apply(ruleset: &Value) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let said: String = String::from_utf8_lossy(&output.stderr).chars().take(SHOWN).collect();
+    let said: String = String::from_utf8_lossy(&output.stderr)
+        .chars()
+        .take(SHOWN)
+        .collect();
     Err(io::Error::other(format!("nft refused: {}", said.trim())))
 }

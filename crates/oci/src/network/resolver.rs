@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn stubs_on_loopback_and_ipv6_servers_are_passed_over() {
-        let text = "# x\nsearch example\nnameserver 127.0.0.53\n nameserver\t10.0.0.2\nnameserver ::1\n";
+        let text =
+            "# x\nsearch example\nnameserver 127.0.0.53\n nameserver\t10.0.0.2\nnameserver ::1\n";
         assert_eq!(parse(text), [Ipv4Addr::new(10, 0, 0, 2)]);
     }
 }

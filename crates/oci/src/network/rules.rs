@@ -161,10 +161,26 @@ pub(super) fn egress(policy: &Egress, resolvers: &[Ipv4Addr]) -> Value {
     commands.push(interval_set("allowed", allowed));
     commands.push(interval_set("denied", denied));
     commands.extend(name_service(policy, resolvers));
-    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@blocked")), reject()]));
-    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@allowed")), accept()]));
-    commands.push(rule(TABLE, "egress", vec![is(destination(), json!("@denied")), reject()]));
-    let rest = if policy.internet == Some(false) { reject() } else { accept() };
+    commands.push(rule(
+        TABLE,
+        "egress",
+        vec![is(destination(), json!("@blocked")), reject()],
+    ));
+    commands.push(rule(
+        TABLE,
+        "egress",
+        vec![is(destination(), json!("@allowed")), accept()],
+    ));
+    commands.push(rule(
+        TABLE,
+        "egress",
+        vec![is(destination(), json!("@denied")), reject()],
+    ));
+    let rest = if policy.internet == Some(false) {
+        reject()
+    } else {
+        accept()
+    };
     commands.push(rule(TABLE, "egress", vec![rest]));
     json!({"nftables": commands})
 }
@@ -175,12 +191,20 @@ fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
     let resolver = policy.dns_servers.first().or(resolvers.first());
     let everything: IpAddr = Ipv4Addr::new(1, 1, 1, 1).into();
     let closed = policy.internet == Some(false)
-        || policy.deny.iter().any(|r| r.net().prefix_len() == 0 && r.net().contains(&everything));
-    let Some(resolver) = resolver.filter(|_| !closed) else { return Vec::new() };
+        || policy
+            .deny
+            .iter()
+            .any(|r| r.net().prefix_len() == 0 && r.net().contains(&everything));
+    let Some(resolver) = resolver.filter(|_| !closed) else {
+        return Vec::new();
+    };
     let dns = || {
         vec![
             within(meta("l4proto"), json!({"set": ["tcp", "udp"]})),
-            is(json!({"payload": {"protocol": "th", "field": "dport"}}), json!(53)),
+            is(
+                json!({"payload": {"protocol": "th", "field": "dport"}}),
+                json!(53),
+            ),
         ]
     };
     let mut pass_on = dns();
@@ -193,7 +217,10 @@ fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
         json!(ROUTER_ADDRESS.to_string()),
     ));
     let_through.push(accept());
-    vec![rule(TABLE, "resolve", pass_on), rule(TABLE, "egress", let_through)]
+    vec![
+        rule(TABLE, "resolve", pass_on),
+        rule(TABLE, "egress", let_through),
+    ]
 }
 
 /// The host's table: `table` is this installation's, `own` the pattern of its interfaces, `all`
@@ -243,7 +270,10 @@ mod tests {
 
     #[test]
     fn a_closed_policy_ends_in_refusal_and_answers_no_names() {
-        let closed = Egress { internet: Some(false), ..Egress::default() };
+        let closed = Egress {
+            internet: Some(false),
+            ..Egress::default()
+        };
         let text = text(&closed);
         assert!(!text.contains("10.9.8.7"));
         assert!(text.ends_with(r#"[{"reject":{"expr":"admin-prohibited","type":"icmpx"}}],"family":"inet","table":"shoal"}}}]}"#));
@@ -252,15 +282,23 @@ mod tests {
     #[test]
     fn an_open_policy_passes_names_to_the_hosts_server_or_to_the_one_it_names() {
         assert!(text(&Egress::default()).contains("10.9.8.7"));
-        let own = Egress { dns_servers: vec![Ipv4Addr::new(9, 9, 9, 9)], ..Egress::default() };
+        let own = Egress {
+            dns_servers: vec![Ipv4Addr::new(9, 9, 9, 9)],
+            ..Egress::default()
+        };
         assert!(text(&own).contains("9.9.9.9"));
         assert!(!text(&own).contains("10.9.8.7"));
     }
 
     #[test]
     fn ranges_that_overlap_are_joined_because_a_set_of_intervals_refuses_them() {
-        let ranges = ["1.0.0.0/8", "1.1.1.1", "2606:4700::/32"].map(|r| r.parse().unwrap()).to_vec();
-        let text = text(&Egress { deny: ranges, ..Egress::default() });
+        let ranges = ["1.0.0.0/8", "1.1.1.1", "2606:4700::/32"]
+            .map(|r| r.parse().unwrap())
+            .to_vec();
+        let text = text(&Egress {
+            deny: ranges,
+            ..Egress::default()
+        });
         assert!(text.contains(r#"{"prefix":{"addr":"1.0.0.0","len":8}}"#));
         assert!(!text.contains("1.1.1.1"));
         assert!(!text.contains("2606"));

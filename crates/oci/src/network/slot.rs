@@ -22,7 +22,9 @@ use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 use super::rules::{INNER, OUTER};
-use super::{GUEST_ADDRESS, GUEST_MAC, INNER_BITS, ROUTER_ADDRESS, ROUTER_MAC, namespace, nft, rules};
+use super::{
+    GUEST_ADDRESS, GUEST_MAC, INNER_BITS, ROUTER_ADDRESS, ROUTER_MAC, namespace, nft, rules,
+};
 
 /// The bits of the network between a slot and the host.
 const OUTER_BITS: u8 = 30;
@@ -49,7 +51,12 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// The slot with this index; says nothing of whether it has been made.
-    pub(super) fn new(index: u32, range: Ipv4Net, prefix: &str, directory: &std::path::Path) -> Self {
+    pub(super) fn new(
+        index: u32,
+        range: Ipv4Net,
+        prefix: &str,
+        directory: &std::path::Path,
+    ) -> Self {
         let base = u32::from(range.network()) + index * 4;
         Self {
             index,
@@ -77,7 +84,14 @@ impl Slot {
             // The filters are there before anything is connected: closed from the first moment.
             nft::apply(&rules::slot())?;
             netlink(async |handle| {
-                let inner = veth(INNER, ROUTER_MAC, GUEST, GUEST_MAC, namespace::raw(&sandbox), mtu);
+                let inner = veth(
+                    INNER,
+                    ROUTER_MAC,
+                    GUEST,
+                    GUEST_MAC,
+                    namespace::raw(&sandbox),
+                    mtu,
+                );
                 handle.link().add(inner).execute().await?;
                 let outer = outer_veth(&self.interface, namespace::raw(&host), mtu);
                 handle.link().add(outer).execute().await?;
@@ -89,7 +103,11 @@ impl Slot {
                 // So that the first packet does not wait for an answer to "who has".
                 let neighbours = handle.neighbours();
                 let guest = neighbours.add(inner, GUEST_ADDRESS.into());
-                guest.link_local_address(&GUEST_MAC).state(NeighbourState::Permanent).execute().await
+                guest
+                    .link_layer_address(&GUEST_MAC)
+                    .state(NeighbourState::Permanent)
+                    .execute()
+                    .await
             })?;
             namespace::enter(sandbox.as_fd())?;
             netlink(async |handle| {
@@ -99,7 +117,12 @@ impl Slot {
             })?;
             namespace::enter(host.as_fd())?;
             netlink(async |handle| {
-                raise(&handle, &self.interface, Some((self.host_address, OUTER_BITS))).await
+                raise(
+                    &handle,
+                    &self.interface,
+                    Some((self.host_address, OUTER_BITS)),
+                )
+                .await
             })
         })
     }
@@ -111,19 +134,16 @@ impl Slot {
     pub(super) fn remove(&self) -> io::Result<()> {
         // With the interface goes its other end, and with that the way out of the slot.
         let interface = namespace::on_thread(|| {
-            netlink(async |handle| match index_of(&handle, &self.interface).await {
-                Ok(index) => handle.link().del(index).execute().await,
-                Err(_) => Ok(()),
-            })
+            netlink(
+                async |handle| match index_of(&handle, &self.interface).await {
+                    Ok(index) => handle.link().del(index).execute().await,
+                    Err(_) => Ok(()),
+                },
+            )
         });
         let sandbox = namespace::remove(&self.sandbox_namespace);
         let slot = namespace::remove(&self.slot_namespace);
         interface.and(sandbox).and(slot)
-    }
-
-    /// Whether both namespaces are there.
-    pub(super) fn exists(&self) -> bool {
-        self.sandbox_namespace.exists() && self.slot_namespace.exists()
     }
 }
 
@@ -144,7 +164,9 @@ fn netlink<F>(work: F) -> io::Result<()>
 where
     F: AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error>,
 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     runtime.block_on(async {
         let (connection, handle, _) = rtnetlink::new_connection()?;
         let connection = tokio::spawn(connection);
@@ -182,7 +204,10 @@ fn outer_veth(host_interface: &str, host: i32, mtu: u32) -> LinkMessage {
         .mtu(mtu)
         .setns_by_fd(host)
         .build();
-    LinkVeth::new(OUTER, "").mtu(mtu).set_info_data(InfoData::Veth(InfoVeth::Peer(peer))).build()
+    LinkVeth::new(OUTER, "")
+        .mtu(mtu)
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(peer)))
+        .build()
 }
 
 async fn index_of(handle: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
@@ -201,12 +226,22 @@ async fn raise(
 ) -> Result<(), rtnetlink::Error> {
     let index = index_of(handle, name).await?;
     if let Some((address, bits)) = address {
-        handle.address().add(index, address.into(), bits).execute().await?;
+        handle
+            .address()
+            .add(index, address.into(), bits)
+            .execute()
+            .await?;
     }
-    handle.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await
+    handle
+        .link()
+        .set(LinkUnspec::new_with_index(index).up().build())
+        .execute()
+        .await
 }
 
 async fn default_route(handle: &Handle, gateway: Ipv4Addr) -> Result<(), rtnetlink::Error> {
-    let route = RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).build();
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .gateway(gateway)
+        .build();
     handle.route().add(route).execute().await
 }

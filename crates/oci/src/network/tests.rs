@@ -17,7 +17,11 @@ fn is_root() -> bool {
 fn open(directory: &Path, instance: &str, warm: usize) -> Network {
     // A range of its own, so that these tests do not meet an installation on this machine.
     let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 78, 0, 0), 24);
-    let config = NetworkConfig { range, dns: vec![Ipv4Addr::new(10, 1, 2, 3)], warm };
+    let config = NetworkConfig {
+        range,
+        dns: vec![Ipv4Addr::new(10, 1, 2, 3)],
+        warm,
+    };
     Network::open(config, instance, directory, directory).unwrap()
 }
 
@@ -27,7 +31,10 @@ fn inside<T: Send>(slot: &Slot, work: impl FnOnce() -> io::Result<T> + Send) -> 
 }
 
 fn connect(address: impl Into<IpAddr>, port: u16) -> io::Result<TcpStream> {
-    TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), Duration::from_secs(2))
+    TcpStream::connect_timeout(
+        &SocketAddr::new(address.into(), port),
+        Duration::from_secs(2),
+    )
 }
 
 #[tokio::test]
@@ -45,23 +52,39 @@ async fn the_gateway_reaches_a_port_of_the_sandbox_and_the_sandbox_reaches_neith
 
     let caller = connect(a.address, 8080).unwrap();
     let (_, seen) = server.accept().unwrap();
-    assert_eq!(seen.ip(), IpAddr::V4(ROUTER_ADDRESS), "the sandbox sees its router, not the host");
+    assert_eq!(
+        seen.ip(),
+        IpAddr::V4(ROUTER_ADDRESS),
+        "the sandbox sees its router, not the host"
+    );
     drop(caller);
 
-    for target in [a.host_address, b.host_address, b.address, Ipv4Addr::new(169, 254, 169, 254)] {
+    for target in [
+        a.host_address,
+        b.host_address,
+        b.address,
+        Ipv4Addr::new(169, 254, 169, 254),
+    ] {
         for port in [host_port, 8080] {
-            assert!(inside(&a, || connect(target, port)).is_err(), "{target}:{port}");
+            assert!(
+                inside(&a, || connect(target, port)).is_err(),
+                "{target}:{port}"
+            );
         }
     }
     assert!(inside(&a, || connect(ROUTER_ADDRESS, host_port)).is_err());
 
     for slot in [a, b] {
         network.release(slot.index).await.unwrap();
-        assert!(!slot.exists());
+        assert!(!slot.sandbox_namespace.exists());
     }
     network.close().await.unwrap();
     assert!(network.taken().unwrap().is_empty());
-    assert!(namespace::list(&directory.path().join("netns")).unwrap().is_empty());
+    assert!(
+        namespace::list(&directory.path().join("netns"))
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -76,8 +99,16 @@ async fn every_policy_is_accepted_by_the_kernel_and_can_be_replaced() {
     for (internet, allow, deny) in [
         (None, vec![], vec!["0.0.0.0/0"]),
         (Some(false), vec!["1.1.1.1", "8.8.8.0/24"], vec![]),
-        (None, vec!["1.1.1.1", "1.1.1.0/24", "2606:4700::/32"], vec!["0.0.0.0/0", "::/0"]),
-        (Some(true), vec!["0.0.0.0/0"], vec!["10.0.0.0/8", "10.1.0.0/16"]),
+        (
+            None,
+            vec!["1.1.1.1", "1.1.1.0/24", "2606:4700::/32"],
+            vec!["0.0.0.0/0", "::/0"],
+        ),
+        (
+            Some(true),
+            vec!["0.0.0.0/0"],
+            vec!["10.0.0.0/8", "10.1.0.0/16"],
+        ),
         (None, vec![], vec![]),
     ] {
         let policy = Egress {

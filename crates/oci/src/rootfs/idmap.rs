@@ -4,7 +4,10 @@
 //! namespace sees them through a mount that adds the first user of its range, so nothing is
 //! copied or changed on disk, and two sandboxes share no user.
 
-#![expect(unsafe_code, reason = "the calls for mapped mounts have no wrapper in the libraries at hand")]
+#![expect(
+    unsafe_code,
+    reason = "the calls for mapped mounts have no wrapper in the libraries at hand"
+)]
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -117,6 +120,35 @@ impl Drop for Mapped {
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
         let _ = fs::remove_dir(&self.0);
     }
+}
+
+/// Runs `work` on a thread of its own that owns what it makes as `user`, all its rights kept.
+///
+/// An overlay makes its scratch space, and later its copies, as whoever mounted it; root of the
+/// machine is nobody in a mapped mount, and could make nothing.
+///
+/// # Errors
+/// When the kernel refuses, and what `work` returns.
+pub(super) fn as_user(user: u32, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            // SAFETY: three calls with integers, each for the calling thread alone, which ends
+            // with `work`: the wrappers of the C library would change every thread.
+            let kept = unsafe {
+                let kept = libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NO_SETUID_FIXUP);
+                libc::syscall(libc::SYS_setfsgid, user);
+                libc::syscall(libc::SYS_setfsuid, user);
+                kept
+            };
+            if kept < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            work()
+        });
+        thread
+            .join()
+            .map_err(|_| io::Error::other("a thread panicked"))?
+    })
 }
 
 fn open_tree(path: &Path) -> io::Result<OwnedFd> {

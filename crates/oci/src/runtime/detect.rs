@@ -24,7 +24,11 @@ pub struct RuntimeConfig {
 
 impl Default for RuntimeConfig {
     fn default() -> Self {
-        Self { runsc: "runsc".into(), runc: "runc".into(), platform: "systrap".to_owned() }
+        Self {
+            runsc: "runsc".into(),
+            runc: "runc".into(),
+            platform: "systrap".to_owned(),
+        }
     }
 }
 
@@ -45,7 +49,10 @@ pub(crate) fn detect(config: &RuntimeConfig, run: &Path) -> (Vec<Runtime>, Vec<M
     for (kind, program) in [(Kind::Runsc, &config.runsc), (Kind::Runc, &config.runc)] {
         match probe(kind, program, config, run) {
             Ok(runtime) => found.push(runtime),
-            Err(reason) => missing.push(Missing { program: kind.program(), reason }),
+            Err(reason) => missing.push(Missing {
+                program: kind.program(),
+                reason,
+            }),
         }
     }
     (found, missing)
@@ -62,7 +69,9 @@ fn probe(
     let first = said.lines().next().unwrap_or_default();
     let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
     if kind == Kind::Runsc && !output_of(&program, &["flags"])?.contains("allow-suid") {
-        return Err(format!("version {version} is too old: 2025 or later is needed"));
+        return Err(format!(
+            "version {version} is too old: 2025 or later is needed"
+        ));
     }
     let name: RuntimeName = kind.program().parse().map_err(|e| format!("{e}"))?;
     let state = run.join(kind.program());
@@ -74,12 +83,21 @@ fn probe(
         memory_snapshot: kind == Kind::Runsc,
         nested_containers: false,
     };
-    Ok(Runtime { kind, info, program, state, platform: config.platform.clone() })
+    Ok(Runtime {
+        kind,
+        info,
+        program,
+        state,
+        platform: config.platform.clone(),
+    })
 }
 
 fn output_of(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let failed = |e: io::Error| format!("cannot run {}: {e}", program.display());
-    let output = Command::new(program).args(arguments).output().map_err(failed)?;
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(failed)?;
     let text = [output.stdout, output.stderr].concat();
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
@@ -89,5 +107,7 @@ fn on_path(program: &Path) -> Option<PathBuf> {
         return program.is_file().then(|| program.to_owned());
     }
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+    env::split_paths(&path)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
 }

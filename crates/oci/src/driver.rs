@@ -1,0 +1,313 @@
+//! The driver: what the engine orders, done on this machine.
+
+mod create;
+mod destroy;
+mod inventory;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_core::BoxFuture;
+use shoal_core::driver::{
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, StartReport,
+};
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::network::Egress;
+use shoal_core::resources::Usage;
+use shoal_core::state::FailReason;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
+
+use crate::cgroup::Hierarchy;
+use crate::disk::{Disk, DiskConfig};
+use crate::home::Home;
+use crate::layers::{LayerSource, envd_layer};
+use crate::manifest::Manifest;
+use crate::network::{Network, NetworkConfig};
+use crate::output;
+use crate::runtime::{self, Missing, Runtime, RuntimeConfig};
+use crate::watch::Watched;
+
+/// How many events may wait for the engine; what writes more is made to wait.
+const EVENTS_WAITING: usize = 1024;
+
+/// What the driver is made with.
+#[derive(Debug, Clone)]
+pub struct OciConfig {
+    /// Where everything is kept.
+    pub data: PathBuf,
+    /// The daemon that runs inside sandboxes.
+    pub envd: PathBuf,
+    /// The OCI runtimes.
+    pub runtimes: RuntimeConfig,
+    /// The network slots.
+    pub network: NetworkConfig,
+    /// The disk of sandboxes.
+    pub disk: DiskConfig,
+    /// How many sandboxes are started at once; more wait for their turn.
+    pub starts: usize,
+}
+
+/// Why the driver cannot work here.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Sandboxes are made of namespaces, mounts and groups, which only root may make.
+    #[error("the driver needs root: run it with sudo")]
+    NotRoot,
+    /// There is no OCI runtime.
+    #[error("no OCI runtime can be used ({}): `shoal doctor` says what to install", list(.0))]
+    NoRuntime(Vec<Missing>),
+    /// A part could not be set up.
+    #[error("cannot set up {part}: {source}")]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn list(missing: &[Missing]) -> String {
+    missing
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// Runs sandboxes on this machine.
+#[derive(Clone)]
+pub struct OciDriver {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    home: Home,
+    capabilities: Capabilities,
+    runtimes: Vec<Runtime>,
+    hierarchy: Hierarchy,
+    disk: Disk,
+    network: Network,
+    layers: Arc<dyn LayerSource>,
+    envd_layer: PathBuf,
+    turns: Arc<Semaphore>,
+    /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
+    live: Mutex<HashMap<SandboxId, Manifest>>,
+    events: mpsc::Sender<DriverEvent>,
+    incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
+}
+
+impl OciDriver {
+    /// Sets everything up; for a caller on the runtime.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(config: OciConfig, layers: Arc<dyn LayerSource>) -> Result<Self, OpenError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(OpenError::NotRoot);
+        }
+        let part = |part| move |source| OpenError::Part { part, source };
+        let home = Home::open(&config.data).map_err(part("the data directory"))?;
+        let (runtimes, missing) = runtime::detect(&config.runtimes, &home.run);
+        if runtimes.is_empty() {
+            return Err(OpenError::NoRuntime(missing));
+        }
+        let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
+        let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
+        let network = Network::open(config.network, &home.instance, &home.run, &home.machine)
+            .map_err(part("the network"))?;
+        let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
+        let capabilities = Capabilities {
+            driver: "oci".to_owned(),
+            runtimes: runtimes
+                .iter()
+                .map(|runtime| runtime.info.clone())
+                .collect(),
+            disk_limit: disk.describe().to_owned(),
+        };
+        let (events, incoming) = mpsc::channel(EVENTS_WAITING);
+        let shared = Shared {
+            home,
+            capabilities,
+            runtimes,
+            hierarchy,
+            disk,
+            network,
+            layers,
+            envd_layer,
+            turns: Arc::new(Semaphore::new(config.starts.max(1))),
+            live: Mutex::new(HashMap::new()),
+            events,
+            incoming: AsyncMutex::new(incoming),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// The short name of this installation, which is in the names of all that it makes.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.shared.home.instance
+    }
+
+    /// Takes away what is kept ready, and what is needed only while there are sandboxes when
+    /// there are none. Sandboxes that run go on.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn close(&self) -> io::Result<()> {
+        self.shared.network.close().await?;
+        let shared = self.shared.clone();
+        blocking(move || {
+            shared.hierarchy.remove_parents();
+            shared.disk.close()?;
+            shared.home.close()
+        })
+        .await
+    }
+}
+
+impl Shared {
+    /// The group of a sandbox, in every hierarchy.
+    fn group(&self, id: &SandboxId) -> crate::cgroup::Cgroup {
+        self.hierarchy.group(id.as_str())
+    }
+
+    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun.
+    async fn report_end(&self, id: SandboxId, execution: ExecutionId) {
+        let reported = {
+            let mut live = self.live.lock();
+            let present = live
+                .get(&id)
+                .is_some_and(|manifest| manifest.execution == execution);
+            present.then(|| live.remove(&id)).is_some()
+        };
+        if reported {
+            let out_of_memory = self.group(&id).oom_kills() > 0;
+            let reason = if out_of_memory {
+                FailReason::OutOfMemory
+            } else {
+                FailReason::Exited
+            };
+            self.emit(DriverEvent::Failed {
+                id,
+                execution,
+                reason,
+            })
+            .await;
+        }
+    }
+
+    async fn emit(&self, event: DriverEvent) {
+        // The receiver lives as long as `self` does.
+        let _ = self.events.send(event).await;
+    }
+
+    /// Watches a sandbox that runs: its end, and what its daemon writes.
+    fn watch(self: &Arc<Self>, manifest: Manifest, pid: i32) -> io::Result<()> {
+        let (id, execution) = (manifest.id.clone(), manifest.execution);
+        let watched = Watched::new(pid)?;
+        let pipe = output::open(&self.home.sandbox(id.as_str()))?;
+        self.live.lock().insert(id.clone(), manifest);
+        let shared = self.clone();
+        let of = id.clone();
+        tokio::spawn(async move {
+            let mut reader = output::Reader::new(pipe);
+            while let Some(lines) = reader.next().await {
+                shared
+                    .emit(DriverEvent::Output {
+                        id: of.clone(),
+                        lines,
+                    })
+                    .await;
+            }
+        });
+        let shared = self.clone();
+        tokio::spawn(async move {
+            watched.ended().await;
+            shared.report_end(id, execution).await;
+        });
+        Ok(())
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// Says which step failed; a full disk has a name of its own.
+fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
+    move |error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DriverError::NoSpace,
+        _ => DriverError::Step {
+            step,
+            detail: error.to_string(),
+        },
+    }
+}
+
+impl Driver for OciDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.shared.capabilities
+    }
+
+    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
+        Box::pin(create::create(self.shared.clone(), order))
+    }
+
+    fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(destroy::destroy(self.shared.clone(), id.clone()))
+    }
+
+    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
+        let slot = self
+            .shared
+            .live
+            .lock()
+            .get(id)
+            .map(|manifest| manifest.slot);
+        let id = id.clone();
+        Box::pin(async move {
+            let slot = slot.ok_or(DriverError::NotFound(id))?;
+            self.shared
+                .network
+                .set_egress(slot, &egress)
+                .await
+                .map_err(failed("set network rules"))
+        })
+    }
+
+    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
+        let (shared, id) = (self.shared.clone(), id.clone());
+        Box::pin(async move {
+            let known = shared.live.lock().contains_key(&id);
+            if !known {
+                return Err(DriverError::NotFound(id));
+            }
+            let read = move || {
+                let usage = shared.group(&id).usage()?;
+                Ok(Usage {
+                    disk_bytes: shared.disk.usage(id.as_str())?,
+                    ..usage
+                })
+            };
+            blocking(read).await.map_err(failed("read counters"))
+        })
+    }
+
+    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
+        Box::pin(inventory::inventory(self.shared.clone()))
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
+        Box::pin(async { self.shared.incoming.lock().await.recv().await })
+    }
+}

@@ -1,0 +1,248 @@
+//! Making a sandbox.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shoal_core::driver::{CreateOrder, DriverError, Origin, Phases, StartReport};
+use shoal_core::resources::{MilliCpu, Resources};
+use shoal_core::template::RuntimeName;
+
+use super::{Shared, destroy, failed};
+use crate::bundle::{Bundle, USERS, own_files};
+use crate::layers::LayerStack;
+use crate::manifest::Manifest;
+use crate::network::Slot;
+use crate::output;
+use crate::rootfs::Layers;
+use crate::runtime::{Runtime, Start};
+
+/// The first user of the machine that a sandbox with a user namespace may have; those below are
+/// the machine's own and its people's.
+const FIRST_USER: u32 = 1 << 20;
+
+/// What a sandbox may use while it starts, whatever its own limit is: a start is the machine's
+/// work, and a small sandbox is not to wait longer for it than a large one. Two, because gVisor
+/// shows its programs as many processors as the limit it starts with, and never fewer than two.
+const CPU_AT_START: MilliCpu = MilliCpu(2000);
+
+/// The name of the mount point in the sandbox's directory.
+const ROOT: &str = "root";
+
+pub(super) async fn create(
+    shared: Arc<Shared>,
+    order: CreateOrder,
+) -> Result<StartReport, DriverError> {
+    let runtime = choose(&shared, order.runtime.as_ref())?.clone();
+    let stack = find_layers(&shared, &order)?;
+    let begun = Instant::now();
+    let Ok(_turn) = shared.turns.clone().acquire_owned().await else {
+        return Err(DriverError::NodeFull("turn"));
+    };
+    let mut phases = Phases {
+        queue: begun.elapsed(),
+        ..Phases::default()
+    };
+    let begun = Instant::now();
+    let slot = shared
+        .network
+        .take(&order.egress)
+        .await
+        .map_err(failed("make a network slot"))?;
+    let slot = slot.ok_or(DriverError::NodeFull("network slot"))?;
+    phases.network = begun.elapsed();
+    let address = slot.address.into();
+    let id = order.id.clone();
+    let attempt = Attempt {
+        shared: shared.clone(),
+        order,
+        runtime: runtime.clone(),
+        slot,
+        stack,
+    };
+    let made = tokio::task::spawn_blocking(move || attempt.run()).await;
+    let made = made
+        .map_err(|e| failed("start a sandbox")(io::Error::other(e)))
+        .and_then(|m| m);
+    let watched = made.and_then(|made| {
+        (phases.rootfs, phases.start) = (made.rootfs, made.start);
+        shared
+            .watch(made.manifest, made.pid)
+            .map_err(failed("watch the sandbox"))
+    });
+    match watched {
+        Ok(()) => Ok(StartReport {
+            runtime: runtime.info.name,
+            isolation: runtime.info.isolation,
+            origin: Origin::Cold,
+            phases,
+            address,
+        }),
+        Err(error) => {
+            // What stays is found at the next start; the first error is the one that counts.
+            if let Err(left) = destroy::destroy(shared, id.clone()).await {
+                tracing::warn!(sandbox.id = %id, error = %left, "a failed sandbox is not cleared");
+            }
+            Err(error)
+        }
+    }
+}
+
+fn choose<'a>(shared: &'a Shared, asked: Option<&RuntimeName>) -> Result<&'a Runtime, DriverError> {
+    let found = match asked {
+        Some(asked) => shared
+            .runtimes
+            .iter()
+            .find(|runtime| runtime.info.name == *asked),
+        None => shared.runtimes.first(),
+    };
+    found.ok_or_else(|| {
+        let names: Vec<&str> = shared
+            .runtimes
+            .iter()
+            .map(|runtime| runtime.info.name.as_str())
+            .collect();
+        let available = names.join(", ");
+        match asked {
+            Some(asked) => DriverError::RuntimeNotFound {
+                asked: asked.clone(),
+                available,
+            },
+            None => DriverError::NodeFull("runtime"),
+        }
+    })
+}
+
+fn find_layers(shared: &Shared, order: &CreateOrder) -> Result<LayerStack, DriverError> {
+    let found = shared.layers.layers(&order.image);
+    let found = found.map_err(|e| DriverError::Step {
+        step: "read the image",
+        detail: e.to_string(),
+    })?;
+    found.ok_or_else(|| DriverError::ImageNotFound(order.image.clone()))
+}
+
+/// One sandbox in the making. What it leaves when it fails is [`destroy::destroy`]'s to clear.
+struct Attempt {
+    shared: Arc<Shared>,
+    order: CreateOrder,
+    runtime: Runtime,
+    slot: Slot,
+    stack: LayerStack,
+}
+
+struct Made {
+    manifest: Manifest,
+    pid: i32,
+    rootfs: Duration,
+    start: Duration,
+}
+
+impl Attempt {
+    fn run(self) -> Result<Made, DriverError> {
+        let begun = Instant::now();
+        let directory = self.shared.home.sandbox(self.order.id.as_str());
+        let manifest = self
+            .write_manifest(&directory)
+            .map_err(failed("write the manifest"))?;
+        self.make_root(&directory)
+            .map_err(failed("make the root file system"))?;
+        let output = self
+            .write_bundle(&directory)
+            .map_err(failed("write the bundle"))?;
+        let rootfs = begun.elapsed();
+        let begun = Instant::now();
+        let pid = self
+            .start(&directory, output)
+            .map_err(failed("start the OCI runtime"))?;
+        Ok(Made {
+            manifest,
+            pid,
+            rootfs,
+            start: begun.elapsed(),
+        })
+    }
+
+    /// First of all, so that whatever comes after is known to be this sandbox's.
+    fn write_manifest(&self, directory: &Path) -> io::Result<Manifest> {
+        fs::create_dir(directory)?;
+        let manifest = Manifest::new(
+            self.order.id.clone(),
+            self.order.execution,
+            self.order.image.clone(),
+            self.stack.digests.clone(),
+            self.runtime.info.name.clone(),
+            self.slot.index,
+        );
+        manifest.write(directory)?;
+        Ok(manifest)
+    }
+
+    fn first_user(&self) -> u32 {
+        FIRST_USER + self.slot.index * USERS
+    }
+
+    fn make_root(&self, directory: &Path) -> io::Result<()> {
+        let id = self.order.id.as_str();
+        let own = self.shared.disk.create(id, self.order.resources.disk)?;
+        let mut lower: Vec<PathBuf> = vec![self.shared.envd_layer.clone()];
+        lower.extend(self.stack.directories.iter().cloned());
+        let layers = Layers {
+            lower: &lower,
+            own: &own,
+        };
+        layers.prepare(&own_files(id))?;
+        let target = directory.join(ROOT);
+        fs::create_dir(&target)?;
+        let mapped = self
+            .runtime
+            .kind
+            .has_user_namespace()
+            .then(|| self.first_user());
+        layers.mount(&target, mapped)
+    }
+
+    fn write_bundle(&self, directory: &Path) -> io::Result<OwnedFd> {
+        let id = self.order.id.as_str();
+        let env: Vec<String> = self
+            .order
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let bundle = Bundle {
+            kind: self.runtime.kind,
+            hostname: id,
+            root: &directory.join(ROOT),
+            network_namespace: &self.slot.sandbox_namespace,
+            cgroup: self.shared.hierarchy.oci_path(id),
+            first_user: self.first_user(),
+            env: &env,
+        };
+        let spec = bundle.spec().map_err(io::Error::other)?;
+        fs::write(directory.join("config.json"), serde_json::to_vec(&spec)?)?;
+        output::create(directory)
+    }
+
+    fn start(&self, directory: &Path, output: OwnedFd) -> io::Result<i32> {
+        let id = self.order.id.as_str();
+        let limits = self.order.resources;
+        let at_start = Resources {
+            cpu: limits.cpu.max(CPU_AT_START),
+            ..limits
+        };
+        let group = self.shared.hierarchy.create(id, &at_start)?;
+        let start = Start {
+            id,
+            bundle: directory,
+            output,
+            groups: group.entrances(),
+        };
+        let pid = self.runtime.start(start)?;
+        group.set_cpu(limits.cpu)?;
+        Ok(pid)
+    }
+}

@@ -1,0 +1,106 @@
+//! What the last server left: sandboxes that run, and pieces of those that were in the making.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use shoal_core::driver::{DriverError, Found};
+use shoal_core::id::SandboxId;
+
+use super::{Shared, blocking, destroy, failed};
+use crate::manifest::Manifest;
+
+/// Finds every sandbox, watches those that run, clears what belongs to none, and begins to keep
+/// network slots ready.
+pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverError> {
+    let searched = shared.clone();
+    let survey = blocking(move || Survey::take(&searched))
+        .await
+        .map_err(failed("search"))?;
+    for id in &survey.strays {
+        tracing::info!(sandbox.id = %id, "clearing what belongs to no sandbox");
+        destroy::destroy(shared.clone(), id.clone()).await?;
+    }
+    let mut found = Vec::new();
+    let mut slots = BTreeSet::new();
+    for (manifest, pid) in survey.sandboxes {
+        slots.insert(manifest.slot);
+        let (id, execution) = (manifest.id.clone(), manifest.execution);
+        let alive = match pid {
+            Some(pid) => shared.watch(manifest, pid).is_ok(),
+            None => false,
+        };
+        found.push(Found {
+            id,
+            execution,
+            alive,
+        });
+    }
+    clear_slots(&shared, &slots)
+        .await
+        .map_err(failed("clear network slots"))?;
+    shared.network.start();
+    Ok(found)
+}
+
+/// What is on the machine.
+struct Survey {
+    /// Each with its process, if that runs.
+    sandboxes: Vec<(Manifest, Option<i32>)>,
+    /// Names under which something is, but no manifest.
+    strays: Vec<SandboxId>,
+}
+
+impl Survey {
+    fn take(shared: &Shared) -> io::Result<Self> {
+        let mut sandboxes = Vec::new();
+        let mut names: BTreeSet<String> = shared.disk.names()?.into_iter().collect();
+        names.extend(shared.hierarchy.names()?);
+        for entry in fs::read_dir(shared.home.sandboxes())? {
+            names.insert(entry?.file_name().to_string_lossy().into_owned());
+        }
+        let mut strays = Vec::new();
+        for name in names {
+            // What has no such name was not made by this driver.
+            let Ok(id) = name.parse::<SandboxId>() else {
+                continue;
+            };
+            match Manifest::read(&shared.home.sandbox(&name)) {
+                Some(manifest) if manifest.id == id => {
+                    let pid = running(shared, &id);
+                    sandboxes.push((manifest, pid));
+                }
+                _ => strays.push(id),
+            }
+        }
+        Ok(Self { sandboxes, strays })
+    }
+}
+
+/// The process that a sandbox ends with, if it runs: a number that has been given to another
+/// process since is not in the sandbox's group.
+fn running(shared: &Shared, id: &SandboxId) -> Option<i32> {
+    let text = fs::read_to_string(shared.home.sandbox(id.as_str()).join("pid")).ok()?;
+    let pid = text.trim().parse().ok()?;
+    shared
+        .group(id)
+        .processes()
+        .ok()?
+        .contains(&pid)
+        .then_some(pid)
+}
+
+/// Clears the slots that no sandbox has: those the last server kept ready, or was making.
+async fn clear_slots(shared: &Shared, used: &BTreeSet<u32>) -> io::Result<()> {
+    for index in shared.network.taken()? {
+        if !used.contains(&index) {
+            shared.network.release(index).await?;
+        }
+    }
+    shared
+        .network
+        .stray_namespaces()?
+        .iter()
+        .try_for_each(|f| shared.network.remove_namespace(f))
+}

@@ -1,0 +1,140 @@
+//! Where an installation keeps what it has.
+//!
+//! ```text
+//! <data>/lock                    held by the server that runs
+//! <data>/envd/<digest>/          a layer with the daemon of that digest
+//! <data>/images, <data>/layers   the image store
+//! <data>/disk                    what sandboxes write: one bounded directory each
+//! <data>/sandboxes/<id>/         one sandbox: manifest, bundle, mount point, log pipe
+//! /run/shoal/<instance>/         what a reboot clears: namespaces, the runtimes' state
+//! /run/shoal/slots/              which network slots of the machine are taken
+//! ```
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::rootfs;
+
+/// What a reboot clears, shared by all installations on the machine.
+const MACHINE: &str = "/run/shoal";
+
+/// The digits of an instance's name: few, because an interface's name has room for 15 characters.
+const INSTANCE_DIGITS: usize = 5;
+
+/// How long a start waits for the lock: a server that was killed lets go of it with its last
+/// child, which may be just about to become an OCI runtime.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// The paths of one installation, held by one server.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) data: PathBuf,
+    pub(crate) run: PathBuf,
+    pub(crate) machine: PathBuf,
+    /// A short name, the same at each start and another for each data directory.
+    pub(crate) instance: String,
+    _lock: File,
+}
+
+impl Home {
+    /// Makes the directories and takes the lock.
+    ///
+    /// # Errors
+    /// When another server has the lock, or a directory cannot be made.
+    pub(crate) fn open(data: &Path) -> io::Result<Self> {
+        fs::create_dir_all(data)?;
+        let data = data.canonicalize()?;
+        let lock = lock(&data)?;
+        let instance = instance_of(&data);
+        let machine = PathBuf::from(MACHINE);
+        let run = machine.join(&instance);
+        fs::create_dir_all(&run)?;
+        fs::create_dir_all(data.join("sandboxes"))?;
+        Ok(Self {
+            data,
+            run,
+            machine,
+            instance,
+            _lock: lock,
+        })
+    }
+
+    /// The directory of one sandbox.
+    pub(crate) fn sandbox(&self, id: &str) -> PathBuf {
+        self.sandboxes().join(id)
+    }
+
+    /// The directory of all sandboxes.
+    pub(crate) fn sandboxes(&self) -> PathBuf {
+        self.data.join("sandboxes")
+    }
+
+    /// Takes away what a reboot would clear, when no sandbox needs it.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub(crate) fn close(&self) -> io::Result<()> {
+        if fs::read_dir(self.sandboxes())?.next().is_some() {
+            return Ok(());
+        }
+        // gVisor keeps an empty network namespace for all its sandboxes there.
+        rootfs::unmount_below(&self.run)?;
+        match fs::remove_dir_all(&self.run) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The path of the groups of this installation, relative to each hierarchy.
+    pub(crate) fn cgroup_parent(&self) -> PathBuf {
+        Path::new("shoal").join(&self.instance)
+    }
+}
+
+/// Takes the lock, waiting a moment for a server that is just ending.
+fn lock(data: &Path) -> io::Result<File> {
+    let lock = File::create(data.join("lock"))?;
+    let end = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("{} is in use by another shoal serve", data.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+fn instance_of(data: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+
+    let digest = Sha256::digest(data.as_os_str().as_bytes());
+    digest
+        .iter()
+        .take(INSTANCE_DIGITS)
+        .map(|b| char::from(b"0123456789abcdefghijklmnopqrstuv"[usize::from(b % 32)]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_a_short_name_of_its_own() {
+        let (a, b) = (instance_of(Path::new("/a")), instance_of(Path::new("/b")));
+        assert_eq!(a.len(), INSTANCE_DIGITS);
+        assert_ne!(a, b);
+        assert_eq!(a, instance_of(Path::new("/a")));
+    }
+}

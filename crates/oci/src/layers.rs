@@ -1,0 +1,77 @@
+//! Where the read-only layers of a sandbox come from.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use shoal_core::image::{ImageError, ImageName};
+
+use crate::bundle::ENVD_PATH;
+
+/// The layers of an image on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LayerStack {
+    /// Their digests, the lowest first.
+    pub digests: Vec<String>,
+    /// Their directories, the top one first, as an overlay wants them.
+    pub directories: Vec<PathBuf>,
+}
+
+/// Knows the layers of images.
+pub trait LayerSource: Send + Sync {
+    /// The layers of `image`; none when it is not here.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn layers(&self, image: &ImageName) -> Result<Option<LayerStack>, ImageError>;
+}
+
+/// Lays the daemon `program` down as a layer of its own, named by its content: a sandbox keeps the
+/// one that it started with, whatever is installed later.
+///
+/// # Errors
+/// When the program cannot be read or the layer not be written.
+pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<PathBuf> {
+    let text = |e: io::Error| {
+        io::Error::new(
+            e.kind(),
+            format!("cannot read the daemon {}: {e}", program.display()),
+        )
+    };
+    let bytes = fs::read(program).map_err(text)?;
+    let digest = hex::encode(&Sha256::digest(&bytes)[..8]);
+    let layer = data.join("envd").join(&digest);
+    if layer.exists() {
+        return Ok(layer);
+    }
+    let beside = data.join("envd").join(format!("{digest}.new"));
+    let file = beside.join(ENVD_PATH.trim_start_matches('/'));
+    let directory = file.parent().unwrap_or(&beside);
+    fs::create_dir_all(directory)?;
+    fs::write(&file, bytes)?;
+    for path in [file.as_path(), directory, &beside] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    fs::rename(&beside, &layer)?;
+    Ok(layer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_laid_down_once_for_each_content() {
+        let data = tempfile::tempdir().unwrap();
+        let program = data.path().join("program");
+        fs::write(&program, b"one").unwrap();
+        let one = envd_layer(data.path(), &program).unwrap();
+        assert_eq!(envd_layer(data.path(), &program).unwrap(), one);
+        assert_eq!(fs::read(one.join(".shoal/envd")).unwrap(), b"one");
+        fs::write(&program, b"two").unwrap();
+        assert_ne!(envd_layer(data.path(), &program).unwrap(), one);
+        assert!(one.exists());
+    }
+}

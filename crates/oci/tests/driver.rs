@@ -1,0 +1,127 @@
+//! The driver on the real machine: gVisor, overlays, namespaces, groups.
+#![expect(missing_docs, reason = "tests")]
+
+mod support;
+
+use std::fs;
+
+use shoal_core::driver::{Driver, DriverError, DriverEvent, Isolation};
+use shoal_core::state::FailReason;
+
+use self::support::{Installation, can_run, leftovers, order};
+
+#[tokio::test]
+async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::new();
+    let driver = installation.open();
+    driver.inventory().await.unwrap();
+    for (id, runtime, isolation) in [
+        ("ia", "runsc", Isolation::UserspaceKernel),
+        ("ib", "runc", Isolation::Namespaces),
+    ] {
+        let order = order(id, Some(runtime));
+        let report = driver.create(order.clone()).await.unwrap();
+        assert_eq!(report.isolation, isolation);
+        let said = driver.next_event().await.unwrap();
+        let expected = DriverEvent::Output {
+            id: order.id.clone(),
+            lines: vec!["ready".into()],
+        };
+        assert_eq!(said, expected);
+        let usage = driver.usage(&order.id).await.unwrap();
+        assert!(usage.memory_bytes > 0 && usage.cpu_nanos > 0, "{usage:?}");
+        println!("{runtime}: {:?}", report.phases);
+        driver.destroy(&order.id).await.unwrap();
+        driver.destroy(&order.id).await.unwrap();
+        assert!(matches!(
+            driver.usage(&order.id).await,
+            Err(DriverError::NotFound(_))
+        ));
+    }
+    driver.close().await.unwrap();
+    assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
+}
+
+#[test]
+fn a_server_that_starts_again_finds_what_runs_and_hears_of_its_end() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::new();
+    // A runtime of its own, which ends in the middle of everything, as a killed server does.
+    runtime().block_on(async {
+        let first = installation.open();
+        first.inventory().await.unwrap();
+        first.create(order("ikept", None)).await.unwrap();
+        first.create(order("ihalf", None)).await.unwrap();
+    });
+    installation.forget();
+    let data = installation.directory.path().join("data");
+    // As if the first server had been killed before it had written the manifest.
+    fs::remove_file(data.join("sandboxes/ihalf/sandbox.json")).unwrap();
+    runtime().block_on(finds_what_runs(&installation));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+async fn finds_what_runs(installation: &Installation) {
+    let data = installation.directory.path().join("data");
+    let kept = order("ikept", None);
+    let second = installation.open();
+    let found = second.inventory().await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(found[0].alive && found[0].id == kept.id && found[0].execution == kept.execution);
+    assert!(!data.join("sandboxes/ihalf").exists());
+
+    let pid = fs::read_to_string(data.join("sandboxes/ikept/pid")).unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid.trim().parse().unwrap()),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
+    let reason = loop {
+        match second.next_event().await.unwrap() {
+            DriverEvent::Failed { reason, .. } => break reason,
+            DriverEvent::Output { .. } => {}
+        }
+    };
+    assert_eq!(reason, FailReason::Exited);
+    second.destroy(&kept.id).await.unwrap();
+    second.close().await.unwrap();
+    assert_eq!(leftovers(installation, second.instance()), [""; 0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_is_refused_by_name() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::new();
+    let driver = installation.open();
+    driver.inventory().await.unwrap();
+    let unknown = driver
+        .create(order("ia", Some("firecracker")))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        "runtime firecracker is not available: use one of runsc, runc"
+    );
+    let mut missing = order("ia", None);
+    missing.image = "nothing:1".parse().unwrap();
+    let missing = driver.create(missing).await.unwrap_err();
+    assert_eq!(
+        missing.to_string(),
+        "image nothing:1 is not on this node: pull it first"
+    );
+    driver.close().await.unwrap();
+    assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
+}

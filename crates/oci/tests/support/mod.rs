@@ -1,0 +1,187 @@
+//! What driver tests stand on: a small image made of the machine's own programs.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_core::driver::{CreateOrder, Driver};
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::image::{ImageError, ImageName};
+use shoal_core::network::Egress;
+use shoal_core::resources::{Mib, Resources};
+use shoal_oci::{
+    DiskConfig, LayerSource, LayerStack, NetworkConfig, OciConfig, OciDriver, RuntimeConfig,
+};
+
+pub const IMAGE: &str = "test/tiny:1";
+
+/// A daemon that says that it runs, and waits.
+const DAEMON: &str = "#!/bin/sh\necho ready\nexec sleep 100000\n";
+
+/// One installation, in a directory of its own.
+pub struct Installation {
+    pub directory: tempfile::TempDir,
+    layer: PathBuf,
+    /// The driver that was opened last, to clear what a test that failed has left.
+    last: Mutex<Option<OciDriver>>,
+}
+
+struct OneImage(PathBuf);
+
+impl LayerSource for OneImage {
+    fn layers(&self, image: &ImageName) -> Result<Option<LayerStack>, ImageError> {
+        let here = image.as_str() == IMAGE;
+        Ok(here.then(|| LayerStack {
+            digests: vec!["sha256:tiny".to_owned()],
+            directories: vec![self.0.clone()],
+        }))
+    }
+}
+
+/// Whether what driver tests need is there; says what is missing.
+pub fn can_run() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    let runsc = Command::new("runsc").arg("--version").output().is_ok();
+    if !root || !runsc {
+        eprintln!("skipped: the driver needs root and runsc");
+    }
+    root && runsc
+}
+
+impl Installation {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let layer = directory.path().join("layer");
+        for program in ["sh", "sleep", "cat", "id", "dd"] {
+            copy_program(program, &layer);
+        }
+        let daemon = directory.path().join("daemon");
+        fs::write(&daemon, DAEMON).unwrap();
+        fs::set_permissions(&daemon, fs::Permissions::from_mode(0o755)).unwrap();
+        Self {
+            directory,
+            layer,
+            last: Mutex::new(None),
+        }
+    }
+
+    pub fn open(&self) -> OciDriver {
+        let config = OciConfig {
+            data: self.directory.path().join("data"),
+            envd: self.directory.path().join("daemon"),
+            runtimes: RuntimeConfig::default(),
+            network: NetworkConfig {
+                warm: 0,
+                ..NetworkConfig::default()
+            },
+            disk: DiskConfig::Btrfs {
+                size: Some(Mib(1024)),
+            },
+            starts: 4,
+        };
+        let driver = OciDriver::open(config, Arc::new(OneImage(self.layer.clone()))).unwrap();
+        *self.last.lock() = Some(driver.clone());
+        driver
+    }
+
+    /// Lets go of the driver that was opened last, as the end of its server would.
+    pub fn forget(&self) {
+        self.last.lock().take();
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        let Some(driver) = self.last.lock().take() else {
+            return;
+        };
+        if leftovers(self, driver.instance()).is_empty() {
+            return;
+        }
+        let clear = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                for found in driver.inventory().await.unwrap() {
+                    driver.destroy(&found.id).await.unwrap();
+                }
+                driver.close().await.unwrap();
+            });
+        };
+        // A second panic would hide the first.
+        if std::thread::spawn(clear).join().is_err() {
+            eprintln!("{} is not cleared", self.directory.path().display());
+        }
+    }
+}
+
+/// Copies a program of this machine with the libraries that it is linked with.
+fn copy_program(name: &str, layer: &Path) {
+    let program = Path::new("/bin").join(name);
+    let said = Command::new("ldd").arg(&program).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let libraries = said.split_whitespace().filter(|word| word.starts_with('/'));
+    for file in libraries.map(Path::new).chain([program.as_path()]) {
+        let target = layer.join(file.strip_prefix("/").unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(file, target).unwrap();
+    }
+}
+
+pub fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
+    let id: SandboxId = id.parse().unwrap();
+    CreateOrder {
+        execution: ExecutionId::from_entropy([7; 16]),
+        id,
+        image: IMAGE.parse().unwrap(),
+        runtime: runtime.map(|name| name.parse().unwrap()),
+        resources: Resources {
+            memory: Mib(256),
+            disk: Mib(64),
+            ..Resources::default()
+        },
+        egress: Egress::default(),
+        env: std::iter::once(("A".to_owned(), "1".to_owned())).collect(),
+    }
+}
+
+/// Everything of an installation that could be left on this machine.
+pub fn leftovers(installation: &Installation, instance: &str) -> Vec<String> {
+    let data = installation.directory.path().join("data");
+    let mut left = Vec::new();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let run = format!("/run/shoal/{instance}");
+    let is_ours = |line: &&str| line.contains(&*data.to_string_lossy()) || line.contains(&run);
+    left.extend(mounts.lines().filter(is_ours).map(str::to_owned));
+    let groups = fs::read_dir("/sys/fs/cgroup").unwrap();
+    let groups = groups.map(|entry| entry.unwrap().path().join("shoal").join(instance));
+    left.extend(
+        groups
+            .chain([run.into()])
+            .filter(|p| p.exists())
+            .map(|p| p.display().to_string()),
+    );
+    for directory in ["sandboxes", "disk"] {
+        let entries = fs::read_dir(data.join(directory)).into_iter().flatten();
+        left.extend(entries.map(|entry| entry.unwrap().path().display().to_string()));
+    }
+    let links = fs::read_dir("/sys/class/net").unwrap();
+    let links = links.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    left.extend(links.filter(|name| name.contains(instance)));
+    let tables = Command::new("nft")
+        .args(["list", "tables"])
+        .output()
+        .unwrap();
+    let tables = String::from_utf8(tables.stdout).unwrap();
+    left.extend(
+        tables
+            .lines()
+            .filter(|line| line.contains(instance))
+            .map(str::to_owned),
+    );
+    left
+}
