@@ -1,5 +1,7 @@
 //! Freezes the wire: sandboxes that exist speak the schema that they were born with.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use std::fmt::Write as _;
 use std::path::Path;
 
