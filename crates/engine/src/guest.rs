@@ -1,10 +1,14 @@
 //! The port to the daemon inside a sandbox.
 
+mod envd;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
+
+pub use self::envd::EnvdGuest;
 
 /// What the daemon is told when a run begins.
 #[derive(Debug, Clone)]

@@ -224,6 +224,7 @@ impl Driver for FakeDriver {
                 origin: Origin::Cold,
                 phases: Phases::default(),
                 address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                envd_version: String::new(),
             })
         })
     }

@@ -61,3 +61,56 @@ pub const ENVD_VERSION: &str = "0.6.13";
 /// The `Upgrade` token of `GET /tunnel/{port}`, by which the gateway reaches a port that listens
 /// on the sandbox's loopback only.
 pub const TUNNEL_UPGRADE: &str = "shoal-tunnel";
+
+/// The routes of the daemon that are for the host alone. The gateway answers for them.
+pub const INTERNAL_ROUTES: [&str; 7] = [
+    "init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "tunnel",
+];
+
+/// Whether a path leads to one of [`INTERNAL_ROUTES`], or might: blanks, doubled slashes and
+/// percent signs are seen through, because whoever hides a route has a reason.
+#[must_use]
+pub fn is_internal_route(path: &str) -> bool {
+    let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();
+    let first = decoded
+        .split(['/', '\\', ';', '?', '#'])
+        .map(str::trim)
+        .find(|part| !part.is_empty() && *part != ".");
+    first.is_some_and(|first| {
+        INTERNAL_ROUTES
+            .iter()
+            .any(|route| route.eq_ignore_ascii_case(first))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn internal_routes_are_seen_through_disguises() {
+        for path in [
+            "/init",
+            "/init/",
+            "//init",
+            "/./init",
+            "/%69nit",
+            "/INIT",
+            "/tunnel/80",
+            "/init;x",
+            "/%2finit",
+        ] {
+            assert!(is_internal_route(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/health",
+            "/files",
+            "/initial",
+            "/process.Process/List",
+            "/files/init",
+        ] {
+            assert!(!is_internal_route(path), "{path}");
+        }
+    }
+}

@@ -47,7 +47,7 @@ impl Sandbox {
         };
         let mut report = shared.driver.create(order).await?;
         let started = Instant::now();
-        shared.guest.init(report.address, self.init_order()).await?;
+        report.envd_version = shared.guest.init(report.address, self.init_order()).await?;
         report.phases.ready = started.elapsed();
         Ok(report)
     }

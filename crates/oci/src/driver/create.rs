@@ -80,6 +80,7 @@ pub(super) async fn create(
             origin: Origin::Cold,
             phases,
             address,
+            envd_version: String::new(),
         }),
         Err(error) => {
             // What stays is found at the next start; the first error is the one that counts.
