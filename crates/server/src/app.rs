@@ -1,0 +1,142 @@
+//! The whole object graph, from the leaves up.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use shoal_api::{ApiConfig, RateLimit};
+use shoal_core::driver::Driver;
+use shoal_engine::{
+    Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
+};
+use shoal_gateway::{Gateway, GatewayConfig};
+use shoal_oci::{ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::listen::{self, Dispatch};
+use crate::api_key;
+
+/// Serves until a signal says to end.
+///
+/// # Errors
+/// When a part cannot be set up; says what to do.
+pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+    // Bound early, so that a port that is taken is known before anything is made; served late.
+    let listener = listen::bind(config.listen).await?;
+    std::fs::create_dir_all(&config.data)
+        .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
+    let images = Arc::new(ImageStore::open(&config.data)?);
+    let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
+    let engine = Engine::open(EngineParts {
+        config: engine_config(&config),
+        store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
+        driver: Arc::new(driver.clone()),
+        images: images.clone(),
+        guest: Arc::new(EnvdGuest),
+        clock: Arc::new(SystemClock),
+    })
+    .await?;
+    let going_on = engine.recover().await?;
+    let api_key = api_key::ensure(&engine, &config.data).await?;
+    let gateway = Gateway::new(
+        GatewayConfig { domain: config.domain.clone(), connections: config.connections },
+        Arc::new(engine.catalog()),
+    );
+    let api = shoal_api::router(engine.clone(), api_config(&config));
+    let (end, ending) = watch::channel(false);
+    let engine_task = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.run().await }
+    });
+    let served = tokio::spawn(listen::serve(listener, None, Dispatch::new(gateway, api), ending));
+    announce(&config, api_key.as_deref(), &driver, going_on);
+    wait_for_signal().await?;
+    tracing::info!("ending; sandboxes go on");
+    end.send_replace(true);
+    served.await?;
+    engine_task.abort();
+    driver.close().await?;
+    Ok(())
+}
+
+fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
+    Ok(OciConfig {
+        data: config.data.clone(),
+        envd: match &config.envd {
+            Some(path) => path.clone(),
+            None => envd_beside_this_program()?,
+        },
+        runtimes: RuntimeConfig {
+            runsc: config.runsc.clone(),
+            runc: config.runc.clone(),
+            platform: config.platform.clone(),
+        },
+        network: NetworkConfig {
+            range: config.network_range,
+            dns: config.network_dns.clone(),
+            warm: config.warm_slots,
+        },
+        disk: config.disk.clone(),
+        starts: config.starts,
+    })
+}
+
+fn envd_beside_this_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let beside = own.with_file_name("shoal-envd");
+    anyhow::ensure!(
+        beside.is_file(),
+        "the daemon {} is missing: build it with `make`, or set `envd`",
+        beside.display()
+    );
+    Ok(beside)
+}
+
+fn engine_config(config: &Config) -> EngineConfig {
+    EngineConfig {
+        limits: Limits {
+            max_timeout: config.max_timeout,
+            sandboxes: config.sandboxes,
+            sandboxes_per_team: config.sandboxes_per_team,
+        },
+        keep_ended: config.keep_ended,
+        ..EngineConfig::new(config.data.join("logs"))
+    }
+}
+
+fn api_config(config: &Config) -> ApiConfig {
+    ApiConfig {
+        domain: None,
+        rate_limit: config.rate_calls.map(|calls| RateLimit { calls, per: config.rate_per }),
+    }
+}
+
+/// Says to whoever started the server how to use it.
+fn announce(config: &Config, api_key: Option<&str>, driver: &OciDriver, going_on: usize) {
+    let runtimes = &driver.capabilities().runtimes;
+    let names: Vec<String> =
+        runtimes.iter().map(|r| format!("{} ({})", r.name, r.isolation)).collect();
+    tracing::info!(
+        listen = %config.listen,
+        runtimes = names.join(", "),
+        disk = driver.capabilities().disk_limit,
+        sandboxes = going_on,
+        "serving"
+    );
+    let url = format!("http://{}", config.listen);
+    println!("export E2B_API_KEY={}", api_key.unwrap_or("<your key>"));
+    println!("export E2B_API_URL={url}");
+    println!("export E2B_SANDBOX_URL={url}");
+}
+
+async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
