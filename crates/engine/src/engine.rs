@@ -1,5 +1,6 @@
 //! The engine: what all use cases share, and the tasks that run beside them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
@@ -8,7 +9,7 @@ use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
 use shoal_core::id::SandboxId;
 use shoal_core::image::Images;
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::state::{Input, Refused};
+use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
 use tokio::sync::{broadcast, oneshot};
 
@@ -188,6 +189,19 @@ impl Engine {
         record
             .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
             .ok_or_else(|| SandboxError::NotFound(id.clone()))
+    }
+
+    /// Counts the sandboxes by state, for whoever reads the gauges next.
+    pub fn count_states(&self) {
+        let mut counts = BTreeMap::new();
+        for record in self.shared.entries.records() {
+            *counts.entry(record.state.kind().to_string()).or_insert(0u32) += 1;
+        }
+        for kind in StateKind::ALL {
+            let state = kind.to_string();
+            let count = counts.get(&state).copied().unwrap_or(0);
+            metrics::gauge!("shoal_sandboxes", "state" => state).set(count);
+        }
     }
 
     /// What the daemon inside asks for; none when the sandbox is not secured.

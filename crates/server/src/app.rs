@@ -1,5 +1,6 @@
 //! The whole object graph, from the leaves up.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,19 +15,26 @@ use shoal_oci::{ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::api_key;
 use crate::config::Config;
 use crate::listen::{self, Dispatch};
-use crate::api_key;
+use crate::telemetry::Telemetry;
+use crate::tls::{self, Certificates};
 
 /// Serves until a signal says to end.
 ///
 /// # Errors
 /// When a part cannot be set up; says what to do.
-pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
+pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result<()> {
     // Bound early, so that a port that is taken is known before anything is made; served late.
     let listener = listen::bind(config.listen).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(listen::bind(address).await?),
+        None => None,
+    };
     std::fs::create_dir_all(&config.data)
         .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
+    let certificates = load_certificates(&config)?;
     let images = Arc::new(ImageStore::open(&config.data)?);
     let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
     let engine = Engine::open(EngineParts {
@@ -50,8 +58,14 @@ pub(crate) async fn run(config: Config) -> anyhow::Result<()> {
         let engine = engine.clone();
         async move { engine.run().await }
     });
-    let served = tokio::spawn(listen::serve(listener, None, Dispatch::new(gateway, api), ending));
-    announce(&config, api_key.as_deref(), &driver, going_on);
+    if let Some(metrics) = metrics {
+        telemetry.serve_metrics(metrics, engine.clone());
+    }
+    let acceptor = certificates.as_ref().map(|certificates| certificates.acceptor.clone());
+    let dispatch = Dispatch::new(gateway, api);
+    let served = tokio::spawn(listen::serve(listener, acceptor, dispatch, ending));
+    log_start(&config, &driver, going_on);
+    announce(&config, api_key.as_deref(), certificates.as_ref());
     wait_for_signal().await?;
     tracing::info!("ending; sandboxes go on");
     end.send_replace(true);
@@ -108,13 +122,26 @@ fn engine_config(config: &Config) -> EngineConfig {
 
 fn api_config(config: &Config) -> ApiConfig {
     ApiConfig {
-        domain: None,
+        domain: public_domain(config),
         rate_limit: config.rate_calls.map(|calls| RateLimit { calls, per: config.rate_per }),
     }
 }
 
-/// Says to whoever started the server how to use it.
-fn announce(config: &Config, api_key: Option<&str>, driver: &OciDriver, going_on: usize) {
+/// The domain as clients have to say it, with the port when that is not the usual one. Without
+/// TLS clients cannot use it: they ask for `https`.
+fn public_domain(config: &Config) -> Option<String> {
+    config.tls.as_ref()?;
+    let (domain, port) = (config.domain.as_ref()?, config.listen.port());
+    Some(if port == 443 { domain.clone() } else { format!("{domain}:{port}") })
+}
+
+fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
+    let Some(tls) = &config.tls else { return Ok(None) };
+    let domain = config.domain.as_deref().unwrap_or("localhost");
+    tls::load(tls, domain, &config.data).map(Some)
+}
+
+fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
     let runtimes = &driver.capabilities().runtimes;
     let names: Vec<String> =
         runtimes.iter().map(|r| format!("{} ({})", r.name, r.isolation)).collect();
@@ -125,10 +152,33 @@ fn announce(config: &Config, api_key: Option<&str>, driver: &OciDriver, going_on
         sandboxes = going_on,
         "serving"
     );
-    let url = format!("http://{}", config.listen);
+}
+
+/// Says to whoever started the server how to use it: lines for a shell.
+fn announce(config: &Config, api_key: Option<&str>, certificates: Option<&Certificates>) {
+    let scheme = if certificates.is_some() { "https" } else { "http" };
     println!("export E2B_API_KEY={}", api_key.unwrap_or("<your key>"));
-    println!("export E2B_API_URL={url}");
-    println!("export E2B_SANDBOX_URL={url}");
+    match public_domain(config) {
+        Some(domain) => println!("export E2B_DOMAIN={domain}"),
+        None => {
+            let address = reachable(config.listen);
+            println!("export E2B_API_URL={scheme}://{address}");
+            println!("export E2B_SANDBOX_URL={scheme}://{address}");
+        }
+    }
+    if let Some(authority) = certificates.and_then(|c| c.authority.as_ref()) {
+        println!("export SSL_CERT_FILE={}", authority.display());
+        println!("export NODE_EXTRA_CA_CERTS={}", authority.display());
+    }
+}
+
+/// An address at which a client on this machine reaches the listener.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
+        _ => listen,
+    }
 }
 
 async fn wait_for_signal() -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ mod app;
 mod config;
 mod listen;
 mod telemetry;
+mod tls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -77,17 +78,27 @@ fn serve(args: ServeArgs) -> ExitCode {
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };
-    let outcome = telemetry::start(&config).and_then(|()| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(app::run(config))
-    });
-    match outcome {
+    match run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shoal: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    // One provider of cryptography for the whole program; a second call would be a mistake of ours.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        anyhow::bail!("a provider of cryptography is installed already");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let telemetry = telemetry::start(&config)?;
+        let outcome = app::run(config, &telemetry).await;
+        telemetry.end();
+        outcome
+    })
 }
 
 fn read(args: ServeArgs) -> anyhow::Result<Config> {

@@ -22,6 +22,7 @@ impl Sandbox {
         match self.bring_up().await {
             Ok(report) => self.ready(report).await,
             Err(error) => {
+                metrics::counter!("shoal_sandbox_start_failures_total").increment(1);
                 let reason = FailReason::Create(error.to_string());
                 // The reason is for whoever asked, who is told; the state is kept all the same.
                 if let Err(error) = self.advance(&Input::Failed(reason)).await {
@@ -97,6 +98,24 @@ impl Sandbox {
             return Err(error.into());
         }
         self.emit(EventKind::Created, BTreeMap::new());
+        if let Some(report) = &self.record.report {
+            count(report);
+        }
         Ok(self.record.clone())
+    }
+}
+
+/// Every figure says what ran: what isolates, and whether it was made, taken or restored.
+fn count(report: &StartReport) {
+    let labels = [
+        ("runtime", report.runtime.to_string()),
+        ("isolation", report.isolation.to_string()),
+        ("origin", report.origin.to_string()),
+    ];
+    metrics::counter!("shoal_sandbox_starts_total", &labels).increment(1);
+    for (phase, time) in report.phases.named() {
+        let mut labels = labels.to_vec();
+        labels.push(("phase", phase.to_owned()));
+        metrics::histogram!("shoal_sandbox_start_phase_seconds", &labels).record(time);
     }
 }
