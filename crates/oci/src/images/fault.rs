@@ -65,6 +65,26 @@ impl Fault {
         matches!(self, Self::Unreachable { .. })
     }
 
+    /// The error of a call that was about the store at `root` and no image.
+    pub(crate) fn of_store(self, root: &Path) -> ImageError {
+        match self {
+            Self::Io {
+                action,
+                path,
+                source,
+            } => ImageError::Io {
+                action,
+                path,
+                source: io::Error::new(source.kind(), source),
+            },
+            other => ImageError::Io {
+                action: "use the image store",
+                path: root.to_owned(),
+                source: io::Error::other(other),
+            },
+        }
+    }
+
     /// The error of the call that was about `name`.
     pub(crate) fn of(self, name: &ImageName) -> ImageError {
         let name = name.clone();

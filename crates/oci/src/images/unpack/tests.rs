@@ -21,7 +21,7 @@ const SMALL: Limits = Limits {
 struct Archive(Vec<u8>);
 
 impl Archive {
-    fn member(mut self, kind: EntryType, path: &str, link: &str, data: &[u8]) -> Self {
+    fn member(self, kind: EntryType, path: &str, link: &str, data: &[u8]) -> Self {
         let mut header = Header::new_ustar();
         // The crate's own setters refuse what is tested here.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
