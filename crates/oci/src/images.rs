@@ -17,6 +17,7 @@ mod digest;
 mod disk;
 mod fault;
 mod flight;
+mod import;
 mod install;
 mod inventory;
 mod manifest;
@@ -35,6 +36,7 @@ pub use self::digest::{Digest, InvalidDigest};
 use self::disk::Home;
 use self::fault::Fault;
 use self::flight::{Audience, Flights};
+use self::import::Import;
 use self::install::Installer;
 use self::inventory::{Inventory, Pin};
 pub use self::inventory::{LayerUsers, NoLayerUsers};
@@ -187,6 +189,30 @@ impl ImageStore {
         };
         self.shared.pulls.join(key, sink, begin).await
     }
+
+    async fn import_files(
+        &self,
+        path: PathBuf,
+        name: &ImageName,
+        sink: Arc<dyn ProgressSink>,
+    ) -> Result<Image, Fault> {
+        let limits = self.shared.config.limits;
+        let limits = unpack::Limits {
+            bytes: limits.image_bytes,
+            ..limits.layer
+        };
+        let (inventory, wanted) = (Arc::clone(&self.shared.inventory), name.clone());
+        let (from, plan) = blocking(move || {
+            let from = Import::open(&path, inventory.home().stage()?, &limits)?;
+            let plan = from.plan(&wanted)?;
+            Ok((from, plan))
+        })
+        .await?;
+        self.shared
+            .installer
+            .install(name, plan, Arc::new(from), sink)
+            .await
+    }
 }
 
 impl Images for ImageStore {
@@ -215,11 +241,15 @@ impl Images for ImageStore {
 
     fn import(
         &self,
-        _path: PathBuf,
+        path: PathBuf,
         name: ImageName,
-        _progress: Arc<dyn ProgressSink>,
+        progress: Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>> {
-        async move { Err(ImageError::NotFound(name)) }.boxed()
+        async move {
+            let imported = self.import_files(path, &name, progress).await;
+            imported.map_err(|fault| fault.of(&name))
+        }
+        .boxed()
     }
 
     fn remove(&self, name: &ImageName) -> BoxFuture<'_, Result<(), ImageError>> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
@@ -165,8 +166,10 @@ impl Installer {
         let Body { reader, pump } = from.open(&layer.blob).await?;
         let inventory = Arc::clone(&self.inventory);
         let (layer, limits) = (layer.clone(), self.limits.layer);
+        let stop = StopOnDrop::default();
         let meter = Metered {
             inner: reader,
+            stop: Arc::clone(&stop.0),
             sink: Arc::clone(sink),
             step: layer.blob.step(),
             total: layer.blob.size,
@@ -276,9 +279,20 @@ fn named(fault: Fault, layer: &LayerPlan) -> Fault {
     }
 }
 
+/// Tells a thread that nobody waits for it any more.
+#[derive(Default)]
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Reads a content of a known length, no further, and reports how far it is.
 struct Metered {
     inner: Box<dyn Read + Send>,
+    stop: Arc<AtomicBool>,
     sink: Arc<dyn ProgressSink>,
     step: String,
     total: u64,
@@ -294,6 +308,9 @@ impl Metered {
 
 impl Read for Metered {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("it was given up"));
+        }
         let n = self.inner.read(into)?;
         self.read += n as u64;
         if self.read > self.total {

@@ -118,10 +118,15 @@ impl Inventory {
         }
     }
 
-    /// Takes in a layer that was built in `stage`.
+    /// Takes in a layer that was built in `stage`, unless it is here, or nobody holds it any more:
+    /// who wanted it has gone, and would not sweep it.
     pub(crate) fn add_layer(&self, stage: Stage, record: LayerRecord) -> Result<(), Fault> {
         let _changing = self.changes.lock();
-        if self.layer(&record.diff_id).is_some() {
+        let unwanted = {
+            let here = self.here.lock();
+            here.layers.contains_key(&record.diff_id) || !here.is_needed(&record.diff_id)
+        };
+        if unwanted {
             return Ok(());
         }
         self.home.keep_layer(stage, &record)?;

@@ -27,8 +27,8 @@ mod sparse;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-pub(crate) use self::decode::decoded;
-use self::members::Members;
+pub(crate) use self::decode::{decoded, is_compressed};
+pub(crate) use self::members::{Kind, Members};
 use self::place::Unpacker;
 pub use super::beneath::BadPath as InvalidPath;
 use super::beneath::{BadPath, Tree};

@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod adversary;
+mod import;
 mod making;
 mod pull;
 mod registry;
+mod store;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -85,9 +87,15 @@ impl Place {
         listing(&self.root().join("layers"))
     }
 
-    /// Nothing half-made may be left.
-    fn is_tidy(&self) -> bool {
-        listing(&self.root().join("tmp")).is_empty()
+    /// Waits until nothing half-made is left: a thread that was told to stop needs a moment.
+    async fn is_tidy(&self) {
+        let tidy = async {
+            while !listing(&self.root().join("tmp")).is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let end = tokio::time::timeout(Duration::from_secs(10), tidy).await;
+        assert!(end.is_ok(), "{:?}", listing(&self.root().join("tmp")));
     }
 }
 

@@ -205,6 +205,44 @@ impl Made {
     }
 }
 
+/// The archive of `docker save`, as it was before it had an OCI layout in it.
+pub fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut manifest = Vec::new();
+    for (tag, made) in images {
+        let mut layers = Vec::new();
+        for (at, digest) in made.layers.iter().enumerate() {
+            let path = format!("{}/layer.tar", made.diff_ids[at].hex());
+            let mut archive = Vec::new();
+            let blob = &made.blobs[digest][..];
+            std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(blob), &mut archive)
+                .unwrap();
+            files.push((path.clone(), archive));
+            layers.push(path);
+        }
+        let config = format!("{}.json", made.config.hex());
+        files.push((config.clone(), made.blobs[&made.config].clone()));
+        manifest.push(json!({"Config": config, "RepoTags": [tag], "Layers": layers}));
+    }
+    files.push((
+        "manifest.json".into(),
+        Value::Array(manifest).to_string().into_bytes(),
+    ));
+    files
+}
+
+/// An archive of files.
+pub fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, bytes) in files {
+        let mut header = Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, path, &bytes[..]).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
 /// Writes files below a directory.
 pub fn write_all(directory: &Path, files: &[(String, Vec<u8>)]) {
     for (path, bytes) in files {

@@ -30,7 +30,7 @@ fn verdict(name: &[u8]) -> Verdict {
 }
 
 /// An attribute's name and value.
-pub(super) type Attribute = (Vec<u8>, Vec<u8>);
+pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
 /// The attributes of `member` that are to be set.
 pub(super) fn kept<'a>(member: &str, all: &'a [Attribute]) -> Result<Vec<&'a Attribute>, Refusal> {

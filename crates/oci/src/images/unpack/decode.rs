@@ -14,6 +14,11 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
+/// Whether a content that begins so is compressed; four bytes say it.
+pub(crate) fn is_compressed(first: &[u8]) -> bool {
+    first.starts_with(&GZIP) || first.starts_with(&ZSTD)
+}
+
 /// Reads `source` without its compression.
 ///
 /// The bytes decide and not the media type: archives made by hand often say the wrong one, and

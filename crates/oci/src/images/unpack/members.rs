@@ -5,7 +5,7 @@
 //! capability may contain), and does not know PAX sparse files.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 
 use tar::{EntryType, Header};
 
@@ -23,7 +23,7 @@ const EXTENDED_MAX: u64 = 1 << 20;
 
 /// What a member is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     File,
     Directory,
     Symlink,
@@ -34,20 +34,20 @@ pub(super) enum Kind {
 
 /// One member of an archive.
 #[derive(Debug)]
-pub(super) struct Member {
-    pub(super) path: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    pub(super) kind: Kind,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(crate) struct Member {
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// Seconds and nanoseconds since 1970.
-    pub(super) changed: (i64, u32),
+    pub(crate) changed: (i64, u32),
     /// How long the file is.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Where its data lies in it: the whole, unless it is sparse.
-    pub(super) segments: Vec<Segment>,
-    pub(super) xattrs: Vec<Attribute>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) xattrs: Vec<Attribute>,
 }
 
 /// What goes before a member and speaks of it.
@@ -65,9 +65,13 @@ impl Preamble {
 }
 
 /// Reads members.
-pub(super) struct Members<'a, R> {
+pub(crate) struct Members<'a, R> {
     inner: R,
     limits: &'a Limits,
+    /// How data is passed over where it need not be read.
+    seek: Option<fn(&mut R, i64) -> io::Result<()>>,
+    /// Where in the archive this is.
+    position: u64,
     /// Bytes of the archive read so far.
     read: u64,
     /// Headers read so far.
@@ -78,10 +82,12 @@ pub(super) struct Members<'a, R> {
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    pub(super) fn new(inner: R, limits: &'a Limits) -> Self {
+    pub(crate) fn new(inner: R, limits: &'a Limits) -> Self {
         Self {
             inner,
             limits,
+            seek: None,
+            position: 0,
             read: 0,
             headers: 0,
             remaining: 0,
@@ -89,8 +95,24 @@ impl<'a, R: Read> Members<'a, R> {
         }
     }
 
+    /// Reads an archive in a file, passing over data that nobody asks for.
+    pub(crate) fn seeking(inner: R, limits: &'a Limits) -> Self
+    where
+        R: Seek,
+    {
+        Self {
+            seek: Some(R::seek_relative),
+            ..Self::new(inner, limits)
+        }
+    }
+
+    /// Where in the archive the present member's data begins, or what was not read of it.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// The next member; what was not read of the one before is skipped.
-    pub(super) fn next(&mut self) -> Result<Option<Member>, UnpackError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member>, UnpackError> {
         let mut preamble = Preamble::default();
         loop {
             let Some(header) = self.header()? else {
@@ -100,7 +122,7 @@ impl<'a, R: Read> Members<'a, R> {
                     Err(corrupt("it ends before a member that was announced"))
                 };
             };
-            let size = header.entry_size().map_err(bad_header)?;
+            let size = number(&header.as_old().size, header.entry_size())?;
             match header.entry_type() {
                 EntryType::XGlobalHeader => self.begin_data(size)?,
                 EntryType::XHeader => {
@@ -148,6 +170,7 @@ impl<'a, R: Read> Members<'a, R> {
                 other => break other.map_err(|e| corrupt(e.to_string()))?,
             }
         };
+        self.position = self.position.saturating_add(n as u64);
         self.read = self.read.saturating_add(n as u64);
         if self.read > self.limits.bytes {
             return Err(Refusal::TooManyBytes(self.limits.bytes).into());
@@ -199,6 +222,14 @@ impl<'a, R: Read> Members<'a, R> {
     }
 
     fn skip_data(&mut self) -> Result<(), UnpackError> {
+        if let Some(seek) = self.seek {
+            let length = std::mem::take(&mut self.remaining) + std::mem::take(&mut self.padding);
+            let offset = i64::try_from(length).map_err(|_| corrupt("it is too long"))?;
+            // Behind the end is the end: whose data is not all there shows when it is read.
+            seek(&mut self.inner, offset).map_err(|e| corrupt(e.to_string()))?;
+            self.position = self.position.saturating_add(length);
+            return Ok(());
+        }
         let mut buffer = [0; 32 * 1024];
         while self.read_data(&mut buffer)? > 0 {}
         let padding = usize::try_from(std::mem::take(&mut self.padding)).unwrap_or(0);
@@ -243,7 +274,7 @@ impl<'a, R: Read> Members<'a, R> {
         let kind = kind_of(entry_type, &path)?;
         let stored = match pax.size {
             Some(size) => size,
-            None => header.entry_size().map_err(bad_header)?,
+            None => number(&header.as_old().size, header.entry_size())?,
         };
         // Only files have data, whatever the header says: so the tool that makes most images
         // writes and reads it.
@@ -263,20 +294,21 @@ impl<'a, R: Read> Members<'a, R> {
         if size > self.limits.bytes {
             return Err(Refusal::TooManyBytes(self.limits.bytes).into());
         }
+        let old = header.as_old();
         let changed = match pax.changed {
             Some(moment) => moment,
-            None => (
-                i64::try_from(header.mtime().map_err(bad_header)?).unwrap_or(0),
-                0,
-            ),
+            None => {
+                let seconds = number(&old.mtime, header.mtime())?;
+                (i64::try_from(seconds).unwrap_or(0), 0)
+            }
         };
         Ok(Member {
             path,
             link,
             kind,
-            mode: header.mode().map_err(bad_header)? & 0o7777,
-            uid: owner(pax.uid, header.uid())?,
-            gid: owner(pax.gid, header.gid())?,
+            mode: number(&old.mode, header.mode())? & 0o7777,
+            uid: owner(pax.uid, number(&old.uid, header.uid()))?,
+            gid: owner(pax.gid, number(&old.gid, header.gid()))?,
             changed,
             size,
             segments,
@@ -327,15 +359,23 @@ fn kind_of(entry_type: EntryType, path: &[u8]) -> Result<Kind, UnpackError> {
 }
 
 /// An owner's number. The highest one means *nobody in particular* to the kernel.
-fn owner(pax: Option<u64>, header: io::Result<u64>) -> Result<u32, UnpackError> {
+fn owner(pax: Option<u64>, header: Result<u64, UnpackError>) -> Result<u32, UnpackError> {
     let number = match pax {
         Some(number) => number,
-        None => header.map_err(bad_header)?,
+        None => header?,
     };
     match u32::try_from(number) {
         Ok(number) if number != u32::MAX => Ok(number),
         _ => Err(corrupt("an owner's number is too large")),
     }
+}
+
+/// A number in a header. Some writers leave the field empty where they mean zero.
+fn number<T: Default>(field: &[u8], read: io::Result<T>) -> Result<T, UnpackError> {
+    if field.iter().all(|b| matches!(b, 0 | b' ')) {
+        return Ok(T::default());
+    }
+    read.map_err(bad_header)
 }
 
 fn until_zero(mut text: Vec<u8>) -> Vec<u8> {

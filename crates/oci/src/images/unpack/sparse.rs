@@ -13,9 +13,9 @@ const SEGMENTS_MAX: usize = 1 << 16;
 
 /// A run of data in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) offset: u64,
-    pub(super) length: u64,
+pub(crate) struct Segment {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
 }
 
 /// The map of a file without holes.

@@ -152,6 +152,22 @@ fn files_directories_and_links_arrive_with_modes_and_times() {
 }
 
 #[test]
+fn fields_that_were_left_empty_are_zero() {
+    let mut header = Header::new_gnu();
+    header.set_path("empty").unwrap();
+    let out = Out::new();
+    if rustix::process::geteuid().is_root() {
+        out.take(&Archive::default().raw(&mut header, b"").end())
+            .unwrap();
+        let empty = fs::metadata(out.path("empty")).unwrap();
+        assert_eq!((empty.uid(), empty.mode() & 0o7777, empty.len()), (0, 0, 0));
+    }
+    header.as_old_mut().mode = *b"rwxr-xr-";
+    let odd = Out::new().take(&Archive::default().raw(&mut header, b"").end());
+    assert!(matches!(odd, Err(UnpackError::Corrupt(_))));
+}
+
+#[test]
 fn a_directory_keeps_its_time_whatever_is_put_into_it() {
     let out = Out::new();
     let archive = Archive::default()
