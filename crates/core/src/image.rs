@@ -85,6 +85,12 @@ pub struct Image {
     pub workdir: Option<String>,
     /// Its environment, `NAME=value`.
     pub env: Vec<String>,
+    /// What it starts, before the command.
+    #[serde(default)]
+    pub entrypoint: Vec<String>,
+    /// The command, or the entry point's arguments.
+    #[serde(default)]
+    pub cmd: Vec<String>,
     /// When it came to this node.
     pub created_at: Timestamp,
 }
@@ -92,7 +98,7 @@ pub struct Image {
 /// What a registry wants to know of the caller.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegistryAuth {
-    /// Account.
+    /// Account; empty when the password is a bearer token that the registry takes as it is.
     pub username: String,
     /// Its password or token; never shown.
     pub password: String,
@@ -111,7 +117,7 @@ impl fmt::Debug for RegistryAuth {
 pub struct Progress {
     /// What is going on: a layer's short digest, or a step's name. The same step reports again.
     pub step: String,
-    /// How much of it is done, in bytes.
+    /// How much of it is done, in bytes; in packages where packages are installed.
     pub done: u64,
     /// Of how much, when that is known.
     pub total: Option<u64>,

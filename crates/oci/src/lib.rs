@@ -8,6 +8,7 @@ mod cgroup;
 mod disk;
 mod driver;
 mod home;
+pub mod images;
 mod layers;
 mod manifest;
 mod network;

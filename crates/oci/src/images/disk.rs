@@ -1,0 +1,418 @@
+//! Where images lie on disk, and how they come there.
+//!
+//! ```text
+//! layers/<digest>/fs          a layer, unpacked
+//! layers/<digest>/layer.json  what it is
+//! images/<hash of name>.json  an image
+//! tmp/                        whatever is not whole yet, or not any more
+//! lock                        held by the process whose store this is
+//! ```
+//!
+//! What has a name here is whole: it was built in `tmp/`, written out to the disk, and renamed.
+//! What goes is renamed into `tmp/` first and removed there. So a crash leaves its traces in
+//! `tmp/` alone, and opening the store clears that.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, flock, syncfs};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use shoal_core::image::{Image, ImageName};
+
+use super::beneath;
+use super::digest::Digest;
+use super::fault::Fault;
+
+/// Tells our files from others, and this format from a later one.
+const MAGIC: &str = "shoal-image";
+
+/// The format's version. A store that a later version wrote is not opened: what cannot be read
+/// would be taken for damaged, and cleared.
+const VERSION: u32 = 1;
+
+/// The longest record that is read: an image's environment is the only part without a length.
+const RECORD_MAX: u64 = 16 << 20;
+
+/// The mode of the store's directories: layers hold setuid programs, which nobody on this machine
+/// may run from here.
+const PRIVATE: u32 = 0o700;
+
+/// A file of ours: what it is, and what it says.
+#[derive(Serialize, Deserialize)]
+struct Sealed<T> {
+    magic: String,
+    version: u32,
+    content: T,
+}
+
+/// The part of it that every version has.
+#[derive(Deserialize)]
+struct Seal {
+    magic: String,
+    version: u32,
+}
+
+/// What a layer is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LayerRecord {
+    /// Digest of what it arrived as, which may be compressed.
+    pub(crate) digest: Digest,
+    /// Digest of its archive without compression: its name here.
+    pub(crate) diff_id: Digest,
+    /// Bytes of its files.
+    pub(crate) size: u64,
+    /// How many members it has.
+    pub(crate) entries: u64,
+}
+
+/// The directories of a store.
+#[derive(Debug)]
+pub(crate) struct Home {
+    root: PathBuf,
+    next: AtomicU64,
+    /// Held as long as the store is open.
+    _lock: File,
+}
+
+impl Home {
+    /// Opens the store at `root` and clears what a crash has left. Only one process may have it
+    /// open, as another one would take what is being built for leftovers.
+    pub(crate) fn open(root: &Path) -> Result<Self, Fault> {
+        let made = |path: &Path| {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(PRIVATE)
+                .create(path)
+                .map_err(|e| Fault::io("make", path, e))
+        };
+        made(root)?;
+        let lock = root.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock)
+            .map_err(|e| Fault::io("open", &lock, e))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| Fault::io("lock", &lock, e.into()))?;
+        let home = Self {
+            root: root.to_owned(),
+            next: AtomicU64::new(0),
+            _lock: file,
+        };
+        let tmp = home.tmp();
+        beneath::remove_tree(&tmp).map_err(|e| Fault::io("clear", &tmp, e))?;
+        for path in [home.layers(), home.images(), tmp] {
+            made(&path)?;
+        }
+        Ok(home)
+    }
+
+    /// A new, empty directory for what is not whole yet.
+    pub(crate) fn stage(&self) -> Result<Stage, Fault> {
+        let path = self.spare();
+        DirBuilder::new()
+            .mode(PRIVATE)
+            .create(&path)
+            .map_err(|e| Fault::io("make", &path, e))?;
+        Ok(Stage { path })
+    }
+
+    /// The directory of a layer that overlayfs reads.
+    pub(crate) fn layer_root(&self, layer: &Digest) -> PathBuf {
+        self.layer(layer).join("fs")
+    }
+
+    /// Every layer that is here. What cannot be read, or is not what its name says, is no layer;
+    /// it is set aside and goes.
+    pub(crate) fn read_layers(&self) -> Result<Vec<LayerRecord>, Fault> {
+        let mut layers = Vec::new();
+        for path in list(&self.layers())? {
+            let named = name_of(&path).and_then(Digest::from_hex);
+            let record = read::<LayerRecord>(&path.join("layer.json"))?;
+            match (named, record) {
+                (Some(name), Some(record)) if name == record.diff_id => layers.push(record),
+                _ => {
+                    tracing::warn!(path = %path.display(), "set aside: not a layer of this store");
+                    drop(self.set_aside(&path)?);
+                }
+            }
+        }
+        Ok(layers)
+    }
+
+    /// Gives the layer in `stage` its name. It and its files are on the disk when this returns.
+    pub(crate) fn keep_layer(&self, stage: Stage, record: &LayerRecord) -> Result<(), Fault> {
+        stage.write("layer.json", record)?;
+        let to = self.layer(&record.diff_id);
+        stage.sync()?;
+        // What the caller does not know of is left of a removal that failed.
+        if to.exists() {
+            drop(self.set_aside(&to)?);
+        }
+        fs::rename(&stage.path, &to).map_err(|e| Fault::io("name", &to, e))?;
+        sync_directory(&self.layers())
+    }
+
+    /// Takes a layer away from under its name; it is removed when the answer is dropped.
+    pub(crate) fn drop_layer(&self, layer: &Digest) -> Result<Stage, Fault> {
+        self.set_aside(&self.layer(layer))
+    }
+
+    /// Every image that is here; records that cannot be read are passed over.
+    pub(crate) fn read_images(&self) -> Result<Vec<Image>, Fault> {
+        let mut images = Vec::new();
+        for path in list(&self.images())? {
+            match read::<Image>(&path)? {
+                Some(image) if self.image(&image.name) == path => images.push(image),
+                _ => {
+                    tracing::warn!(path = %path.display(), "set aside: not an image of this store");
+                    drop(self.set_aside(&path)?);
+                }
+            }
+        }
+        Ok(images)
+    }
+
+    /// Writes an image's record, in the place of the one it has.
+    pub(crate) fn keep_image(&self, image: &Image) -> Result<(), Fault> {
+        let stage = self.stage()?;
+        let from = stage.write("image.json", image)?;
+        let to = self.image(&image.name);
+        fs::rename(&from, &to).map_err(|e| Fault::io("name", &to, e))?;
+        sync_directory(&self.images())
+    }
+
+    /// Removes an image's record; success when there is none.
+    pub(crate) fn drop_image(&self, name: &ImageName) -> Result<(), Fault> {
+        let path = self.image(name);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Fault::io("remove", &path, e)),
+            _ => sync_directory(&self.images()),
+        }
+    }
+
+    fn layers(&self) -> PathBuf {
+        self.root.join("layers")
+    }
+
+    fn images(&self) -> PathBuf {
+        self.root.join("images")
+    }
+
+    fn tmp(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    fn layer(&self, layer: &Digest) -> PathBuf {
+        self.layers().join(layer.hex())
+    }
+
+    fn image(&self, name: &ImageName) -> PathBuf {
+        let hash = Digest::of(name.as_str().as_bytes()).hex();
+        self.images().join(hash).with_extension("json")
+    }
+
+    /// A path in `tmp/` that nothing has.
+    fn spare(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.tmp().join(number.to_string())
+    }
+
+    fn set_aside(&self, path: &Path) -> Result<Stage, Fault> {
+        let to = self.spare();
+        fs::rename(path, &to).map_err(|e| Fault::io("set aside", path, e))?;
+        Ok(Stage { path: to })
+    }
+}
+
+/// Something in `tmp/`, removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    path: PathBuf,
+}
+
+impl Stage {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A new, empty directory in it, with the mode of a root directory.
+    pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, Fault> {
+        let path = self.path.join(name);
+        DirBuilder::new()
+            .mode(0o755)
+            .create(&path)
+            .map_err(|e| Fault::io("make", &path, e))?;
+        Ok(path)
+    }
+
+    fn write<T: Serialize>(&self, name: &str, content: &T) -> Result<PathBuf, Fault> {
+        let path = self.path.join(name);
+        let sealed = Sealed {
+            magic: MAGIC.to_owned(),
+            version: VERSION,
+            content,
+        };
+        let written = || -> io::Result<()> {
+            let bytes = serde_json::to_vec_pretty(&sealed)?;
+            let mut file = File::create_new(&path)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        written().map_err(|e| Fault::io("write", &path, e))?;
+        Ok(path)
+    }
+
+    /// Writes everything out. One call for the whole file system is quicker than one for each of
+    /// thirty thousand files.
+    fn sync(&self) -> Result<(), Fault> {
+        let failed = |e| Fault::io("write out", &self.path, e);
+        let directory = File::open(&self.path).map_err(failed)?;
+        syncfs(&directory).map_err(|e| failed(e.into()))
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Err(error) = beneath::remove_tree(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "left behind, until the next start");
+        }
+    }
+}
+
+/// Reads a file of ours; none when it is no such file.
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
+    let mut bytes = Vec::new();
+    let whole = File::open(path).and_then(|file| file.take(RECORD_MAX).read_to_end(&mut bytes));
+    match whole {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Fault::io("read", path, e)),
+        Ok(_) => (),
+    }
+    match serde_json::from_slice::<Seal>(&bytes) {
+        Ok(seal) if seal.magic == MAGIC && seal.version > VERSION => {
+            let detail = format!("written by a later version ({})", seal.version);
+            let error = io::Error::new(io::ErrorKind::Unsupported, detail);
+            Err(Fault::io("read", path, error))
+        }
+        Ok(seal) if seal.magic == MAGIC => {
+            let sealed = serde_json::from_slice::<Sealed<T>>(&bytes);
+            Ok(sealed.ok().map(|sealed| sealed.content))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>, Fault> {
+    let failed = |e| Fault::io("list", directory, e);
+    let mut paths = fs::read_dir(directory)
+        .map_err(failed)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+fn sync_directory(path: &Path) -> Result<(), Fault> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|e| Fault::io("write out", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shoal_core::clock::Timestamp;
+
+    fn layer() -> LayerRecord {
+        LayerRecord {
+            digest: Digest::of(b"gzip"),
+            diff_id: Digest::of(b"tar"),
+            size: 1,
+            entries: 1,
+        }
+    }
+
+    fn image() -> Image {
+        Image {
+            name: "python:3.11".parse().unwrap(),
+            digest: Digest::of(b"config").to_string(),
+            layers: vec![layer().diff_id.to_string()],
+            size_bytes: 1,
+            user: Some("1000".into()),
+            workdir: None,
+            env: vec!["A=b".into()],
+            entrypoint: vec!["/init".into()],
+            cmd: Vec::new(),
+            created_at: Timestamp::from_unix_millis(5),
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_read_after_a_restart() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::open(root.path()).unwrap();
+        let stage = home.stage().unwrap();
+        fs::write(stage.directory("fs").unwrap().join("file"), "x").unwrap();
+        home.keep_layer(stage, &layer()).unwrap();
+        home.keep_image(&image()).unwrap();
+        drop(home);
+        let home = Home::open(root.path()).unwrap();
+        assert_eq!(home.read_layers().unwrap(), [layer()]);
+        assert_eq!(home.read_images().unwrap(), [image()]);
+        let file = home.layer_root(&layer().diff_id).join("file");
+        assert_eq!(fs::read_to_string(file).unwrap(), "x");
+        drop(home.drop_layer(&layer().diff_id).unwrap());
+        home.drop_image(&image().name).unwrap();
+        home.drop_image(&image().name).unwrap();
+        assert!(home.read_layers().unwrap().is_empty());
+        assert!(home.read_images().unwrap().is_empty());
+        assert_eq!(fs::read_dir(home.tmp()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_crash_left_is_cleared_and_a_second_owner_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::open(root.path()).unwrap();
+        assert!(matches!(
+            Home::open(root.path()),
+            Err(Fault::Io { action: "lock", .. })
+        ));
+        drop(home);
+        fs::create_dir_all(root.path().join("tmp/7/fs/half")).unwrap();
+        let half = root.path().join("layers").join(Digest::of(b"half").hex());
+        fs::create_dir_all(half.join("fs")).unwrap();
+        let cut = root.path().join("images/cut.json");
+        fs::write(&cut, r#"{"magic":"shoal-image","version":1,"cont"#).unwrap();
+        let home = Home::open(root.path()).unwrap();
+        assert!(home.read_layers().unwrap().is_empty());
+        assert!(home.read_images().unwrap().is_empty());
+        assert!(!half.exists() && !cut.exists());
+        assert_eq!(fs::read_dir(home.tmp()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_later_version_wrote_is_not_thrown_away() {
+        let root = tempfile::tempdir().unwrap();
+        drop(Home::open(root.path()).unwrap());
+        let later = root.path().join("images/later.json");
+        fs::write(&later, r#"{"magic":"shoal-image","version":2,"pages":[]}"#).unwrap();
+        let home = Home::open(root.path()).unwrap();
+        assert!(matches!(
+            home.read_images(),
+            Err(Fault::Io { action: "read", .. })
+        ));
+        assert!(later.exists());
+    }
+}

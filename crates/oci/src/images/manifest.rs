@@ -1,0 +1,412 @@
+//! What a registry or an archive says of an image: index, manifest and configuration.
+//!
+//! Only what is used is read, and leniently, as there are many writers; what is used is checked.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Deserializer};
+
+use super::digest::Digest;
+use super::fault::Fault;
+
+/// The longest index, manifest or configuration. Registries refuse manifests of more than 4 MiB;
+/// configurations carry the whole history and are a little longer at most.
+pub(crate) const DOCUMENT_MAX: u64 = 8 << 20;
+
+/// The most layers of an image: what other tools allow, and few enough for one overlay mount.
+const LAYERS_MAX: usize = 127;
+
+/// The media types of manifests that are understood.
+pub(crate) const MANIFEST_TYPES: [&str; 4] = [
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+];
+
+/// A content and how long it is.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Descriptor {
+    #[serde(default)]
+    pub(crate) media_type: String,
+    pub(crate) digest: Digest,
+    pub(crate) size: u64,
+}
+
+/// An image for one of several platforms, or under one of several names.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct IndexEntry {
+    #[serde(flatten)]
+    pub(crate) descriptor: Descriptor,
+    pub(crate) platform: Option<Platform>,
+    #[serde(default, deserialize_with = "null_is_default")]
+    pub(crate) annotations: HashMap<String, String>,
+}
+
+/// What an image runs on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub(crate) struct Platform {
+    #[serde(default)]
+    pub(crate) os: String,
+    #[serde(default)]
+    pub(crate) architecture: String,
+}
+
+/// What a manifest's bytes are.
+#[derive(Debug)]
+pub(crate) enum Document {
+    Index(Vec<IndexEntry>),
+    Manifest(Manifest),
+}
+
+/// An image: its configuration and its layers, lowest first.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) config: Descriptor,
+    pub(crate) layers: Vec<Descriptor>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Shape {
+    #[serde(default)]
+    schema_version: u32,
+    #[serde(default)]
+    manifests: Option<Vec<IndexEntry>>,
+    #[serde(default)]
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+}
+
+impl Document {
+    /// Reads an index or a manifest. Which one it is shows in its members; the media type is
+    /// optional in it and may lie.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let shape: Shape = serde_json::from_slice(bytes)
+            .map_err(|e| Fault::corrupt(format!("its manifest cannot be read: {e}")))?;
+        match shape {
+            Shape {
+                schema_version: 1, ..
+            } => Err(Fault::refused(
+                "its manifest is of the first schema, which has no digests",
+            )),
+            Shape {
+                manifests: None,
+                config: Some(config),
+                layers: Some(layers),
+                ..
+            } => Ok(Self::Manifest(Manifest { config, layers })),
+            Shape {
+                manifests: Some(entries),
+                config: None,
+                layers: None,
+                ..
+            } => Ok(Self::Index(entries)),
+            _ => Err(Fault::corrupt(
+                "its manifest is neither an image nor an index",
+            )),
+        }
+    }
+}
+
+/// The entry for the platform of this program.
+pub(crate) fn choose(entries: &[IndexEntry]) -> Result<&Descriptor, Fault> {
+    let here = |entry: &&IndexEntry| {
+        let platform = entry.platform.as_ref();
+        platform.is_some_and(|p| p.os == "linux" && p.architecture == architecture())
+    };
+    if let Some(entry) = entries.iter().find(here) {
+        return Ok(&entry.descriptor);
+    }
+    // An index of one image that does not say what it is for; the configuration will.
+    match entries {
+        [entry] if entry.platform.is_none() => Ok(&entry.descriptor),
+        _ => Err(Fault::WrongArchitecture(architecture())),
+    }
+}
+
+/// The architecture of this program, as images call it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// What an image's configuration says of its processes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Settings {
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) user: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) working_dir: String,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) env: Vec<String>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) entrypoint: Vec<String>,
+    #[serde(deserialize_with = "null_is_default")]
+    pub(crate) cmd: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    #[serde(flatten)]
+    platform: Platform,
+    #[serde(default, deserialize_with = "null_is_default")]
+    config: Settings,
+    rootfs: RootFs,
+}
+
+#[derive(Deserialize)]
+struct RootFs {
+    #[serde(default, deserialize_with = "null_is_default")]
+    diff_ids: Vec<Digest>,
+}
+
+/// An image that is to be brought here: everything but the layers themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Digest of its configuration.
+    pub(crate) digest: Digest,
+    pub(crate) settings: Settings,
+    /// Lowest first.
+    pub(crate) layers: Vec<LayerPlan>,
+}
+
+/// A layer that is to be brought here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LayerPlan {
+    /// What it arrives as.
+    pub(crate) blob: Blob,
+    /// Digest of its archive without compression.
+    pub(crate) diff_id: Digest,
+}
+
+/// A content where it comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Blob {
+    /// What it is found by: its digest, or its path in an archive.
+    pub(crate) name: String,
+    /// What it must be. Layers in the archives of `docker save` have none but their diff id.
+    pub(crate) digest: Option<Digest>,
+    pub(crate) size: u64,
+}
+
+impl Blob {
+    /// What progress on it is reported as: its digest in short, when it has one.
+    pub(crate) fn step(&self) -> String {
+        self.digest
+            .map_or_else(|| self.name.clone(), |digest| digest.short())
+    }
+}
+
+impl From<&Descriptor> for Blob {
+    fn from(descriptor: &Descriptor) -> Self {
+        Self {
+            name: descriptor.digest.to_string(),
+            digest: Some(descriptor.digest),
+            size: descriptor.size,
+        }
+    }
+}
+
+impl Manifest {
+    /// The layers, lowest first, when all of them are archives that can be had here.
+    pub(crate) fn blobs(&self) -> Result<Vec<Blob>, Fault> {
+        match self
+            .layers
+            .iter()
+            .find(|layer| !is_layer(&layer.media_type))
+        {
+            Some(layer) => {
+                let detail = format!("a layer is of the type {:?}", layer.media_type);
+                Err(Fault::refused(detail))
+            }
+            None => Ok(self.layers.iter().map(Blob::from).collect()),
+        }
+    }
+}
+
+impl Plan {
+    /// From the bytes of a configuration, whose digest was checked, and the layers in order.
+    pub(crate) fn new(
+        digest: Digest,
+        configuration: &[u8],
+        blobs: Vec<Blob>,
+    ) -> Result<Self, Fault> {
+        let read: Configuration = serde_json::from_slice(configuration)
+            .map_err(|e| Fault::refused(format!("its configuration is not an image's: {e}")))?;
+        let Platform {
+            os,
+            architecture: built_for,
+        } = &read.platform;
+        if !(os.is_empty() || os == "linux")
+            || !(built_for.is_empty() || built_for == architecture())
+        {
+            return Err(Fault::WrongArchitecture(architecture()));
+        }
+        let diff_ids = read.rootfs.diff_ids;
+        if diff_ids.len() != blobs.len() {
+            let detail = format!("it has {} layers and names {}", blobs.len(), diff_ids.len());
+            return Err(Fault::corrupt(detail));
+        }
+        if !(1..=LAYERS_MAX).contains(&blobs.len()) {
+            return Err(Fault::refused(format!("it has {} layers", blobs.len())));
+        }
+        let layers = blobs
+            .into_iter()
+            .zip(diff_ids)
+            .map(|(blob, diff_id)| LayerPlan { blob, diff_id })
+            .collect();
+        Ok(Self {
+            digest,
+            settings: read.config,
+            layers,
+        })
+    }
+}
+
+/// Whether a content of this type is an archive of files that the registry itself has. Encrypted
+/// layers are none, nor are those to be had elsewhere.
+fn is_layer(media_type: &str) -> bool {
+    matches!(
+        media_type,
+        // Archives say nothing: their contents are told by their bytes.
+        "" | "application/vnd.oci.image.layer.v1.tar"
+            | "application/vnd.oci.image.layer.v1.tar+gzip"
+            | "application/vnd.oci.image.layer.v1.tar+zstd"
+            | "application/vnd.docker.image.rootfs.diff.tar"
+            | "application/vnd.docker.image.rootfs.diff.tar.gzip"
+            | "application/vnd.docker.image.rootfs.diff.tar.zstd"
+    )
+}
+
+/// Some writers say `null` where they mean nothing.
+fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn descriptor(media_type: &str) -> Value {
+        json!({"mediaType": media_type, "digest": Digest::of(b"x"), "size": 1})
+    }
+
+    fn document(value: &Value) -> Result<Document, Fault> {
+        Document::parse(value.to_string().as_bytes())
+    }
+
+    fn plan(configuration: &Value, layers: usize) -> Result<Plan, Fault> {
+        let blob = Blob {
+            name: "layer.tar".into(),
+            digest: None,
+            size: 1,
+        };
+        let text = configuration.to_string();
+        Plan::new(Digest::of(b"c"), text.as_bytes(), vec![blob; layers])
+    }
+
+    #[test]
+    fn a_manifest_is_known_by_its_members() {
+        let image = json!({"schemaVersion": 2, "config": descriptor("c"), "layers": []});
+        assert!(matches!(document(&image), Ok(Document::Manifest(_))));
+        let index = json!({"schemaVersion": 2, "manifests": []});
+        assert!(matches!(document(&index), Ok(Document::Index(_))));
+        let both = json!({"config": descriptor("c"), "layers": [], "manifests": []});
+        for (bad, refused) in [
+            (both, false),
+            (json!({"schemaVersion": 2}), false),
+            (json!([]), false),
+            (json!({"schemaVersion": 1, "fsLayers": []}), true),
+        ] {
+            let fault = document(&bad).unwrap_err();
+            assert_eq!(matches!(fault, Fault::Refused(_)), refused, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_entry_for_this_machine_is_chosen() {
+        let entry = |os: &str, arch: &str, content: &[u8]| {
+            json!({
+                "digest": Digest::of(content), "size": 1,
+                "platform": {"os": os, "architecture": arch},
+            })
+        };
+        let entries = |list: Vec<Value>| -> Vec<IndexEntry> {
+            serde_json::from_value(Value::Array(list)).unwrap()
+        };
+        let all = entries(vec![
+            entry("unknown", "unknown", b"attestation"),
+            entry("windows", architecture(), b"windows"),
+            entry("linux", "s390x", b"mainframe"),
+            entry("linux", architecture(), b"here"),
+        ]);
+        assert_eq!(choose(&all).unwrap().digest, Digest::of(b"here"));
+        assert!(matches!(
+            choose(&all[..3]),
+            Err(Fault::WrongArchitecture(_))
+        ));
+        assert!(matches!(choose(&[]), Err(Fault::WrongArchitecture(_))));
+        let silent = entries(vec![descriptor("m")]);
+        assert!(choose(&silent).is_ok());
+    }
+
+    #[test]
+    fn a_configuration_says_how_processes_start() {
+        let configuration = json!({
+            "architecture": architecture(), "os": "linux",
+            "config": {"User": "app", "Env": ["A=b"], "Cmd": ["sh"], "Entrypoint": null},
+            "rootfs": {"type": "layers", "diff_ids": [Digest::of(b"l")]},
+            "history": [{"empty_layer": true}],
+        });
+        let plan = plan(&configuration, 1).unwrap();
+        assert_eq!(plan.settings.user, "app");
+        assert_eq!(plan.settings.cmd, ["sh"]);
+        assert!(plan.settings.entrypoint.is_empty() && plan.settings.working_dir.is_empty());
+        assert_eq!(plan.layers[0].diff_id, Digest::of(b"l"));
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_fit_is_refused() {
+        let diff_ids = |n: usize| json!({"diff_ids": vec![Digest::of(b"l"); n]});
+        let silent = json!({"config": null, "rootfs": diff_ids(1)});
+        assert!(plan(&silent, 1).is_ok());
+        assert!(matches!(plan(&silent, 2), Err(Fault::Corrupt(_))));
+        assert!(matches!(plan(&json!({}), 1), Err(Fault::Refused(_))));
+        let none = json!({"rootfs": diff_ids(0)});
+        assert!(matches!(plan(&none, 0), Err(Fault::Refused(_))));
+        let many = json!({"rootfs": diff_ids(128)});
+        assert!(matches!(plan(&many, 128), Err(Fault::Refused(_))));
+        let elsewhere = json!({"architecture": "s390x", "rootfs": diff_ids(1)});
+        assert!(matches!(
+            plan(&elsewhere, 1),
+            Err(Fault::WrongArchitecture(_))
+        ));
+    }
+
+    #[test]
+    fn layers_that_cannot_be_had_here_are_refused() {
+        let manifest = |media_type: &str| {
+            let value = json!({"config": descriptor("c"), "layers": [descriptor(media_type)]});
+            serde_json::from_value::<Manifest>(value).unwrap()
+        };
+        for media_type in [
+            "application/vnd.oci.image.layer.v1.tar+gzip+encrypted",
+            "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
+        ] {
+            let refused = manifest(media_type).blobs();
+            assert!(matches!(refused, Err(Fault::Refused(_))), "{media_type}");
+        }
+        let layer = manifest("application/vnd.oci.image.layer.v1.tar+zstd");
+        assert_eq!(layer.blobs().unwrap()[0].digest, Some(Digest::of(b"x")));
+    }
+}

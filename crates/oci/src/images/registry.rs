@@ -1,0 +1,283 @@
+//! A registry, as far as pulling needs one.
+//!
+//! Anybody who may name an image may name a registry of his own, so what it answers is bounded in
+//! length and time, credentials go only where TLS or this machine protects them, and every
+//! content is checked against its digest.
+
+mod authorization;
+mod http;
+mod retry;
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use reqwest::{Response, StatusCode, Url, header};
+use shoal_core::image::RegistryAuth;
+
+use self::authorization::{Authorization, Challenge};
+pub(crate) use self::retry::retry;
+use super::blob::{Blobs, Body};
+use super::digest::Digest;
+use super::fault::Fault;
+use super::manifest::{
+    Blob, DOCUMENT_MAX, Descriptor, Document, MANIFEST_TYPES, Manifest, Plan, choose,
+};
+use super::reference::Reference;
+
+/// How long a manifest, a configuration or a token may take as a whole.
+const DOCUMENT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long a layer may take as a whole: ten GiB on a line of two megabytes a second. It ends a
+/// registry that trickles.
+const LAYER_DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How registries are talked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryConfig {
+    /// Registries (host, and port if any) that are talked to without TLS. Those on this machine
+    /// always are.
+    pub plain_http: Vec<String>,
+    /// How often a request is tried whose failure may pass.
+    pub attempts: u32,
+    /// How long to wait before the second try; twice as long before each further one.
+    pub first_delay: Duration,
+    /// How long a connection may take to come about.
+    pub connect_timeout: Duration,
+    /// How long a registry may say nothing.
+    pub idle_timeout: Duration,
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self {
+            plain_http: Vec::new(),
+            attempts: 4,
+            first_delay: Duration::from_millis(300),
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// One repository of a registry, with what was agreed on to read it.
+pub(crate) struct Repository {
+    client: reqwest::Client,
+    reference: Reference,
+    plain: bool,
+    auth: Option<RegistryAuth>,
+    /// What the registry last accepted.
+    accepted: Mutex<Option<Authorization>>,
+    config: RegistryConfig,
+}
+
+impl Repository {
+    pub(crate) fn new(
+        reference: Reference,
+        auth: Option<RegistryAuth>,
+        config: &RegistryConfig,
+    ) -> Result<Self, Fault> {
+        let plain = reference.is_loopback() || config.plain_http.contains(&reference.registry);
+        let client = http::client(&reference, plain, config)?;
+        Ok(Self {
+            client,
+            reference,
+            plain,
+            auth,
+            accepted: Mutex::new(None),
+            config: config.clone(),
+        })
+    }
+
+    /// What has to be fetched for the image.
+    pub(crate) async fn plan(&self) -> Result<Plan, Fault> {
+        let manifest = self.manifest().await?;
+        let blob = Blob::from(&manifest.config);
+        if blob.size > DOCUMENT_MAX {
+            return Err(Fault::refused("its configuration is too long"));
+        }
+        let path = format!("blobs/{}", manifest.config.digest);
+        let bytes = self.document(&path, None).await.map_err(lacks(&blob))?;
+        check(&bytes, Some(manifest.config.digest), "configuration")?;
+        Plan::new(manifest.config.digest, &bytes, manifest.blobs()?)
+    }
+
+    async fn manifest(&self) -> Result<Manifest, Fault> {
+        let bytes = self
+            .manifest_bytes(&self.reference.wanted(), self.reference.digest)
+            .await?;
+        let entries = match Document::parse(&bytes)? {
+            Document::Manifest(manifest) => return Ok(manifest),
+            Document::Index(entries) => entries,
+        };
+        let Descriptor { digest, .. } = choose(&entries)?;
+        let bytes = self
+            .manifest_bytes(&digest.to_string(), Some(*digest))
+            .await?;
+        match Document::parse(&bytes)? {
+            Document::Manifest(manifest) => Ok(manifest),
+            Document::Index(_) => Err(Fault::refused("its index leads to another index")),
+        }
+    }
+
+    async fn manifest_bytes(&self, by: &str, digest: Option<Digest>) -> Result<Vec<u8>, Fault> {
+        let path = format!("manifests/{by}");
+        let bytes = self
+            .document(&path, Some(&MANIFEST_TYPES.join(", ")))
+            .await?;
+        check(&bytes, digest, "manifest")?;
+        Ok(bytes)
+    }
+
+    /// A short content, whole.
+    async fn document(&self, path: &str, accept: Option<&str>) -> Result<Vec<u8>, Fault> {
+        retry(&self.config, || async {
+            let read = async {
+                let response = self.get(path, accept).await?;
+                http::read(response, DOCUMENT_MAX, &self.reference.registry).await
+            };
+            within(DOCUMENT_DEADLINE, &self.reference.registry, read).await
+        })
+        .await
+    }
+
+    /// Asks for `path` in the repository, with what the registry wants of us.
+    async fn get(&self, path: &str, accept: Option<&str>) -> Result<Response, Fault> {
+        let scheme = if self.plain { "http" } else { "https" };
+        let Reference {
+            registry,
+            repository,
+            ..
+        } = &self.reference;
+        let text = format!("{scheme}://{registry}/v2/{repository}/{path}");
+        let url = Url::parse(&text).map_err(|e| Fault::refused(format!("{text}: {e}")))?;
+        let accepted = self.accepted.lock().clone();
+        let first = self.send(url.clone(), accept, accepted.as_ref()).await?;
+        if first.status() != StatusCode::UNAUTHORIZED {
+            return self.judge(first);
+        }
+        // None yet, or it has expired.
+        let authorization = self.authorize(&first).await?;
+        let second = self.send(url, accept, Some(&authorization)).await?;
+        *self.accepted.lock() = Some(authorization);
+        self.judge(second)
+    }
+
+    async fn send(
+        &self,
+        url: Url,
+        accept: Option<&str>,
+        authorization: Option<&Authorization>,
+    ) -> Result<Response, Fault> {
+        let mut request = self.client.get(url);
+        if let Some(accept) = accept {
+            request = request.header(header::ACCEPT, accept);
+        }
+        if let Some(authorization) = authorization {
+            request = authorization.on(request);
+        }
+        request
+            .send()
+            .await
+            .map_err(|e| http::unreachable(&self.reference.registry, e))
+    }
+
+    /// What the registry wants, as far as the caller gave it.
+    async fn authorize(&self, refusal: &Response) -> Result<Authorization, Fault> {
+        let refused = || Fault::Unauthorized(self.reference.registry.clone());
+        match Challenge::find(refusal.headers()).ok_or_else(refused)? {
+            Challenge::Basic => {
+                let auth = self.auth.clone().ok_or_else(refused)?;
+                Ok(Authorization::Basic(auth))
+            }
+            Challenge::Bearer { realm, service } => {
+                if let Some(token) = self.auth.as_ref().filter(|auth| auth.username.is_empty()) {
+                    return Authorization::bearer(&token.password).ok_or_else(refused);
+                }
+                let url = authorization::token_url(&realm, service, &self.reference.repository)
+                    .filter(|url| url.scheme() == "https" || self.plain)
+                    .ok_or_else(refused)?;
+                let basic = self.auth.clone().map(Authorization::Basic);
+                let response = self.send(url, None, basic.as_ref()).await?;
+                let response = self.judge(response).map_err(|fault| match fault {
+                    Fault::Unreachable { .. } => fault,
+                    _ => refused(),
+                })?;
+                let body = http::read(response, authorization::TOKEN_MAX, &self.reference.registry)
+                    .await?;
+                authorization::token(&body).ok_or_else(refused)
+            }
+        }
+    }
+
+    /// What the status means.
+    fn judge(&self, response: Response) -> Result<Response, Fault> {
+        let registry = &self.reference.registry;
+        match response.status() {
+            StatusCode::OK => Ok(response),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                Err(Fault::Unauthorized(registry.clone()))
+            }
+            StatusCode::NOT_FOUND => Err(Fault::NotFound),
+            status if http::may_pass(status) => Err(Fault::Unreachable {
+                registry: registry.clone(),
+                detail: format!("it answered {status}"),
+            }),
+            status => Err(Fault::refused(format!("the registry answered {status}"))),
+        }
+    }
+}
+
+impl Blobs for Repository {
+    fn open<'a>(&'a self, blob: &'a Blob) -> BoxFuture<'a, Result<Body, Fault>> {
+        async move {
+            let path = format!("blobs/{}", blob.name);
+            let asked = self.get(&path, None);
+            let response = within(DOCUMENT_DEADLINE, &self.reference.registry, asked)
+                .await
+                .map_err(lacks(blob))?;
+            let registry = self.reference.registry.clone();
+            let Body { reader, pump } = http::body(response, registry.clone());
+            let pump = async move { within(LAYER_DEADLINE, &registry, pump).await }.boxed();
+            Ok(Body { reader, pump })
+        }
+        .boxed()
+    }
+}
+
+/// Waits for `work`, but not for ever.
+async fn within<T>(
+    deadline: Duration,
+    registry: &str,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    tokio::time::timeout(deadline, work)
+        .await
+        .unwrap_or_else(|_| {
+            Err(Fault::Unreachable {
+                registry: registry.to_owned(),
+                detail: format!("it took more than {} s", deadline.as_secs()),
+            })
+        })
+}
+
+/// The image is there, but a part of it is not.
+fn lacks(blob: &Blob) -> impl FnOnce(Fault) -> Fault {
+    let name = blob.name.clone();
+    move |fault| match fault {
+        Fault::NotFound => Fault::corrupt(format!("the registry lacks {name}")),
+        other => other,
+    }
+}
+
+/// Whether `bytes` are what they must be.
+pub(crate) fn check(bytes: &[u8], digest: Option<Digest>, what: &str) -> Result<(), Fault> {
+    let found = Digest::of(bytes);
+    match digest {
+        Some(digest) if digest != found => Err(Fault::corrupt(format!(
+            "its {what} is {found} and not {digest}"
+        ))),
+        _ => Ok(()),
+    }
+}
