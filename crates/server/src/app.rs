@@ -11,7 +11,9 @@ use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
 use shoal_gateway::{Gateway, GatewayConfig};
-use shoal_oci::{ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig};
+use shoal_oci::{
+    ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -35,7 +37,8 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
     std::fs::create_dir_all(&config.data)
         .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
     let certificates = load_certificates(&config)?;
-    let images = Arc::new(ImageStore::open(&config.data)?);
+    let users = Arc::new(SandboxLayers::of(&config.data));
+    let images = Arc::new(ImageStore::open(StoreConfig::at(config.data.join("images")), users)?);
     let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
     let engine = Engine::open(EngineParts {
         config: engine_config(&config),
