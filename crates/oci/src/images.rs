@@ -13,6 +13,7 @@
 
 mod beneath;
 mod blob;
+pub mod bootstrap;
 mod digest;
 mod disk;
 mod fault;
@@ -32,6 +33,7 @@ use futures_util::FutureExt;
 use shoal_core::BoxFuture;
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 
+use self::bootstrap::{BootstrapConfig, Bootstrapper, InvalidRecipe, Recipe};
 pub use self::digest::{Digest, InvalidDigest};
 use self::disk::Home;
 use self::fault::Fault;
@@ -73,6 +75,8 @@ pub struct StoreConfig {
     pub limits: ImageLimits,
     /// How registries are talked to.
     pub registry: RegistryConfig,
+    /// Where packages come from.
+    pub bootstrap: BootstrapConfig,
 }
 
 impl StoreConfig {
@@ -83,6 +87,7 @@ impl StoreConfig {
             root: root.into(),
             limits: ImageLimits::default(),
             registry: RegistryConfig::default(),
+            bootstrap: BootstrapConfig::default(),
         }
     }
 }
@@ -104,7 +109,9 @@ struct Shared {
     config: StoreConfig,
     inventory: Arc<Inventory>,
     installer: Arc<Installer>,
+    bootstrapper: Bootstrapper,
     pulls: Flights<PullKey, Image>,
+    bootstraps: Flights<(ImageName, Digest), Image>,
 }
 
 /// Pulls that are the same: not those with other credentials, as they may be given less.
@@ -123,12 +130,19 @@ impl ImageStore {
             config.limits,
             config.registry.clone(),
         );
+        let bootstrapper = Bootstrapper::new(
+            Arc::clone(&inventory),
+            config.limits,
+            config.bootstrap.clone(),
+        );
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
                 inventory,
                 installer,
+                bootstrapper,
                 pulls: Flights::default(),
+                bootstraps: Flights::default(),
             }),
         })
     }
@@ -164,6 +178,58 @@ impl ImageStore {
         let inventory = Arc::clone(&self.shared.inventory);
         let swept = blocking(move || inventory.sweep(None)).await;
         swept.map_err(|fault| fault.of_store(&self.shared.config.root))
+    }
+
+    /// Makes an image from a distribution's packages, in the place of the one of that name, from
+    /// the mirrors that this machine's apt is configured with. Calls for the same recipe under
+    /// the same name share the work.
+    ///
+    /// # Errors
+    /// [`ImageError::Tool`] when `mmdebstrap` is missing or fails, or when no mirror is
+    /// configured that may have the release; else see [`ImageError`].
+    pub async fn bootstrap(
+        &self,
+        name: ImageName,
+        recipe: &Recipe,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<Image, ImageError> {
+        let made = self.bootstrap_shared(&name, recipe, progress).await;
+        made.map_err(|fault| fault.of(&name))
+    }
+
+    async fn bootstrap_shared(
+        &self,
+        name: &ImageName,
+        recipe: &Recipe,
+        sink: Arc<dyn ProgressSink>,
+    ) -> Result<Image, Fault> {
+        let key = (name.clone(), recipe.fingerprint());
+        let begin = |audience: Audience| {
+            let (shared, name, recipe) = (Arc::clone(&self.shared), name.clone(), recipe.clone());
+            async move {
+                let sink = Arc::new(audience);
+                shared.bootstrapper.bootstrap(&name, &recipe, sink).await
+            }
+            .boxed()
+        };
+        self.shared.bootstraps.join(key, sink, begin).await
+    }
+
+    /// The smallest system of a release, made once.
+    async fn pull_suite(
+        &self,
+        name: &ImageName,
+        suite: &str,
+        sink: Arc<dyn ProgressSink>,
+    ) -> Result<Image, Fault> {
+        if let Some(image) = self.shared.inventory.image(name) {
+            return Ok(image);
+        }
+        let suite = suite
+            .parse()
+            .map_err(|e: InvalidRecipe| Fault::refused(e.to_string()))?;
+        self.bootstrap_shared(name, &Recipe::minimal(suite), sink)
+            .await
     }
 
     async fn pull_registry(
@@ -225,7 +291,8 @@ impl Images for ImageStore {
         async { Ok(found) }.boxed()
     }
 
-    /// A name without a digest is asked for again, as its tag may have moved.
+    /// A name without a digest is asked for again, as its tag may have moved. `mmdebstrap:` and
+    /// a release is the smallest system of that release; it is not made again while it is here.
     fn pull(
         &self,
         name: ImageName,
@@ -233,7 +300,10 @@ impl Images for ImageStore {
         progress: Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>> {
         async move {
-            let pulled = self.pull_registry(name.clone(), auth, progress).await;
+            let pulled = match name.mmdebstrap_suite() {
+                Some(suite) => self.pull_suite(&name, suite, progress).await,
+                None => self.pull_registry(name.clone(), auth, progress).await,
+            };
             pulled.map_err(|fault| fault.of(&name))
         }
         .boxed()

@@ -7,14 +7,15 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, fstat,
-    futimens, mkdirat, open, openat, openat2, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid,
+    fchmod, fchown, fstat, futimens, mkdirat, open, openat, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -203,6 +204,82 @@ impl Tree {
             }
         }
         self.open_within(&at, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// Reads a plain file, following links that stay in the tree.
+    pub(crate) fn read(&self, path: &TreePath, most: u64) -> Result<Vec<u8>, Errno> {
+        let file = self.open_within(path, OFlags::RDONLY)?;
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::INVAL);
+        }
+        if u64::try_from(stat.st_size).is_ok_and(|size| size > most) {
+            return Err(Errno::FBIG);
+        }
+        let mut content = Vec::new();
+        let read = File::from(file).take(most).read_to_end(&mut content);
+        read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        Ok(content)
+    }
+
+    /// Writes a file in the place of whatever is there, except a directory. Directories that are
+    /// missing on the way are made.
+    pub(crate) fn write(
+        &self,
+        path: &TreePath,
+        content: &[u8],
+        mode: u32,
+        owner: FileOwner,
+    ) -> Result<(), Errno> {
+        let (above, name) = path.split().ok_or(Errno::ISDIR)?;
+        let parent = self.make_directories(&above)?;
+        match unlinkat(&parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => (),
+            Err(error) => return Err(error),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = File::from(openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?);
+        (&file)
+            .write_all(content)
+            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        owner.take(file.as_fd())?;
+        fchmod(&file, Mode::from_raw_mode(mode))
+    }
+
+    /// Writes a file anew whose owner, if it is there, stays; a new one is root's.
+    pub(crate) fn replace(&self, path: &TreePath, content: &[u8], mode: u32) -> Result<(), Errno> {
+        let owner = match self.open_within(path, OFlags::RDONLY) {
+            Ok(file) => {
+                let stat = fstat(&file)?;
+                FileOwner {
+                    uid: stat.st_uid,
+                    gid: stat.st_gid,
+                }
+            }
+            Err(Errno::NOENT) => FileOwner::ROOT,
+            Err(error) => return Err(error),
+        };
+        self.write(path, content, mode, owner)
+    }
+}
+
+/// Whose a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileOwner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl FileOwner {
+    pub(crate) const ROOT: Self = Self { uid: 0, gid: 0 };
+
+    /// Makes a file his.
+    pub(crate) fn take(self, file: BorrowedFd<'_>) -> Result<(), Errno> {
+        fchown(
+            file,
+            Some(Uid::from_raw(self.uid)),
+            Some(Gid::from_raw(self.gid)),
+        )
     }
 }
 

@@ -281,7 +281,7 @@ fn named(fault: Fault, layer: &LayerPlan) -> Fault {
 
 /// Tells a thread that nobody waits for it any more.
 #[derive(Default)]
-struct StopOnDrop(Arc<AtomicBool>);
+pub(crate) struct StopOnDrop(pub(crate) Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

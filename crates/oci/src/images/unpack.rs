@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use self::decode::{decoded, is_compressed};
 pub(crate) use self::members::{Kind, Members};
+pub(crate) use self::meter::Meter;
 use self::place::Unpacker;
 pub use super::beneath::BadPath as InvalidPath;
 use super::beneath::{BadPath, Tree};

@@ -10,25 +10,25 @@ use shoal_oci::images::Digest;
 use crate::making::Made;
 
 /// What was asked.
-pub struct Asked {
-    pub path: String,
-    pub host: String,
-    pub authorization: Option<String>,
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) host: String,
+    pub(crate) authorization: Option<String>,
     /// How often this path was asked for before.
-    pub before: usize,
+    pub(crate) before: usize,
 }
 
 /// What is answered.
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(&'static str, String)>,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
     /// How much of the body is really sent; the connection is then cut.
-    pub sent: usize,
+    pub(crate) sent: usize,
 }
 
 impl Answer {
-    pub fn of(status: u16, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn of(status: u16, body: impl Into<Vec<u8>>) -> Self {
         let body = body.into();
         Self {
             status,
@@ -38,17 +38,17 @@ impl Answer {
         }
     }
 
-    pub fn ok(body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn ok(body: impl Into<Vec<u8>>) -> Self {
         Self::of(200, body)
     }
 
-    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 
     /// Only so much of the body comes.
-    pub fn cut_after(mut self, sent: usize) -> Self {
+    pub(crate) fn cut_after(mut self, sent: usize) -> Self {
         self.sent = sent;
         self
     }
@@ -57,13 +57,13 @@ impl Answer {
 type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
 
 /// A registry on a loopback port, as long as the test runs.
-pub struct Adversary {
-    pub address: String,
+pub(crate) struct Adversary {
+    pub(crate) address: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Adversary {
-    pub fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -80,7 +80,7 @@ impl Adversary {
     }
 
     /// One that serves this image as `x`, except where `script` answers first.
-    pub fn serving(
+    pub(crate) fn serving(
         image: &Made,
         script: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
@@ -88,12 +88,12 @@ impl Adversary {
         Self::start(move |asked| script(asked).unwrap_or_else(|| honest(&image, &asked.path)))
     }
 
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("{}/x", self.address)
     }
 
     /// How often a path with this in it was asked for.
-    pub fn count(&self, part: &str) -> usize {
+    pub(crate) fn count(&self, part: &str) -> usize {
         self.asked
             .lock()
             .iter()
@@ -103,7 +103,7 @@ impl Adversary {
 }
 
 /// What a good registry answers.
-pub fn honest(image: &Made, path: &str) -> Answer {
+pub(crate) fn honest(image: &Made, path: &str) -> Answer {
     if path.contains("/manifests/") {
         return Answer::ok(image.manifest.clone());
     }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod adversary;
+mod bootstrap;
 mod import;
 mod making;
 mod pull;

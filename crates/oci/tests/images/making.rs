@@ -10,14 +10,14 @@ use shoal_oci::images::Digest;
 use tar::{EntryType, Header};
 
 /// One member of a layer.
-pub struct Member {
-    pub kind: EntryType,
-    pub path: &'static str,
-    pub link: &'static str,
-    pub data: Vec<u8>,
+pub(crate) struct Member {
+    pub(crate) kind: EntryType,
+    pub(crate) path: &'static str,
+    pub(crate) link: &'static str,
+    pub(crate) data: Vec<u8>,
 }
 
-pub fn file(path: &'static str, data: &[u8]) -> Member {
+pub(crate) fn file(path: &'static str, data: &[u8]) -> Member {
     Member {
         kind: EntryType::Regular,
         path,
@@ -26,7 +26,7 @@ pub fn file(path: &'static str, data: &[u8]) -> Member {
     }
 }
 
-pub fn link(kind: EntryType, path: &'static str, link: &'static str) -> Member {
+pub(crate) fn link(kind: EntryType, path: &'static str, link: &'static str) -> Member {
     Member {
         kind,
         path,
@@ -36,7 +36,7 @@ pub fn link(kind: EntryType, path: &'static str, link: &'static str) -> Member {
 }
 
 /// The archive of a layer, whatever the names in it.
-pub fn tar(members: &[Member]) -> Vec<u8> {
+pub(crate) fn tar(members: &[Member]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in members {
         let mut header = Header::new_ustar();
@@ -58,18 +58,18 @@ pub fn tar(members: &[Member]) -> Vec<u8> {
     bytes
 }
 
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-pub fn zstd(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 3).unwrap()
 }
 
 /// Bytes that do not become fewer by compression.
-pub fn noise(length: usize) -> Vec<u8> {
+pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let step = || {
         state ^= state << 13;
@@ -83,30 +83,30 @@ pub fn noise(length: usize) -> Vec<u8> {
 const GZIP_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const ZSTD_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 const PLAIN_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image: its contents by digest, and its manifest.
 #[derive(Clone)]
-pub struct Made {
-    pub blobs: BTreeMap<Digest, Vec<u8>>,
-    pub manifest: Vec<u8>,
-    pub config: Digest,
+pub(crate) struct Made {
+    pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
+    pub(crate) manifest: Vec<u8>,
+    pub(crate) config: Digest,
     /// Compressed, lowest first.
-    pub layers: Vec<Digest>,
-    pub diff_ids: Vec<Digest>,
+    pub(crate) layers: Vec<Digest>,
+    pub(crate) diff_ids: Vec<Digest>,
 }
 
 /// How a layer travels.
 #[derive(Clone, Copy)]
-pub enum Packing {
+pub(crate) enum Packing {
     Gzip,
     Zstd,
     Plain,
 }
 
 /// An image of these layers, each as it travels and what it is.
-pub fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
+pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
     let mut blobs = BTreeMap::new();
     let (mut digests, mut diff_ids, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
     for (archive, packing) in layers {
@@ -149,7 +149,7 @@ pub fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
 }
 
 /// An image of gzipped layers.
-pub fn image(layers: &[&[Member]]) -> Made {
+pub(crate) fn image(layers: &[&[Member]]) -> Made {
     let layers: Vec<_> = layers
         .iter()
         .map(|layer| (tar(layer), Packing::Gzip))
@@ -158,12 +158,12 @@ pub fn image(layers: &[&[Member]]) -> Made {
 }
 
 /// An image that a test does not look into.
-pub fn small(content: &[u8]) -> Made {
+pub(crate) fn small(content: &[u8]) -> Made {
     image(&[&[file("content", content)]])
 }
 
 /// The architecture of this machine, as images call it.
-pub fn here() -> &'static str {
+pub(crate) fn here() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -172,17 +172,17 @@ pub fn here() -> &'static str {
 }
 
 impl Made {
-    pub fn digest(&self) -> Digest {
+    pub(crate) fn digest(&self) -> Digest {
         Digest::of(&self.manifest)
     }
 
     /// The descriptor of its manifest, in an index.
-    pub fn entry(&self) -> Value {
+    pub(crate) fn entry(&self) -> Value {
         json!({"mediaType": MANIFEST, "digest": self.digest(), "size": self.manifest.len()})
     }
 
     /// The files of an OCI layout, in which it has this name.
-    pub fn layout(&self, name: Option<&str>) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn layout(&self, name: Option<&str>) -> Vec<(String, Vec<u8>)> {
         let mut entry = self.entry();
         if let Some(name) = name {
             entry["annotations"] = json!({"org.opencontainers.image.ref.name": name});
@@ -190,7 +190,7 @@ impl Made {
         self.layout_of(&json!({"schemaVersion": 2, "manifests": [entry]}))
     }
 
-    pub fn layout_of(&self, index: &Value) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn layout_of(&self, index: &Value) -> Vec<(String, Vec<u8>)> {
         let blob = |digest: &Digest, bytes: &Vec<u8>| {
             (format!("blobs/sha256/{}", digest.hex()), bytes.clone())
         };
@@ -206,7 +206,7 @@ impl Made {
 }
 
 /// The archive of `docker save`, as it was before it had an OCI layout in it.
-pub fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut manifest = Vec::new();
     for (tag, made) in images {
@@ -232,7 +232,7 @@ pub fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
 }
 
 /// An archive of files.
-pub fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, bytes) in files {
         let mut header = Header::new_gnu();
@@ -244,7 +244,7 @@ pub fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Writes files below a directory.
-pub fn write_all(directory: &Path, files: &[(String, Vec<u8>)]) {
+pub(crate) fn write_all(directory: &Path, files: &[(String, Vec<u8>)]) {
     for (path, bytes) in files {
         let path = directory.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

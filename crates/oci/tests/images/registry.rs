@@ -15,21 +15,21 @@ const HTPASSWD: &str = "alice:$2y$04$abcdefghijklmnopqrstuuinwY/tkBVrn3xrxQI/Tgn
 const ALICE: &str = "Basic YWxpY2U6c2VzYW1l";
 
 /// `docker-registry` on a loopback port.
-pub struct Registry {
+pub(crate) struct Registry {
     process: Child,
-    pub address: String,
+    pub(crate) address: String,
     directory: tempfile::TempDir,
     authorization: &'static str,
 }
 
 impl Registry {
     /// Starts one that anybody may use; none, with a word about it, when it is not installed.
-    pub fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         Self::launch("", "")
     }
 
     /// Starts one that only Alice may use, whose word is `sesame`.
-    pub fn guarded() -> Option<Self> {
+    pub(crate) fn guarded() -> Option<Self> {
         let auth = "auth:\n  htpasswd:\n    realm: shoal\n    path: DIRECTORY/htpasswd\n";
         Self::launch(auth, ALICE)
     }
@@ -77,19 +77,25 @@ impl Registry {
     }
 
     /// The name of an image here.
-    pub fn name(&self, image: &str) -> String {
+    pub(crate) fn name(&self, image: &str) -> String {
         format!("{}/{image}", self.address)
     }
 
     /// Puts an image in, under a tag or its digest.
-    pub fn push(&self, repository: &str, tag: &str, image: &Made) {
+    pub(crate) fn push(&self, repository: &str, tag: &str, image: &Made) {
         for (digest, bytes) in &image.blobs {
             self.push_blob(repository, digest, bytes);
         }
         self.push_manifest(repository, tag, MANIFEST, &image.manifest);
     }
 
-    pub fn push_manifest(&self, repository: &str, tag: &str, media_type: &str, bytes: &[u8]) {
+    pub(crate) fn push_manifest(
+        &self,
+        repository: &str,
+        tag: &str,
+        media_type: &str,
+        bytes: &[u8],
+    ) {
         let path = format!("/v2/{repository}/manifests/{tag}");
         let (status, _) = self.request("PUT", &path, media_type, bytes);
         assert_eq!(status, 201);
@@ -128,7 +134,7 @@ impl Registry {
     }
 
     /// Where it keeps a content.
-    pub fn stored(&self, digest: &Digest) -> PathBuf {
+    pub(crate) fn stored(&self, digest: &Digest) -> PathBuf {
         let hex = digest.hex();
         let blobs = self
             .directory

@@ -13,7 +13,7 @@ const BYTES_BETWEEN_LOOKS: u64 = 16 << 20;
 const ENTRIES_BETWEEN_LOOKS: u64 = 1024;
 
 /// Counts, and stops before the disk is full: a disk that is full stops the sandboxes that run.
-pub(super) struct Meter<'a> {
+pub(crate) struct Meter<'a> {
     disk: BorrowedFd<'a>,
     limits: &'a Limits,
     used: Unpacked,
@@ -24,7 +24,7 @@ pub(super) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     /// Begins to count, with a look at the disk.
-    pub(super) fn new(disk: BorrowedFd<'a>, limits: &'a Limits) -> Result<Self, UnpackError> {
+    pub(crate) fn new(disk: BorrowedFd<'a>, limits: &'a Limits) -> Result<Self, UnpackError> {
         let mut meter = Self {
             disk,
             limits,

@@ -1,0 +1,180 @@
+//! Images made from a distribution's packages, where no registry is reachable.
+//!
+//! `mmdebstrap` unpacks and configures the packages that a [`Recipe`] names, from the mirrors that
+//! this machine's own apt is configured with; what the recipe adds is then put in by this
+//! program, under the same rules as the layers of other images (see `beneath`). The result is an
+//! image of one layer.
+
+mod accounts;
+mod mmdebstrap;
+mod progress;
+mod provision;
+mod recipe;
+mod sources;
+mod survey;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shoal_core::image::{Image, ImageName, ProgressSink};
+use tokio::sync::Semaphore;
+
+use self::mmdebstrap::Run;
+pub use self::recipe::{
+    EnvName, FileSpec, ImagePath, InvalidRecipe, Mode, Owner, PackageName, PathPattern, Recipe,
+    Suite, UserName, UserSpec,
+};
+use self::sources::Apt;
+use super::beneath::Tree;
+use super::digest::Digest;
+use super::disk::{LayerRecord, Stage};
+use super::fault::Fault;
+use super::install::{StopOnDrop, record};
+use super::inventory::Inventory;
+use super::manifest::Settings;
+use super::unpack::Meter;
+use super::{ImageLimits, blocking};
+
+/// Where the machine says which packages it uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootstrapConfig {
+    /// The directory with apt's configuration: `sources.list` and `sources.list.d`.
+    pub apt: PathBuf,
+    /// The file that says which distribution this machine runs.
+    pub os_release: PathBuf,
+}
+
+impl Default for BootstrapConfig {
+    fn default() -> Self {
+        Self {
+            apt: "/etc/apt".into(),
+            os_release: "/etc/os-release".into(),
+        }
+    }
+}
+
+/// Makes images from recipes, one at a time: each keeps a processor and the disk busy.
+pub(crate) struct Bootstrapper {
+    inventory: Arc<Inventory>,
+    limits: ImageLimits,
+    config: BootstrapConfig,
+    places: Semaphore,
+}
+
+impl Bootstrapper {
+    pub(crate) fn new(
+        inventory: Arc<Inventory>,
+        limits: ImageLimits,
+        config: BootstrapConfig,
+    ) -> Self {
+        Self {
+            inventory,
+            limits,
+            config,
+            places: Semaphore::new(1),
+        }
+    }
+
+    /// Makes the image, in the place of the one of that name.
+    pub(crate) async fn bootstrap(
+        &self,
+        name: &ImageName,
+        recipe: &Recipe,
+        sink: Arc<dyn ProgressSink>,
+    ) -> Result<Image, Fault> {
+        recipe.check().map_err(|e| Fault::refused(e.to_string()))?;
+        let place = self.places.acquire().await;
+        let _place = place.map_err(|_| Fault::refused("the store is closed"))?;
+        let stop = StopOnDrop::default();
+        let work = Work {
+            inventory: Arc::clone(&self.inventory),
+            limits: self.limits,
+            config: self.config.clone(),
+            recipe: recipe.clone(),
+            name: name.clone(),
+        };
+        let flag = Arc::clone(&stop.0);
+        blocking(move || {
+            let stage = work.inventory.home().stage()?;
+            let run = Run {
+                stage: &stage,
+                sink: &*sink,
+                stop: &flag,
+            };
+            let layer = work.make(&run)?;
+            work.keep(stage, layer)
+        })
+        .await
+    }
+}
+
+/// One image in the making.
+struct Work {
+    inventory: Arc<Inventory>,
+    limits: ImageLimits,
+    config: BootstrapConfig,
+    recipe: Recipe,
+    name: ImageName,
+}
+
+impl Work {
+    /// Makes the tree in the stage.
+    fn make(&self, run: &Run<'_>) -> Result<LayerRecord, Fault> {
+        let apt = Apt::read(&self.config)?;
+        let sources = apt.sources_for(&self.recipe.suite)?;
+        let root = run.stage.directory("fs")?;
+        let tree = Tree::open(&root).map_err(|e| Fault::io("open", &root, e))?;
+        // A look at the disk before half an hour's work.
+        Meter::new(tree.root(), &self.limits.layer)?;
+        let sources = sources.write(run.stage)?;
+        mmdebstrap::run(run, &self.recipe, &sources, &root)?;
+        run.report("provisioning");
+        provision::provision(&tree, &self.recipe, &sources)?;
+        run.report("measuring");
+        let survey = survey::survey(&tree).map_err(|e| Fault::io("measure", &root, e))?;
+        if survey.bytes > self.limits.image_bytes {
+            let most = self.limits.image_bytes;
+            return Err(Fault::refused(format!("it has more than {most} bytes")));
+        }
+        Ok(LayerRecord {
+            digest: survey.digest,
+            diff_id: survey.digest,
+            size: survey.bytes,
+            entries: survey.entries,
+        })
+    }
+
+    fn keep(&self, stage: Stage, layer: LayerRecord) -> Result<Image, Fault> {
+        let (id, size) = (layer.diff_id, layer.size);
+        let _pin = self.inventory.pin(vec![id]);
+        self.inventory.add_layer(stage, layer)?;
+        let settings = self.settings();
+        // What a registry's image has in its configuration, this one has in its recipe.
+        let configuration = format!("{id}\n{settings:?}");
+        let digest = Digest::of(configuration.as_bytes());
+        let image = record(&self.name, digest, &[id], size, &settings);
+        self.inventory.add_image(image.clone())?;
+        Ok(image)
+    }
+
+    fn settings(&self) -> Settings {
+        let Recipe {
+            user, workdir, env, ..
+        } = &self.recipe;
+        Settings {
+            user: user
+                .as_ref()
+                .map(|user| user.name.to_string())
+                .unwrap_or_default(),
+            working_dir: workdir
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            env: env
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
+            ..Settings::default()
+        }
+    }
+}

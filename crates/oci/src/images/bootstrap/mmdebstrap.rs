@@ -1,0 +1,254 @@
+//! Runs `mmdebstrap`.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use shoal_core::image::{Progress, ProgressSink};
+
+use super::progress::Follower;
+use super::recipe::Recipe;
+use super::sources::SourceFiles;
+use super::{Fault, Stage};
+
+/// The program, as errors call it.
+const TOOL: &str = "mmdebstrap";
+
+/// Where it and what it needs are looked for; the programs of the image itself are found there
+/// too.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long it may take: a thousand packages over a slow line.
+const DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// How often it is asked whether anybody still waits.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long its processes may take to die.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How many of its last lines are kept to explain a failure, and how much of each.
+const LINES_KEPT: usize = 12;
+const LINE_KEPT: usize = 300;
+
+/// The longest line that is read as one.
+const LINE_MAX: u64 = 64 * 1024;
+
+/// What the making of one image has at hand.
+pub(super) struct Run<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) sink: &'a dyn ProgressSink,
+    /// Set when nobody waits any more.
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Run<'_> {
+    /// Says that a step begins.
+    pub(super) fn report(&self, step: &str) {
+        let step = step.to_owned();
+        self.sink.report(Progress {
+            step,
+            done: 0,
+            total: None,
+        });
+    }
+}
+
+/// Makes the system that the recipe wants in `root`, which is empty.
+///
+/// It runs in namespaces of its own: its mounts are nowhere else, so that nothing that removes
+/// `root` can reach the machine through one, and all its processes end when the first one does.
+/// That one ends with this thread (`setpriv --pdeathsig`), and this thread waits for it.
+pub(super) fn run(
+    run: &Run<'_>,
+    recipe: &Recipe,
+    sources: &SourceFiles,
+    root: &Path,
+) -> Result<(), Fault> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(failed(
+            "only root can make a file system with other users' files",
+        ));
+    }
+    for tool in ["setpriv", "unshare", TOOL] {
+        if !PATH
+            .split(':')
+            .any(|directory| Path::new(directory).join(tool).is_file())
+        {
+            return Err(failed(format!("{tool} is not installed")));
+        }
+    }
+    let (output, writer) = io::pipe().map_err(|e| failed(e.to_string()))?;
+    let errors = writer.try_clone().map_err(|e| failed(e.to_string()))?;
+    let mut command = command(run.stage, recipe, sources, root);
+    let spawned = command
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(errors)
+        .spawn();
+    // It holds the pipe's other end, without which reading would never end.
+    drop(command);
+    let mut running = Running {
+        child: spawned.map_err(|e| failed(e.to_string()))?,
+        lines: lines(output),
+    };
+    let last = follow(run, &running.lines)?;
+    let status = running.child.wait().map_err(|e| failed(e.to_string()))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(failed(format!("{status}: {}", explained(&last))))
+}
+
+fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        // Nothing of this program's environment is a package's business.
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LC_ALL", "C.UTF-8")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("TMPDIR", stage.path())
+        .args(["--pdeathsig", "KILL", "--"])
+        .args([
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "--",
+        ])
+        .args([
+            TOOL,
+            "--verbose",
+            "--mode=root",
+            "--variant=minbase",
+            "--format=directory",
+        ])
+        .arg("--aptopt=Acquire::Retries \"3\"");
+    for pattern in &recipe.exclude {
+        command.arg(format!("--dpkgopt=path-exclude={pattern}"));
+    }
+    for pattern in &recipe.include {
+        command.arg(format!("--dpkgopt=path-include={pattern}"));
+    }
+    for package in &recipe.packages {
+        command.arg(format!("--include={package}"));
+    }
+    command
+        .arg("--")
+        .arg(recipe.suite.as_str())
+        .arg(root)
+        .arg(&sources.list);
+    command
+}
+
+/// The program, ended when it is let go before its end.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // It may end by itself between the two; then there is nothing to kill.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            // The processes that it has started die after it. The last one lets go of the pipe,
+            // and only then does nobody write into the tree any more.
+            while self.lines.recv_timeout(GRACE).is_ok() {}
+        }
+    }
+}
+
+/// Reports what the program says until it says no more, and keeps the end of it.
+fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<VecDeque<String>, Fault> {
+    let mut follower = Follower::default();
+    let mut last = VecDeque::new();
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                if let Some(progress) = follower.line(&line) {
+                    run.sink.report(progress);
+                }
+                if last.len() == LINES_KEPT {
+                    last.pop_front();
+                }
+                last.push_back(line.chars().take(LINE_KEPT).collect());
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(last),
+            Err(RecvTimeoutError::Timeout) => (),
+        }
+        if run.stop.load(Ordering::Relaxed) {
+            return Err(failed("it was given up"));
+        }
+        if Instant::now() > deadline {
+            return Err(failed(format!(
+                "it took more than {} s",
+                DEADLINE.as_secs()
+            )));
+        }
+    }
+}
+
+/// Lines as they come, read by a thread of their own. It ends with the program, whose end of the
+/// pipe closes.
+fn lines(output: io::PipeReader) -> Receiver<String> {
+    let (to, from) = sync_channel(64);
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        loop {
+            let mut line = Vec::new();
+            match output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => (),
+            }
+            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    from
+}
+
+/// What of the last lines says why; all of them when none is marked as an error.
+fn explained(last: &VecDeque<String>) -> String {
+    let is_error = |line: &&String| line.starts_with("E:") || line.starts_with("dpkg: error");
+    let errors: Vec<&str> = last.iter().filter(is_error).map(String::as_str).collect();
+    if errors.is_empty() {
+        return Vec::from(last.clone()).join("; ");
+    }
+    errors.join("; ")
+}
+
+fn failed(detail: impl Into<String>) -> Fault {
+    Fault::Tool {
+        tool: TOOL,
+        detail: detail.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_explained_by_its_errors() {
+        let last = |lines: &[&str]| lines.iter().map(ToString::to_string).collect();
+        let said = last(&[
+            "Reading...",
+            "E: Unable to locate package x",
+            "I: main() received",
+        ]);
+        assert_eq!(explained(&said), "E: Unable to locate package x");
+        assert_eq!(explained(&last(&["one", "two"])), "one; two");
+    }
+}
