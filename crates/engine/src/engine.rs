@@ -195,7 +195,9 @@ impl Engine {
     pub fn count_states(&self) {
         let mut counts = BTreeMap::new();
         for record in self.shared.entries.records() {
-            *counts.entry(record.state.kind().to_string()).or_insert(0u32) += 1;
+            *counts
+                .entry(record.state.kind().to_string())
+                .or_insert(0u32) += 1;
         }
         for kind in StateKind::ALL {
             let state = kind.to_string();

@@ -150,6 +150,15 @@ impl Engine {
         visible
     }
 
+    /// The stock template with this id, if there is one.
+    #[must_use]
+    pub fn stock_template(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        let all = self.shared.templates.all.read();
+        all.iter()
+            .find(|template| template.id == *id && template.team.is_none())
+            .cloned()
+    }
+
     /// How often sandboxes were started from a template since the server started.
     #[must_use]
     pub fn template_starts(&self, id: &TemplateId) -> Starts {

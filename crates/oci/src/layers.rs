@@ -50,7 +50,9 @@ impl SandboxLayers {
     /// Those of the installation in `data`.
     #[must_use]
     pub fn of(data: &Path) -> Self {
-        Self { sandboxes: home::sandboxes(data) }
+        Self {
+            sandboxes: home::sandboxes(data),
+        }
     }
 }
 

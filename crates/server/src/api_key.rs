@@ -28,7 +28,12 @@ pub(crate) async fn ensure(engine: &Engine, data: &Path) -> anyhow::Result<Optio
 }
 
 fn write(path: &Path, key: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     writeln!(file, "{key}")?;
     file.sync_all()
 }

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::api_key;
 use crate::config::Config;
 use crate::listen::{self, Dispatch};
+use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::tls::{self, Certificates};
 
@@ -38,7 +39,10 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
     let certificates = load_certificates(&config)?;
     let users = Arc::new(SandboxLayers::of(&config.data));
-    let images = Arc::new(ImageStore::open(StoreConfig::at(config.data.join("images")), users)?);
+    let images = Arc::new(ImageStore::open(
+        StoreConfig::at(config.data.join("images")),
+        users,
+    )?);
     let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
     let engine = Engine::open(EngineParts {
         config: engine_config(&config),
@@ -50,9 +54,13 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
     })
     .await?;
     let going_on = engine.recover().await?;
+    stock::ensure(&engine, &images).await?;
     let api_key = api_key::ensure(&engine, &config.data).await?;
     let gateway = Gateway::new(
-        GatewayConfig { domain: config.domain.clone(), connections: config.connections },
+        GatewayConfig {
+            domain: config.domain.clone(),
+            connections: config.connections,
+        },
         Arc::new(engine.catalog()),
     );
     let api = shoal_api::router(engine.clone(), api_config(&config));
@@ -64,7 +72,9 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
     if let Some(metrics) = metrics {
         telemetry.serve_metrics(metrics, engine.clone());
     }
-    let acceptor = certificates.as_ref().map(|certificates| certificates.acceptor.clone());
+    let acceptor = certificates
+        .as_ref()
+        .map(|certificates| certificates.acceptor.clone());
     let dispatch = Dispatch::new(gateway, api);
     let served = tokio::spawn(listen::serve(listener, acceptor, dispatch, ending));
     log_start(&config, &driver, going_on);
@@ -126,7 +136,10 @@ fn engine_config(config: &Config) -> EngineConfig {
 fn api_config(config: &Config) -> ApiConfig {
     ApiConfig {
         domain: public_domain(config),
-        rate_limit: config.rate_calls.map(|calls| RateLimit { calls, per: config.rate_per }),
+        rate_limit: config.rate_calls.map(|calls| RateLimit {
+            calls,
+            per: config.rate_per,
+        }),
     }
 }
 
@@ -135,19 +148,27 @@ fn api_config(config: &Config) -> ApiConfig {
 fn public_domain(config: &Config) -> Option<String> {
     config.tls.as_ref()?;
     let (domain, port) = (config.domain.as_ref()?, config.listen.port());
-    Some(if port == 443 { domain.clone() } else { format!("{domain}:{port}") })
+    Some(if port == 443 {
+        domain.clone()
+    } else {
+        format!("{domain}:{port}")
+    })
 }
 
 fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
-    let Some(tls) = &config.tls else { return Ok(None) };
+    let Some(tls) = &config.tls else {
+        return Ok(None);
+    };
     let domain = config.domain.as_deref().unwrap_or("localhost");
     tls::load(tls, domain, &config.data).map(Some)
 }
 
 fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
     let runtimes = &driver.capabilities().runtimes;
-    let names: Vec<String> =
-        runtimes.iter().map(|r| format!("{} ({})", r.name, r.isolation)).collect();
+    let names: Vec<String> = runtimes
+        .iter()
+        .map(|r| format!("{} ({})", r.name, r.isolation))
+        .collect();
     tracing::info!(
         listen = %config.listen,
         runtimes = names.join(", "),
@@ -159,7 +180,11 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
 
 /// Says to whoever started the server how to use it: lines for a shell.
 fn announce(config: &Config, api_key: Option<&str>, certificates: Option<&Certificates>) {
-    let scheme = if certificates.is_some() { "https" } else { "http" };
+    let scheme = if certificates.is_some() {
+        "https"
+    } else {
+        "http"
+    };
     println!("export E2B_API_KEY={}", api_key.unwrap_or("<your key>"));
     match public_domain(config) {
         Some(domain) => println!("export E2B_DOMAIN={domain}"),

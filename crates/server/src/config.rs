@@ -140,7 +140,11 @@ impl Config {
         let domain = reader.optional("domain", "a name", parse_domain);
         let tls = reader.optional("tls", "self-signed or <certificate>,<key>", parse_tls);
         let metrics_listen = reader.with("metrics.listen", "an address or off", |text| {
-            if text == "off" { Some(None) } else { text.parse().ok().map(Some) }
+            if text == "off" {
+                Some(None)
+            } else {
+                text.parse().ok().map(Some)
+            }
         });
         let log_level = reader.parse("log.level", "a level");
         let log_format = reader.with("log.format", "text or json", |text| match text {
@@ -169,10 +173,16 @@ impl Config {
         let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
             matches!(text, "systrap" | "ptrace" | "kvm").then(|| text.to_owned())
         });
-        let network_range =
-            reader.with("network.range", "a private range like 10.79.0.0/16", parse_range);
+        let network_range = reader.with(
+            "network.range",
+            "a private range like 10.79.0.0/16",
+            parse_range,
+        );
         let network_dns = reader.with("network.dns", "IPv4 addresses by commas", |text| {
-            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            let parts = text
+                .split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty());
             parts.map(|part| part.parse().ok()).collect()
         });
         let warm_slots = reader.parse("network.warm_slots", "a number");
@@ -232,7 +242,10 @@ fn parse_tls(text: &str) -> Option<Tls> {
     match text.split_once(',') {
         None if text == "self-signed" => Some(Tls::SelfSigned),
         Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => {
-            Some(Tls::Files { certificate: certificate.into(), key: key.into() })
+            Some(Tls::Files {
+                certificate: certificate.into(),
+                key: key.into(),
+            })
         }
         _ => None,
     }

@@ -47,7 +47,11 @@ impl Dispatch {
 
     async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
         match self.gateway.target(&request) {
-            Ok(Some(target)) => self.gateway.proxy(request, target, client).await.map(Body::new),
+            Ok(Some(target)) => self
+                .gateway
+                .proxy(request, target, client)
+                .await
+                .map(Body::new),
             Ok(None) => {
                 let call = tower_service_call(self.api, request.map(Body::new));
                 call.await.unwrap_or_else(|never| match never {})
@@ -82,7 +86,11 @@ pub(crate) async fn serve(
             Ok((stream, from)) => {
                 // Answers are small and waited for. A stream that refuses this works too.
                 let _ = stream.set_nodelay(true);
-                let connection = Connection { from, dispatch: dispatch.clone(), tls: tls.clone() };
+                let connection = Connection {
+                    from,
+                    dispatch: dispatch.clone(),
+                    tls: tls.clone(),
+                };
                 tokio::spawn(connection.serve(stream, graceful.clone()));
             }
             Err(error) => {
@@ -93,7 +101,10 @@ pub(crate) async fn serve(
     }
     drop(listener);
     if let Some(graceful) = Arc::into_inner(graceful) {
-        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        if tokio::time::timeout(GRACE, graceful.shutdown())
+            .await
+            .is_err()
+        {
             tracing::info!("some requests were cut off");
         }
     }
@@ -107,7 +118,10 @@ struct Connection {
 
 impl Connection {
     async fn serve(self, stream: TcpStream, graceful: Arc<GracefulShutdown>) {
-        let client = Client { address: Some(self.from.ip()), tls: self.tls.is_some() };
+        let client = Client {
+            address: Some(self.from.ip()),
+            tls: self.tls.is_some(),
+        };
         let dispatch = self.dispatch;
         let service = service_fn(move |request| {
             let answer = dispatch.clone().answer(request, client);
@@ -131,8 +145,14 @@ where
     S::Future: Send,
 {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).enable_connect_protocol();
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .enable_connect_protocol();
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // How a connection ends is the client's affair.
     if let Err(error) = graceful.watch(connection.into_owned()).await {
@@ -145,19 +165,21 @@ where
 /// # Errors
 /// Says what to do when the port is taken.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => io::Error::new(
-            error.kind(),
-            format!("{address} is taken by another program: stop it, or choose --listen"),
-        ),
-        io::ErrorKind::AddrNotAvailable => io::Error::new(
-            error.kind(),
-            format!("{address} is not an address of this machine: choose --listen"),
-        ),
-        io::ErrorKind::PermissionDenied => io::Error::new(
-            error.kind(),
-            format!("{address} may only be listened on by root: choose a port above 1023"),
-        ),
-        _ => error,
-    })
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => io::Error::new(
+                error.kind(),
+                format!("{address} is taken by another program: stop it, or choose --listen"),
+            ),
+            io::ErrorKind::AddrNotAvailable => io::Error::new(
+                error.kind(),
+                format!("{address} is not an address of this machine: choose --listen"),
+            ),
+            io::ErrorKind::PermissionDenied => io::Error::new(
+                error.kind(),
+                format!("{address} may only be listened on by root: choose a port above 1023"),
+            ),
+            _ => error,
+        })
 }

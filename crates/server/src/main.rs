@@ -4,6 +4,8 @@ mod api_key;
 mod app;
 mod config;
 mod listen;
+mod progress;
+mod stock;
 mod telemetry;
 mod tls;
 
@@ -89,10 +91,15 @@ fn serve(args: ServeArgs) -> ExitCode {
 
 fn run(config: Config) -> anyhow::Result<()> {
     // One provider of cryptography for the whole program; a second call would be a mistake of ours.
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
         anyhow::bail!("a provider of cryptography is installed already");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let telemetry = telemetry::start(&config)?;
         let outcome = app::run(config, &telemetry).await;

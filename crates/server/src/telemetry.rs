@@ -21,7 +21,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::{Config, LogFormat};
 
 /// The variables that say where traces go.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+const ENDPOINTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
 
 /// The bounds of the buckets in which times are counted, in seconds: from a claim to a build.
 const SECONDS: [f64; 15] = [
@@ -46,10 +49,12 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::builder().parse(&config.log_level)?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
     let traces = traces.then(trace_provider).transpose()?;
-    let trace_layer = traces.as_ref().map(|provider| {
-        tracing_opentelemetry::layer().with_tracer(provider.tracer("shoal"))
-    });
-    let registry = tracing_subscriber::registry().with(filter).with(trace_layer);
+    let trace_layer = traces
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("shoal")));
+    let registry = tracing_subscriber::registry()
+        .with(filter)
+        .with(trace_layer);
     let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => registry.with(text).try_init()?,
@@ -62,10 +67,17 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
 }
 
 fn trace_provider() -> anyhow::Result<SdkTracerProvider> {
-    let exporter =
-        SpanExporter::builder().with_http().with_http_client(reqwest::Client::new()).build()?;
-    let resource = opentelemetry_sdk::Resource::builder().with_service_name("shoal").build();
-    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(reqwest::Client::new())
+        .build()?;
+    let resource = opentelemetry_sdk::Resource::builder()
+        .with_service_name("shoal")
+        .build();
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource)
+        .build())
 }
 
 impl Telemetry {

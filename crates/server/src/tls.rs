@@ -55,10 +55,14 @@ pub(crate) fn load(tls: &Tls, domain: &str, data: &Path) -> anyhow::Result<Certi
         .and_then(Iterator::collect)
         .with_context(|| read(&certificate))?;
     let key = PrivateKeyDer::from_pem_file(&key).with_context(|| read(&key))?;
-    let mut config =
-        ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+    let mut config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Certificates { acceptor: TlsAcceptor::from(Arc::new(config)), authority })
+    Ok(Certificates {
+        acceptor: TlsAcceptor::from(Arc::new(config)),
+        authority,
+    })
 }
 
 /// The paths of the certificate and its key.
@@ -67,19 +71,30 @@ fn make(directory: &Path, domain: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     let certificate = directory.join(format!("{domain}.pem"));
     let key = directory.join(format!("{domain}.key"));
     let age = fs::metadata(&certificate).and_then(|m| m.modified()).ok();
-    let fresh = age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age < OLDEST);
+    let fresh = age
+        .and_then(|at| at.elapsed().ok())
+        .is_some_and(|age| age < OLDEST);
     if fresh && key.exists() {
         return Ok((certificate, key));
     }
     let issuer = authority(directory)?;
     let own_key = KeyPair::generate()?;
-    let names = [domain.to_owned(), format!("*.{domain}"), "localhost".to_owned()];
+    let names = [
+        domain.to_owned(),
+        format!("*.{domain}"),
+        "localhost".to_owned(),
+    ];
     let mut params = CertificateParams::new(names)?;
-    for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+    for address in [
+        IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(Ipv6Addr::LOCALHOST),
+    ] {
         params.subject_alt_names.push(SanType::IpAddress(address));
     }
     params.distinguished_name.push(DnType::CommonName, domain);
-    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    params
+        .extended_key_usages
+        .push(ExtendedKeyUsagePurpose::ServerAuth);
     set_validity(&mut params, GOOD_FOR);
     let signed = params.signed_by(&own_key, &issuer)?;
     write(&key, &own_key.serialize_pem(), 0o600)?;
@@ -92,13 +107,18 @@ fn authority(directory: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let (certificate, key) = (directory.join("ca.pem"), directory.join("ca.key"));
     if certificate.exists() && key.exists() {
         let key = KeyPair::from_pem(&fs::read_to_string(key)?)?;
-        return Ok(Issuer::from_ca_cert_pem(&fs::read_to_string(certificate)?, key)?);
+        return Ok(Issuer::from_ca_cert_pem(
+            &fs::read_to_string(certificate)?,
+            key,
+        )?);
     }
     let own_key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(DnType::CommonName, "Shoal, this installation");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Shoal, this installation");
     set_validity(&mut params, AUTHORITY_GOOD_FOR);
     let own = params.self_signed(&own_key)?;
     write(&key, &own_key.serialize_pem(), 0o600)?;
@@ -114,8 +134,12 @@ fn set_validity(params: &mut CertificateParams, good_for: Duration) {
 }
 
 fn write(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    let mut file =
-        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(path)?;
     file.write_all(text.as_bytes())
 }
 
@@ -137,9 +161,16 @@ mod tests {
         assert_eq!(fs::read(&authority).unwrap(), first);
         fs::remove_file(data.path().join("tls/e2b.localhost.pem")).unwrap();
         load();
-        assert_eq!(fs::read(&authority).unwrap(), first, "clients go on trusting it");
+        assert_eq!(
+            fs::read(&authority).unwrap(),
+            first,
+            "clients go on trusting it"
+        );
         for key in ["ca.key", "e2b.localhost.key"] {
-            let mode = fs::metadata(data.path().join("tls").join(key)).unwrap().permissions().mode();
+            let mode = fs::metadata(data.path().join("tls").join(key))
+                .unwrap()
+                .permissions()
+                .mode();
             assert_eq!(mode & 0o777, 0o600);
         }
     }

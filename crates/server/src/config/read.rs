@@ -12,7 +12,10 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(sources: &'a Sources) -> Self {
-        Self { sources, mistakes: sources.mistakes.clone() }
+        Self {
+            sources,
+            mistakes: sources.mistakes.clone(),
+        }
     }
 
     /// Reads a setting with `parse`; none is a mistake, and has been noted.
@@ -31,14 +34,17 @@ impl<'a> Reader<'a> {
         };
         let value = parse(text);
         if value.is_none() {
-            self.mistakes.push(format!("{place}: {text:?} is not {expected}"));
+            self.mistakes
+                .push(format!("{place}: {text:?} is not {expected}"));
         }
         value
     }
 
     /// Reads a setting that knows how to be read.
     pub(super) fn parse<T: FromStr>(&mut self, name: &str, expected: &str) -> Option<T> {
-        self.with(name, expected, |text| text.parse().ok().filter(|_| !text.is_empty()))
+        self.with(name, expected, |text| {
+            text.parse().ok().filter(|_| !text.is_empty())
+        })
     }
 
     /// Reads a setting that may be empty.
@@ -49,7 +55,11 @@ impl<'a> Reader<'a> {
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<Option<T>> {
         self.with(name, expected, |text| {
-            if text.is_empty() { Some(None) } else { parse(text).map(Some) }
+            if text.is_empty() {
+                Some(None)
+            } else {
+                parse(text).map(Some)
+            }
         })
     }
 

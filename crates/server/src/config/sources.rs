@@ -30,7 +30,9 @@ impl Sources {
         mut self,
         flags: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Self {
-        let said = flags.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let said = flags
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
         self.flags.extend(said);
         self
     }
@@ -44,9 +46,12 @@ impl Sources {
                     self.flags.insert(name.to_owned(), value.to_owned());
                 }
                 Some((name, _)) => {
-                    self.mistakes.push(format!("--set {name}: {}", unknown(name, &known)));
+                    self.mistakes
+                        .push(format!("--set {name}: {}", unknown(name, &known)));
                 }
-                None => self.mistakes.push(format!("--set {text}: is not NAME=VALUE")),
+                None => self
+                    .mistakes
+                    .push(format!("--set {text}: is not NAME=VALUE")),
             }
         }
         self
@@ -64,17 +69,22 @@ impl Sources {
             if NOT_SETTINGS.contains(&name) {
                 continue;
             }
-            let setting = SETTINGS.iter().find(|setting| variable(setting.name) == name);
+            let setting = SETTINGS
+                .iter()
+                .find(|setting| variable(setting.name) == name);
             match (setting, value.into_string()) {
                 (Some(setting), Ok(value)) => {
                     self.environment.insert(setting.name.to_owned(), value);
                 }
                 (Some(_), Err(_)) => self.mistakes.push(format!("{name}: is not UTF-8")),
                 (None, _) => {
-                    let known: Vec<String> =
-                        SETTINGS.iter().map(|setting| variable(setting.name)).collect();
+                    let known: Vec<String> = SETTINGS
+                        .iter()
+                        .map(|setting| variable(setting.name))
+                        .collect();
                     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                    self.mistakes.push(format!("{name}: {}", unknown(name, &known)));
+                    self.mistakes
+                        .push(format!("{name}: {}", unknown(name, &known)));
                 }
             }
         }
@@ -99,7 +109,8 @@ impl Sources {
                 self.file.insert(name, value);
             } else {
                 let word = unknown(&name, &known);
-                self.mistakes.push(format!("{name} in {}: {word}", path.display()));
+                self.mistakes
+                    .push(format!("{name} in {}: {word}", path.display()));
             }
         }
         Ok(self)
@@ -113,7 +124,9 @@ impl Sources {
         if let Some(text) = self.environment.get(name) {
             return Some((text, variable(name)));
         }
-        self.file.get(name).map(|text| (text.as_str(), name.to_owned()))
+        self.file
+            .get(name)
+            .map(|text| (text.as_str(), name.to_owned()))
     }
 }
 
@@ -137,7 +150,11 @@ fn unknown(name: &str, known: &[&str]) -> String {
 
 fn flatten(prefix: &str, table: &toml::Table, flat: &mut BTreeMap<String, String>) {
     for (key, value) in table {
-        let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        let name = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}.{key}")
+        };
         let text = |value: &toml::Value| match value {
             toml::Value::String(text) => text.clone(),
             other => other.to_string(),

@@ -4,9 +4,17 @@ fn sources(toml: &str, environment: &[(&str, &str)], flags: &[(&'static str, &st
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shoal.toml");
     std::fs::write(&file, toml).unwrap();
-    let environment = environment.iter().map(|(name, value)| (name.into(), value.into()));
-    let flags = flags.iter().map(|(name, value)| (*name, Some((*value).to_owned())));
-    Sources::default().with_file(&file).unwrap().with_environment(environment).with_flags(flags)
+    let environment = environment
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    let flags = flags
+        .iter()
+        .map(|(name, value)| (*name, Some((*value).to_owned())));
+    Sources::default()
+        .with_file(&file)
+        .unwrap()
+        .with_environment(environment)
+        .with_flags(flags)
 }
 
 #[test]
@@ -21,7 +29,11 @@ fn the_defaults_are_a_valid_configuration() {
 #[test]
 fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let file = "data = '/f'\nlisten = '127.0.0.1:1'\n[network]\ndns = ['9.9.9.9', '8.8.8.8']\n";
-    let environment = [("SHOAL_DATA", "/e"), ("SHOAL_LISTEN", "127.0.0.1:2"), ("PATH", "/bin")];
+    let environment = [
+        ("SHOAL_DATA", "/e"),
+        ("SHOAL_LISTEN", "127.0.0.1:2"),
+        ("PATH", "/bin"),
+    ];
     let config = Config::read(&sources(file, &environment, &[("listen", "127.0.0.1:3")])).unwrap();
     assert_eq!(config.data, PathBuf::from("/e"));
     assert_eq!(config.listen.port(), 3);
@@ -31,7 +43,11 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 #[test]
 fn all_mistakes_are_told_at_once_with_where_and_what() {
     let file = "lisen = 'x'\nstarts = 0\n[disk]\nsize = 'much'\n";
-    let environment = [("SHOAL_TLS", "maybe"), ("SHOAL_LISTN", "1"), ("SHOAL_API_KEY", "k")];
+    let environment = [
+        ("SHOAL_TLS", "maybe"),
+        ("SHOAL_LISTN", "1"),
+        ("SHOAL_API_KEY", "k"),
+    ];
     let mistakes = Config::read(&sources(file, &environment, &[("listen", "here")])).unwrap_err();
     let text = mistakes.to_string();
     for part in [
@@ -62,5 +78,8 @@ fn every_setting_is_read() {
 #[test]
 fn public_addresses_are_no_range_for_slots() {
     assert_eq!(parse_range("8.8.0.0/16"), None);
-    assert_eq!(parse_range("10.1.2.3/16").unwrap().to_string(), "10.1.0.0/16");
+    assert_eq!(
+        parse_range("10.1.2.3/16").unwrap().to_string(),
+        "10.1.0.0/16"
+    );
 }

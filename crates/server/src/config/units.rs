@@ -15,7 +15,11 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
         "d" => 24 * 3600,
         _ => return None,
     };
-    number.parse::<u64>().ok()?.checked_mul(seconds).map(Duration::from_secs)
+    number
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
 }
 
 /// Reads `512MiB` or `10GiB`; `M` and `G` mean the same.
@@ -28,7 +32,12 @@ pub(super) fn parse_size(text: &str) -> Option<Mib> {
         "T" | "TB" | "TiB" => 1024 * 1024,
         _ => return None,
     };
-    number.parse::<u32>().ok()?.checked_mul(mebibytes).filter(|n| *n > 0).map(Mib)
+    number
+        .parse::<u32>()
+        .ok()?
+        .checked_mul(mebibytes)
+        .filter(|n| *n > 0)
+        .map(Mib)
 }
 
 #[cfg(test)]
