@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use crate::answer::{self, Answer};
 use crate::clock::unix_now;
 use crate::log::Log;
+use crate::memory::Memory;
 use crate::path::InvalidPath;
 use crate::query;
 use crate::settings::Settings;
@@ -78,6 +79,7 @@ pub(crate) struct Files {
     users: Arc<Users>,
     log: Log,
     writers: Arc<Semaphore>,
+    memory: Arc<Memory>,
 }
 
 /// The query of a request about a file.
@@ -121,6 +123,7 @@ impl Files {
             users,
             log,
             writers: Arc::new(Semaphore::new(MAX_WRITERS)),
+            memory: Arc::default(),
         }
     }
 

@@ -30,7 +30,8 @@ pub(crate) struct Original {
 /// undumpable.
 pub(crate) fn seal() -> io::Result<Original> {
     fill_standard_descriptors()?;
-    close_inherited_descriptors();
+    // Nobody here knows what else it was started with.
+    crate::process::raw::close_inherited();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let niced = rustix::process::getpriority_process(None).is_ok_and(|nice| nice != 0);
@@ -49,20 +50,6 @@ fn fill_standard_descriptors() -> io::Result<()> {
         }
         // It stays open for the life of the daemon, which is the purpose.
         std::mem::forget(fd);
-    }
-}
-
-/// Closes whatever else the daemon was started with: nobody here knows what it is.
-fn close_inherited_descriptors() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
-        return;
-    };
-    let inherited: Vec<i32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    for fd in inherited {
-        crate::process::raw::close_inherited(fd);
     }
 }
 

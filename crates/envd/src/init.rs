@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use serde_json::{Map, Value};
 use shoal_protocol::ENVD_VERSION;
 use shoal_protocol::headers::{ACCESS_TOKEN, ENVD_VERSION as VERSION_HEADER};
 use shoal_protocol::init::InitRequest;
@@ -59,7 +60,7 @@ impl Init {
         let body = Limited::new(body, MAX_BODY).collect().await;
         let request = match body.map(http_body_util::Collected::to_bytes) {
             Ok(body) if body.is_empty() => Ok(InitRequest::default()),
-            Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
+            Ok(body) => parse(&body).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         let mut answer = match request {
@@ -160,6 +161,12 @@ impl Init {
             }
         }
     }
+}
+
+/// Reads a request: an object, and not a list of its values, which would be taken too.
+fn parse(body: &[u8]) -> serde_json::Result<InitRequest> {
+    let fields: Map<String, Value> = serde_json::from_slice(body)?;
+    serde_json::from_value(Value::Object(fields))
 }
 
 /// Whether a process can be given this variable at all; others would fail each start.

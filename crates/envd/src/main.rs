@@ -28,6 +28,7 @@ mod filesystem;
 mod hardening;
 mod init;
 mod log;
+mod memory;
 mod metrics;
 mod path;
 mod polled;

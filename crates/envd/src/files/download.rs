@@ -4,6 +4,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use super::encoding::{Accepted, Encoding, UnknownEncoding};
 use super::range::{self, Part};
 use super::{Files, Parameters, Refusal, disposition, kind};
 use crate::answer::{self, Answer, Body, BodyError};
+use crate::memory::Memory;
 use crate::path::{self, base_name};
 
 /// How much is read at once, on a thread for that; the next piece is read while one is sent.
@@ -53,8 +55,8 @@ impl Files {
         let opened = opened
             .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))??;
         let mut answer = match encoding {
-            Encoding::Gzip => gzipped(opened),
-            Encoding::Identity => plain(opened, headers),
+            Encoding::Gzip => gzipped(opened, &self.memory),
+            Encoding::Identity => plain(opened, headers, &self.memory),
         }?;
         let headers = answer.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -135,7 +137,7 @@ fn check_kind(meta: &Metadata, path: &Path) -> Result<(), Refusal> {
 }
 
 /// The file's own bytes, or a part of them.
-fn plain(opened: Opened, headers: &HeaderMap) -> Result<Answer, Refusal> {
+fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
     let Opened {
         mut file,
         meta,
@@ -177,7 +179,7 @@ fn plain(opened: Opened, headers: &HeaderMap) -> Result<Answer, Refusal> {
     let length = (!kernels).then_some(range.end - range.start);
     let mut answer = Answer::new(match length {
         Some(0) => answer::empty(),
-        length => body(FileBytes::new(file, length)),
+        length => body(FileBytes::new(file, length, memory)),
     });
     *answer.status_mut() = status;
     let answer_headers = answer.headers_mut();
@@ -203,8 +205,8 @@ fn is_kernels(file: &File) -> bool {
 }
 
 /// The whole file, packed.
-fn gzipped(opened: Opened) -> Result<Answer, Refusal> {
-    let bytes = FileBytes::new(opened.file, None);
+fn gzipped(opened: Opened, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
+    let bytes = FileBytes::new(opened.file, None, memory);
     let packed = Gzipped {
         bytes,
         encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
@@ -242,11 +244,24 @@ struct FileBytes {
     file: File,
     /// How many are still to come, when that is promised.
     left: Option<u64>,
+    moved: u64,
+    memory: Arc<Memory>,
 }
 
 impl FileBytes {
-    fn new(file: File, left: Option<u64>) -> Self {
-        Self { file, left }
+    fn new(file: File, left: Option<u64>, memory: &Arc<Memory>) -> Self {
+        Self {
+            file,
+            left,
+            moved: 0,
+            memory: Arc::clone(memory),
+        }
+    }
+}
+
+impl Drop for FileBytes {
+    fn drop(&mut self) {
+        self.memory.moved(self.moved);
     }
 }
 
@@ -261,6 +276,7 @@ impl Pieces for FileBytes {
             rustix::io::read(&self.file, rustix::buffer::spare_capacity(&mut piece))
         })?;
         piece.truncate(most);
+        self.moved += piece.len() as u64;
         match &mut self.left {
             Some(left) => {
                 // A promise that cannot be kept: the file became shorter.
@@ -352,15 +368,15 @@ mod tests {
         let contents: Vec<u8> = (0..PIECE * 2 + 7)
             .map(|index: usize| index.to_le_bytes()[0])
             .collect();
-        let promised = FileBytes::new(file(&contents), Some(PIECE as u64 + 3));
+        let promised = FileBytes::new(file(&contents), Some(PIECE as u64 + 3), &Arc::default());
         assert_eq!(all(promised).await.unwrap(), contents[..PIECE + 3]);
-        let whole = FileBytes::new(file(&contents), None);
+        let whole = FileBytes::new(file(&contents), None, &Arc::default());
         assert_eq!(all(whole).await.unwrap(), contents);
     }
 
     #[tokio::test]
     async fn a_file_that_became_shorter_breaks_the_promise() {
-        let short = FileBytes::new(file(b"abc"), Some(4));
+        let short = FileBytes::new(file(b"abc"), Some(4), &Arc::default());
         let error = all(short).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -372,7 +388,7 @@ mod tests {
                 .map(|index: usize| (index % 251).to_le_bytes()[0])
                 .collect();
             let packed = all(Gzipped {
-                bytes: FileBytes::new(file(&contents), None),
+                bytes: FileBytes::new(file(&contents), None, &Arc::default()),
                 encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
             });
             let mut unpacked = Vec::new();

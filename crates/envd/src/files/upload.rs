@@ -78,7 +78,8 @@ impl Files {
             let _writer = writer;
             order.write(Pieces::new(rx))
         });
-        pass_on(&mut body, tx).await;
+        let moved = pass_on(&mut body, tx).await;
+        self.memory.moved(moved);
         let written = work
             .await
             .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))?;
@@ -227,22 +228,25 @@ impl Order {
 /// off.
 type Piece = Option<Bytes>;
 
-async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) {
+/// Passes a body on as far as it is wanted, and returns how many bytes that was.
+async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
+    let mut moved = 0;
     loop {
         match body.frame().await {
             Some(Ok(frame)) => {
                 let Ok(piece) = frame.into_data() else {
                     continue;
                 };
+                moved += piece.len() as u64;
                 if tx.send(Some(piece)).await.is_err() {
                     // The writer has seen enough.
-                    return;
+                    return moved;
                 }
             }
-            Some(Err(_)) => return,
+            Some(Err(_)) => return moved,
             None => {
                 let _ = tx.send(None).await;
-                return;
+                return moved;
             }
         }
     }

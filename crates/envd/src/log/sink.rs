@@ -107,6 +107,11 @@ impl Sink {
 impl State {
     /// Writes what is left over. False when some of it still is.
     fn flush(&mut self) -> bool {
+        if self.fd.is_none() {
+            self.rest.clear();
+            self.dropped = 0;
+            return true;
+        }
         if !self.rest.is_empty() {
             let rest = std::mem::take(&mut self.rest);
             let written = self.write_some(&rest).unwrap_or(0);
@@ -186,5 +191,28 @@ mod tests {
         for _ in 0..3 {
             sink.write(b"line\n");
         }
+        assert!(sink.state.lock().flush());
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_leaves_a_full_pipe_is_not_waited_for() {
+        let (reader, sink) = pipe();
+        let sink = std::sync::Arc::new(sink);
+        let drain = tokio::spawn({
+            let sink = std::sync::Arc::clone(&sink);
+            async move { sink.drain().await }
+        });
+        for _ in 0..100 {
+            sink.write(&[b'x'; 5000]);
+        }
+        tokio::task::yield_now().await;
+        drop(reader);
+        // The drain finds out, and waits for the next line rather than for room.
+        while sink.state.lock().fd.is_some() {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert!(!drain.is_finished());
+        assert!(sink.state.lock().flush());
     }
 }

@@ -22,7 +22,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -283,14 +283,21 @@ fn execute(shared: &Shared<'_>) -> c_int {
     worst
 }
 
+/// What a signal does, as the kernel has it: the handler, flags, the way back, and a mask. All zeros
+/// is the default. The C library's functions would keep two signals to themselves.
+type Action = [u64; 4];
+
+/// Asks what a signal does, or says it.
+fn action(signal: c_int, new: *const Action, old: *mut Action) -> bool {
+    // SAFETY: the caller's pointers are null or to actions, of which the mask has eight bytes.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) == 0 }
+}
+
 /// Takes down every handler, so that none runs in the child and nothing stays ignored.
 fn reset_signals(handled: &[c_int]) {
+    let default: Action = [0; 4];
     for signal in handled.iter() {
-        // SAFETY: an all-zero action is the default action without flags.
-        unsafe {
-            let action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(*signal, &raw const action, ptr::null_mut());
-        }
+        action(*signal, &raw const default, ptr::null_mut());
     }
 }
 
@@ -342,16 +349,11 @@ fn set_signal_mask(mask: u64) -> u64 {
 fn handled_signals() -> &'static [c_int] {
     static HANDLED: OnceLock<Vec<c_int>> = OnceLock::new();
     HANDLED.get_or_init(|| {
-        (1..=64)
-            .filter(|signal| {
-                // SAFETY: asks for an action; a number that is no signal is refused.
-                unsafe {
-                    let mut action: libc::sigaction = std::mem::zeroed();
-                    libc::sigaction(*signal, ptr::null(), &raw mut action) == 0
-                        && action.sa_sigaction != libc::SIG_DFL
-                }
-            })
-            .collect()
+        let is_handled = |signal: &c_int| {
+            let mut found: Action = [0; 4];
+            action(*signal, ptr::null(), &raw mut found) && found[0] != 0
+        };
+        (1..=64).filter(is_handled).collect()
     })
 }
 
@@ -384,9 +386,24 @@ fn wait(kind: libc::idtype_t, id: u32, flags: c_int) -> Option<libc::siginfo_t> 
     }
 }
 
-/// Closes a descriptor that the daemon was started with.
-pub(crate) fn close_inherited(fd: i32) {
-    // SAFETY: called before anything of ours is open, so nobody else owns the number. If the number
-    // is not open at all, closing it does nothing.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+/// Closes every descriptor that the daemon was started with but the standard three. Must be called
+/// before anything of ours is open.
+pub(crate) fn close_inherited() {
+    // SAFETY: nobody owns any of these numbers yet.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // An old kernel: one by one, as far as they are known.
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let open: Vec<c_int> = entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // SAFETY: as above. One of the numbers was that of the directory, and is closed already.
+        unsafe { libc::close(fd) };
+    }
 }

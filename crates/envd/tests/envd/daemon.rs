@@ -1,0 +1,172 @@
+//! Starting a daemon for a test.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use shoal_protocol::client::EnvdClient;
+use tempfile::TempDir;
+
+/// The user that most tests act as, and its number on this machine.
+pub(crate) const USER: &str = "tester";
+pub(crate) const UID: u32 = 61_234;
+/// A group that the user is in besides its own.
+pub(crate) const GROUP: u32 = 61_235;
+
+/// How long anything may take before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running daemon; it ends with this.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) root: TempDir,
+    log: mpsc::Receiver<Value>,
+}
+
+/// How a daemon is started.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) arguments: Vec<String>,
+    /// Start it as the first process of a namespace of its own.
+    pub(crate) as_init: bool,
+}
+
+impl Daemon {
+    /// Starts one with the usual options; `None`, and the reason on standard error, without root.
+    pub(crate) fn start() -> Option<Self> {
+        Self::start_with(Options::default())
+    }
+
+    pub(crate) fn start_with(options: Options) -> Option<Self> {
+        if !rustix::process::getuid().is_root() {
+            eprintln!("skipped: needs root");
+            return None;
+        }
+        let root = system();
+        let program = env!("CARGO_BIN_EXE_shoal-envd");
+        let mut command = if options.as_init {
+            let mut command = Command::new("unshare");
+            command.args(["--pid", "--fork", "--kill-child", "--mount-proc", program]);
+            command
+        } else {
+            Command::new(program)
+        };
+        let mut child = command
+            .args(["--port", "0", "--bind", "127.0.0.1", "--keep-clock"])
+            .args(["--default-user", USER, "--log-level", "debug"])
+            .arg("--system-root")
+            .arg(root.path())
+            .args(options.arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (tx, log) = mpsc::channel::<Value>();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let Ok(entry) = serde_json::from_str(&line) else {
+                    panic!("not JSON: {line}");
+                };
+                if tx.send(entry).is_err() {
+                    return;
+                }
+            }
+        });
+        let ready = log.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(ready["event"], "ready", "{ready}");
+        let port = u16::try_from(ready["port"].as_u64().unwrap()).unwrap();
+        Some(Self {
+            child,
+            address: ([127, 0, 0, 1], port).into(),
+            root,
+            log,
+        })
+    }
+
+    /// A client of ours, which speaks the binary codec.
+    pub(crate) fn client(&self) -> EnvdClient {
+        EnvdClient::at(self.address)
+    }
+
+    /// The user's home.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.path().join("home")
+    }
+
+    /// The text of a path in the home.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.home().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The daemon's process id on this machine.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
+
+    /// Waits for a log entry.
+    pub(crate) fn logged(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let entry = self.log.recv_timeout(PATIENCE).unwrap();
+            if wanted(&entry) {
+                return entry;
+            }
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A directory with what the daemon reads of a system, and a home that its user owns.
+fn system() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let open = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(root.path(), open).unwrap();
+    for name in ["etc", "run", "home", "root"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    chown(at("home"), Some(UID), Some(UID)).unwrap();
+    let (home, admin) = (shown(&at("home")), shown(&at("root")));
+    let passwd = format!("root:x:0:0::{admin}:/bin/bash\n{USER}:x:{UID}:{UID}::{home}:/bin/bash\n");
+    std::fs::write(at("etc/passwd"), passwd).unwrap();
+    let group = format!("root:x:0:\n{USER}:x:{UID}:\nmore:x:{GROUP}:{USER}\n");
+    std::fs::write(at("etc/group"), group).unwrap();
+    root
+}
+
+fn shown(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// Starts a daemon, or ends the test.
+macro_rules! daemon {
+    () => {
+        match crate::daemon::Daemon::start() {
+            Some(daemon) => daemon,
+            None => return,
+        }
+    };
+    ($options:expr) => {
+        match crate::daemon::Daemon::start_with($options) {
+            Some(daemon) => daemon,
+            None => return,
+        }
+    };
+}
+pub(crate) use daemon;

@@ -1,0 +1,68 @@
+//! The events service.
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::daemon::{Options, PATIENCE, daemon};
+
+async fn ask(port: u16, request: &str) -> String {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let mut stream = loop {
+        // The daemon says that it is ready before this service is.
+        match TcpStream::connect(("127.0.0.1", port)).await {
+            Ok(stream) => break stream,
+            Err(_) => assert!(tokio::time::Instant::now() < deadline),
+        }
+    };
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_process_can_ask_who_it_is_and_say_what_it_does() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let daemon = daemon!(Options {
+        arguments: vec!["--events".into(), format!("127.0.0.1:{port}")],
+        ..Options::default()
+    });
+    daemon
+        .post_json("/init", json!({"envVars": {"E2B_SANDBOX_ID": "i1"}}))
+        .await;
+    let head = "HTTP/1.1\r\nhost: events.e2b.local\r\nconnection: close\r\n";
+    let answer = ask(port, &format!("GET /me {head}\r\n")).await;
+    assert!(answer.ends_with(r#"{"sandboxID":"i1"}"#), "{answer}");
+    let body = r#"{"message":"hello"}"#;
+    let length = body.len();
+    let answer = ask(
+        port,
+        &format!("POST /logs {head}content-length: {length}\r\n\r\n{body}"),
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let entry = daemon.logged(|entry| entry["logger"] == "events");
+    assert_eq!(entry["line"], "hello");
+    let large = "x".repeat(70 << 10);
+    let length = large.len();
+    let answer = ask(
+        port,
+        &format!("POST /logs {head}content-length: {length}\r\n\r\n{large}"),
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_there_is_done_without() {
+    let daemon = daemon!(Options {
+        arguments: vec!["--events".into(), "203.0.113.77:80".into()],
+        ..Options::default()
+    });
+    let entry = daemon.logged(|entry| entry["logger"] == "events");
+    assert_eq!(entry["level"], "warn");
+    assert_eq!(daemon.get("/health").await.status, 204);
+}

@@ -1,0 +1,193 @@
+//! What the control plane says.
+
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::init::InitRequest;
+use shoal_protocol::token::AccessToken;
+
+use crate::daemon::{Daemon, daemon};
+use crate::http::Answer;
+
+impl Daemon {
+    async fn init(&self, token: Option<&str>, body: Value) -> Answer {
+        let mut ask = self.ask(Method::POST, "/init");
+        if let Some(token) = token {
+            ask = ask.header("x-access-token", token);
+        }
+        ask.send(body.to_string()).await
+    }
+
+    async fn list(&self, token: Option<&str>) -> u16 {
+        let mut ask = self.ask(Method::POST, "/process.Process/List");
+        ask = ask.header("content-type", "application/json");
+        if let Some(token) = token {
+            ask = ask.header("x-access-token", token);
+        }
+        ask.send("{}").await.status.as_u16()
+    }
+}
+
+#[tokio::test]
+async fn the_first_who_comes_sets_the_token_and_then_it_is_needed() {
+    let daemon = daemon!();
+    assert_eq!(daemon.list(None).await, 200);
+    let answer = daemon.init(None, json!({"accessToken": "first"})).await;
+    assert_eq!((answer.status.as_u16(), answer.text()), (204, ""));
+    assert_eq!(answer.header("x-envd-version"), "0.6.13");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(daemon.list(None).await, 401);
+    assert_eq!(daemon.list(Some("other")).await, 401);
+    assert_eq!(daemon.list(Some("first")).await, 200);
+
+    let answer = daemon.get("/envs").await;
+    let text =
+        "unauthorized access, please provide a valid access token or method signing if supported";
+    assert_eq!(answer.json(), json!({"code": 401, "message": text}));
+    assert_eq!(daemon.get("/health").await.status, 204);
+}
+
+#[tokio::test]
+async fn who_knows_the_token_may_say_it_again_or_change_it() {
+    let daemon = daemon!();
+    daemon.init(None, json!({"accessToken": "first"})).await;
+    for (token, body) in [
+        (None, json!({})),
+        (None, json!({"accessToken": "second"})),
+        (Some("wrong"), json!({"accessToken": "second"})),
+        (Some("wrong"), json!({"envVars": {"A": "1"}})),
+    ] {
+        let answer = daemon.init(token, body.clone()).await;
+        assert_eq!(answer.error().0, 401, "{body}");
+        assert_eq!(answer.header("x-envd-version"), "0.6.13");
+    }
+    assert_eq!(
+        daemon
+            .init(None, json!({"accessToken": "first"}))
+            .await
+            .status,
+        204
+    );
+    // A request that says nothing of the token keeps it.
+    assert_eq!(
+        daemon
+            .init(Some("first"), json!({"accessToken": ""}))
+            .await
+            .status,
+        204
+    );
+    assert_eq!(daemon.list(None).await, 401);
+
+    let client = daemon
+        .client()
+        .with_token(&AccessToken::parse("first").unwrap());
+    let request = InitRequest {
+        access_token: Some(AccessToken::parse("second").unwrap()),
+        ..InitRequest::default()
+    };
+    assert_eq!(
+        client.init(&request).await.unwrap().as_deref(),
+        Some("0.6.13")
+    );
+    assert_eq!(daemon.list(Some("first")).await, 401);
+    assert_eq!(daemon.list(Some("second")).await, 200);
+}
+
+#[tokio::test]
+async fn identity_reaches_processes_files_and_the_names_of_hosts() {
+    let daemon = daemon!();
+    std::fs::write(
+        daemon.root.path().join("etc/hosts"),
+        "127.0.0.1 localhost\n",
+    )
+    .unwrap();
+    let variables = json!({"E2B_SANDBOX_ID": "i1", "E2B_TEMPLATE_ID": "t1", "A": "1"});
+    daemon
+        .init(
+            None,
+            json!({"envVars": variables, "hyperloopIP": "192.0.2.1"}),
+        )
+        .await;
+    daemon.init(None, json!({"envVars": {"B": "2"}})).await;
+    assert_eq!(
+        daemon.get("/envs").await.json(),
+        json!({
+            "E2B_SANDBOX": "true", "E2B_SANDBOX_ID": "i1", "E2B_TEMPLATE_ID": "t1",
+            "E2B_EVENTS_ADDRESS": "http://192.0.2.1", "B": "2",
+        })
+    );
+    let read = |name: &str| std::fs::read_to_string(daemon.root.path().join(name)).unwrap();
+    assert_eq!(read("run/e2b/.E2B_SANDBOX"), "true");
+    assert_eq!(read("run/e2b/.E2B_SANDBOX_ID"), "i1");
+    assert_eq!(read("run/e2b/.E2B_TEMPLATE_ID"), "t1");
+    assert_eq!(
+        read("etc/hosts"),
+        "127.0.0.1 localhost\n192.0.2.1\tevents.e2b.local\n"
+    );
+}
+
+#[tokio::test]
+async fn the_default_user_and_directory_are_taken() {
+    let daemon = daemon!();
+    let body = json!({"defaultUser": "root", "defaultWorkdir": daemon.path("")});
+    daemon.init(None, body).await;
+    let finished = daemon.run("id -u; pwd").await;
+    assert_eq!(finished.stdout, format!("0\n{}\n", daemon.home().display()));
+    daemon
+        .init(None, json!({"defaultUser": "nobody-here"}))
+        .await;
+    let finished = daemon.shell("true", &[]).await.finish().await;
+    assert_eq!(
+        finished.last["error"]["message"],
+        "invalid default user: 'nobody-here'"
+    );
+}
+
+#[tokio::test]
+async fn an_older_request_changes_nothing() {
+    let daemon = daemon!();
+    let at = |second: u32, value: &str| {
+        let timestamp = format!("2026-01-01T00:00:{second:02}.5Z");
+        json!({"timestamp": timestamp, "envVars": {"A": value}})
+    };
+    for (second, value, expected) in [(5, "1", "1"), (4, "2", "1"), (6, "3", "3")] {
+        assert_eq!(daemon.init(None, at(second, value)).await.status, 204);
+        assert_eq!(daemon.get("/envs").await.json()["A"], expected);
+    }
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_and_nothing_at_all_is_fine() {
+    let daemon = daemon!();
+    for body in [
+        "{",
+        "[]",
+        r#"{"accessToken":"a b"}"#,
+        r#"{"envVars":{"A":1}}"#,
+    ] {
+        let answer = daemon.ask(Method::POST, "/init").send(body).await;
+        assert_eq!(answer.error().0, 400, "{body}");
+    }
+    assert_eq!(daemon.ask(Method::POST, "/init").send("").await.status, 204);
+    let large = format!(r#"{{"envVars":{{"A":"{}"}}}}"#, "x".repeat(9 << 20));
+    assert_eq!(
+        daemon
+            .ask(Method::POST, "/init")
+            .send(large)
+            .await
+            .error()
+            .0,
+        400
+    );
+    // Variables that no process could be given are left out.
+    daemon
+        .init(
+            None,
+            json!({"envVars": {"A=B": "1", "": "2", "C": "a\u{0}", "D": "4"}}),
+        )
+        .await;
+    assert_eq!(
+        daemon.get("/envs").await.json(),
+        json!({"E2B_SANDBOX": "true", "D": "4"})
+    );
+    assert_eq!(daemon.run("echo $D").await.stdout, "4\n");
+}
