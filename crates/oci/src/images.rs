@@ -45,6 +45,7 @@ pub use self::inventory::{LayerUsers, NoLayerUsers};
 use self::reference::Reference;
 pub use self::registry::RegistryConfig;
 use self::registry::Repository;
+use crate::layers::{LayerSource, LayerStack};
 
 /// What an image may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +119,8 @@ struct Shared {
 type PullKey = (ImageName, Option<Digest>);
 
 impl ImageStore {
-    /// Opens the store, making it if it is not there, and clears what a crash has left.
+    /// Opens the store, making it if it is not there, and clears what a crash has left. It blocks
+    /// meanwhile.
     ///
     /// # Errors
     /// When another process has it open, a later version wrote it, or the disk fails.
@@ -331,6 +333,15 @@ impl Images for ImageStore {
                 .map_err(|fault: Fault| fault.of(&failed))?
         }
         .boxed()
+    }
+}
+
+impl LayerSource for ImageStore {
+    fn layers(&self, image: &ImageName) -> Result<Option<LayerStack>, ImageError> {
+        Ok(self.hold(image).map(|held| LayerStack {
+            digests: held.image().layers.clone(),
+            directories: held.lower_dirs(),
+        }))
     }
 }
 
