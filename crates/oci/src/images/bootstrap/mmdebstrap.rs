@@ -138,7 +138,9 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
             "--variant=minbase",
             "--format=directory",
         ])
-        .arg("--aptopt=Acquire::Retries \"3\"");
+        .arg("--aptopt=Acquire::Retries \"3\"")
+        // What a crash leaves half-written is thrown away as a whole, here and in a sandbox.
+        .arg("--dpkgopt=force-unsafe-io");
     for pattern in &recipe.exclude {
         command.arg(format!("--dpkgopt=path-exclude={pattern}"));
     }
