@@ -1,12 +1,29 @@
 # The doors for people and for continuous integration.
-.PHONY: lint test fmt
+.PHONY: run build test lint fmt bench clean-machine
+
+TARGET := x86_64-unknown-linux-gnu
+ENVD := target/$(TARGET)/envd/shoal-envd
+
+# Installs what is missing, builds, makes the template `base`, and serves.
+run:
+	scripts/setup run
+	$(MAKE) build
+	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
+
+# The program and, beside it, the daemon that runs inside sandboxes.
+build:
+	cargo build --release --locked -p shoal-server
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
+		-p shoal-envd --target $(TARGET)
+	install -m 755 $(ENVD) target/release/shoal-envd
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 
 test:
-	cargo test --workspace --locked
+	scripts/setup test
+	cargo test --workspace --all-features --locked
 
 fmt:
 	cargo fmt --all

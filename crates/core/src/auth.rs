@@ -5,6 +5,7 @@
 //! without the check does not compile.
 
 use std::fmt;
+use std::str::FromStr;
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
@@ -17,15 +18,68 @@ use crate::sandbox::SandboxRecord;
 /// What every API key begins with.
 pub const API_KEY_PREFIX: &str = "e2b_";
 
+/// A tenant's short name: `^[a-z0-9][a-z0-9-]{0,62}$`. It is the namespace of its templates.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TeamSlug(String);
+
+/// A text that is not a tenant's short name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid team {0:?}: 1 to 63 of a-z, 0-9 and -, not beginning with -")]
+pub struct InvalidTeamSlug(String);
+
+impl TeamSlug {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TeamSlug {
+    type Err = InvalidTeamSlug;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTeamSlug> {
+        let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if (1..=63).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidTeamSlug(text.chars().take(64).collect()))
+        }
+    }
+}
+
+impl TryFrom<String> for TeamSlug {
+    type Error = InvalidTeamSlug;
+
+    fn try_from(text: String) -> Result<Self, InvalidTeamSlug> {
+        text.parse()
+    }
+}
+
+impl From<TeamSlug> for String {
+    fn from(slug: TeamSlug) -> Self {
+        slug.0
+    }
+}
+
+impl fmt::Display for TeamSlug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A caller whose key was good.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// The tenant the key belongs to.
     pub team: TeamId,
-    /// The tenant's short name: the namespace of its templates.
-    pub slug: String,
+    /// The tenant's short name.
+    pub slug: TeamSlug,
     /// The key that was used.
     pub key: KeyId,
+    /// Whether the key may act for every tenant: make keys and tenants, see the machine.
+    pub admin: bool,
 }
 
 /// The right to one sandbox.
@@ -160,7 +214,9 @@ pub struct KeyRecord {
     /// The tenant it speaks for.
     pub team: TeamId,
     /// The tenant's short name.
-    pub slug: String,
+    pub slug: TeamSlug,
+    /// Whether it may act for every tenant.
+    pub admin: bool,
     /// What its holder calls it.
     pub name: String,
     /// What may be shown of it.

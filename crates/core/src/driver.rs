@@ -87,6 +87,8 @@ pub struct StartReport {
     pub phases: Phases,
     /// Where its ports answer, seen from the gateway.
     pub address: IpAddr,
+    /// The version that the daemon inside says it has; empty until it has answered.
+    pub envd_version: String,
 }
 
 /// What one OCI runtime can do here.

@@ -98,6 +98,21 @@ pub enum StateKind {
     Terminated,
 }
 
+impl StateKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Creating,
+        Self::Running,
+        Self::Pausing,
+        Self::Paused,
+        Self::Resuming,
+        Self::Snapshotting,
+        Self::Failed,
+        Self::Terminating,
+        Self::Terminated,
+    ];
+}
+
 /// What may be asked of a sandbox or observed of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {

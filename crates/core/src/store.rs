@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::BoxFuture;
-use crate::auth::{ApiKeyHash, KeyRecord, TokenSeed};
+use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use crate::clock::Timestamp;
 use crate::id::{KeyId, SandboxId, TeamId, TemplateId};
 use crate::sandbox::SandboxRecord;
@@ -139,6 +139,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// The tenant with this short name: `fresh` when there was none yet.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>>;
 
     /// The key with this hash.
     ///

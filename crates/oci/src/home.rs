@@ -3,7 +3,7 @@
 //! ```text
 //! <data>/lock                    held by the server that runs
 //! <data>/envd/<digest>/          a layer with the daemon of that digest
-//! <data>/images, <data>/layers   the image store
+//! <data>/images/                 the image store
 //! <data>/disk                    what sandboxes write: one bounded directory each
 //! <data>/sandboxes/<id>/         one sandbox: manifest, bundle, mount point, log pipe
 //! /run/shoal/<instance>/         what a reboot clears: namespaces, the runtimes' state
@@ -54,7 +54,7 @@ impl Home {
         let machine = PathBuf::from(MACHINE);
         let run = machine.join(&instance);
         fs::create_dir_all(&run)?;
-        fs::create_dir_all(data.join("sandboxes"))?;
+        fs::create_dir_all(sandboxes(&data))?;
         Ok(Self {
             data,
             run,
@@ -71,7 +71,7 @@ impl Home {
 
     /// The directory of all sandboxes.
     pub(crate) fn sandboxes(&self) -> PathBuf {
-        self.data.join("sandboxes")
+        sandboxes(&self.data)
     }
 
     /// Takes away what a reboot would clear, when no sandbox needs it.
@@ -94,6 +94,11 @@ impl Home {
     pub(crate) fn cgroup_parent(&self) -> PathBuf {
         Path::new("shoal").join(&self.instance)
     }
+}
+
+/// The directory of all sandboxes of the installation in `data`.
+pub(crate) fn sandboxes(data: &Path) -> PathBuf {
+    data.join("sandboxes")
 }
 
 /// Takes the lock, waiting a moment for a server that is just ending.

@@ -45,7 +45,6 @@ pub use self::inventory::{LayerUsers, NoLayerUsers};
 use self::reference::Reference;
 pub use self::registry::RegistryConfig;
 use self::registry::Repository;
-use crate::layers::{LayerSource, LayerStack};
 
 /// What an image may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -333,15 +332,6 @@ impl Images for ImageStore {
                 .map_err(|fault: Fault| fault.of(&failed))?
         }
         .boxed()
-    }
-}
-
-impl LayerSource for ImageStore {
-    fn layers(&self, image: &ImageName) -> Result<Option<LayerStack>, ImageError> {
-        Ok(self.hold(image).map(|held| LayerStack {
-            digests: held.image().layers.clone(),
-            directories: held.lower_dirs(),
-        }))
     }
 }
 

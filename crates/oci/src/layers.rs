@@ -6,26 +6,65 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use shoal_core::image::{ImageError, ImageName};
+use shoal_core::image::ImageName;
 
 use crate::bundle::ENVD_PATH;
+use crate::home;
+use crate::images::{HeldImage, ImageStore, LayerUsers};
+use crate::manifest::Manifest;
 
 /// The layers of an image on this node.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerStack {
     /// Their digests, the lowest first.
     pub digests: Vec<String>,
     /// Their directories, the top one first, as an overlay wants them.
     pub directories: Vec<PathBuf>,
+    /// Keeps them until the sandbox's manifest says that it stands on them.
+    pub held: Option<HeldImage>,
 }
 
 /// Knows the layers of images.
 pub trait LayerSource: Send + Sync {
     /// The layers of `image`; none when it is not here.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    fn layers(&self, image: &ImageName) -> Result<Option<LayerStack>, ImageError>;
+    fn layers(&self, image: &ImageName) -> Option<LayerStack>;
+}
+
+impl LayerSource for ImageStore {
+    fn layers(&self, image: &ImageName) -> Option<LayerStack> {
+        let held = self.hold(image)?;
+        Some(LayerStack {
+            digests: held.image().layers.clone(),
+            directories: held.lower_dirs(),
+            held: Some(held),
+        })
+    }
+}
+
+/// The sandboxes that stand on layers, as their manifests say.
+#[derive(Debug, Clone)]
+pub struct SandboxLayers {
+    sandboxes: PathBuf,
+}
+
+impl SandboxLayers {
+    /// Those of the installation in `data`.
+    #[must_use]
+    pub fn of(data: &Path) -> Self {
+        Self {
+            sandboxes: home::sandboxes(data),
+        }
+    }
+}
+
+impl LayerUsers for SandboxLayers {
+    fn user_of(&self, layer: &str) -> Option<String> {
+        // Where there are no sandboxes yet, none stands on anything.
+        let entries = fs::read_dir(&self.sandboxes).ok()?;
+        entries
+            .filter_map(|entry| Manifest::read(&entry.ok()?.path()))
+            .find(|manifest| manifest.layers.iter().any(|digest| digest == layer))
+            .map(|manifest| format!("sandbox {}", manifest.id))
+    }
 }
 
 /// Lays the daemon `program` down as a layer of its own, named by its content: a sandbox keeps the

@@ -20,6 +20,7 @@ mod watch;
 
 pub use disk::DiskConfig;
 pub use driver::{OciConfig, OciDriver, OpenError};
-pub use layers::{LayerSource, LayerStack};
+pub use images::{ImageStore, StoreConfig};
+pub use layers::{LayerSource, LayerStack, SandboxLayers};
 pub use network::NetworkConfig;
 pub use runtime::{Missing, RuntimeConfig};

@@ -2,18 +2,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const STATES: [StateKind; 9] = [
-    S::Creating,
-    S::Running,
-    S::Pausing,
-    S::Paused,
-    S::Resuming,
-    S::Snapshotting,
-    S::Failed,
-    S::Terminating,
-    S::Terminated,
-];
-
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
         Just(Input::Pause),
@@ -82,7 +70,7 @@ fn a_pair_is_listed_once_so_the_answer_does_not_depend_on_order() {
 
 #[test]
 fn every_state_but_the_last_can_be_killed() {
-    for state in STATES {
+    for state in StateKind::ALL {
         let killable = TRANSITIONS.contains(&(state, I::Kill, S::Terminating));
         assert_eq!(
             killable,

@@ -37,7 +37,8 @@ pub(super) async fn create(
     order: CreateOrder,
 ) -> Result<StartReport, DriverError> {
     let runtime = choose(&shared, order.runtime.as_ref())?.clone();
-    let stack = find_layers(&shared, &order)?;
+    let stack = shared.layers.layers(&order.image);
+    let stack = stack.ok_or_else(|| DriverError::ImageNotFound(order.image.clone()))?;
     let begun = Instant::now();
     let Ok(_turn) = shared.turns.clone().acquire_owned().await else {
         return Err(DriverError::NodeFull("turn"));
@@ -80,6 +81,7 @@ pub(super) async fn create(
             origin: Origin::Cold,
             phases,
             address,
+            envd_version: String::new(),
         }),
         Err(error) => {
             // What stays is found at the next start; the first error is the one that counts.
@@ -114,15 +116,6 @@ fn choose<'a>(shared: &'a Shared, asked: Option<&RuntimeName>) -> Result<&'a Run
             None => DriverError::NodeFull("runtime"),
         }
     })
-}
-
-fn find_layers(shared: &Shared, order: &CreateOrder) -> Result<LayerStack, DriverError> {
-    let found = shared.layers.layers(&order.image);
-    let found = found.map_err(|e| DriverError::Step {
-        step: "read the image",
-        detail: e.to_string(),
-    })?;
-    found.ok_or_else(|| DriverError::ImageNotFound(order.image.clone()))
 }
 
 /// One sandbox in the making. What it leaves when it fails is [`destroy::destroy`]'s to clear.

@@ -1,0 +1,243 @@
+//! `POST /sandboxes` and `POST /v2/sandboxes`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use shoal_core::auth::Principal;
+use shoal_core::sandbox::OnTimeout;
+use shoal_engine::{Engine, Idempotency, NewSandbox};
+
+use super::network::NetworkBody;
+use super::view::{Ran, Sandbox};
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::router::ApiConfig;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// What a client may say of the whole in labels and variables, in bytes.
+const TEXT_MAX: usize = 256 << 10;
+
+/// The label that names the OCI runtime.
+const RUNTIME_KEY: &str = "shoal/runtime";
+
+/// The two dialects differ in two defaults.
+#[derive(Clone, Copy)]
+struct Dialect {
+    name: &'static str,
+    timeout: u64,
+    /// Whether a sandbox is secured when nothing is said of it.
+    always_secure: bool,
+}
+
+const V1: Dialect = Dialect {
+    name: "v1",
+    timeout: 15,
+    always_secure: false,
+};
+const V2: Dialect = Dialect {
+    name: "v2",
+    timeout: 300,
+    always_secure: true,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewSandboxBody {
+    #[serde(rename = "templateID")]
+    template: String,
+    #[serde(default)]
+    timeout: Option<i64>,
+    #[serde(default)]
+    auto_pause: Option<bool>,
+    #[serde(default)]
+    auto_pause_memory: Option<bool>,
+    #[serde(default)]
+    auto_resume: Option<AutoResume>,
+    #[serde(default)]
+    secure: Option<bool>,
+    #[serde(default, rename = "allow_internet_access")]
+    internet: Option<bool>,
+    #[serde(default)]
+    network: Option<NetworkBody>,
+    #[serde(default)]
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    env_vars: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    volume_mounts: Option<Vec<Value>>,
+    #[serde(default)]
+    iam: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AutoResume {
+    enabled: bool,
+}
+
+pub(super) async fn v1(
+    engine: State<Engine>,
+    principal: Extension<Principal>,
+    config: Extension<ApiConfig>,
+    headers: HeaderMap,
+    body: JsonBody<NewSandboxBody>,
+) -> Result<Response, ApiError> {
+    create(V1, engine, principal, config, headers, body).await
+}
+
+pub(super) async fn v2(
+    engine: State<Engine>,
+    principal: Extension<Principal>,
+    config: Extension<ApiConfig>,
+    headers: HeaderMap,
+    body: JsonBody<NewSandboxBody>,
+) -> Result<Response, ApiError> {
+    create(V2, engine, principal, config, headers, body).await
+}
+
+async fn create(
+    dialect: Dialect,
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+    headers: HeaderMap,
+    body: JsonBody<NewSandboxBody>,
+) -> Result<Response, ApiError> {
+    let idempotency = idempotency(dialect, &headers, &body.bytes)?;
+    let new = body.value.translate(dialect)?;
+    let created = engine.create(&principal, new, idempotency).await?;
+    let view = Sandbox::of(&engine, &created.record, config.domain);
+    let mut response = (StatusCode::CREATED, Json(view)).into_response();
+    let timing = created
+        .record
+        .report
+        .as_ref()
+        .map(|report| Ran::of(report).server_timing());
+    if let Some(value) = timing.and_then(|timing| HeaderValue::from_str(&timing).ok()) {
+        response.headers_mut().insert(SERVER_TIMING, value);
+    }
+    Ok(response)
+}
+
+fn idempotency(
+    dialect: Dialect,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<Option<Idempotency>, ApiError> {
+    let Some(key) = headers.get(&IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let good = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+    let bytes = key.as_bytes();
+    if !(1..=255).contains(&bytes.len()) || !bytes.iter().all(good) {
+        return Err(ApiError::invalid(
+            "Idempotency-Key: 1 to 255 of a-z, 0-9 and -",
+        ));
+    }
+    let request = Sha256::new()
+        .chain_update(dialect.name)
+        .chain_update(body)
+        .finalize();
+    let key = String::from_utf8_lossy(bytes).into_owned();
+    Ok(Some(Idempotency {
+        key,
+        request: request.into(),
+    }))
+}
+
+impl NewSandboxBody {
+    fn translate(self, dialect: Dialect) -> Result<NewSandbox, ApiError> {
+        let template = self.template.parse().map_err(ApiError::invalid)?;
+        let timeout = match self.timeout {
+            None => dialect.timeout,
+            Some(seconds) => u64::try_from(seconds)
+                .map_err(|_| ApiError::invalid("`timeout`: must not be negative"))?,
+        };
+        for (name, asked) in [
+            (
+                "volumeMounts",
+                self.volume_mounts.is_some_and(|mounts| !mounts.is_empty()),
+            ),
+            ("iam", self.iam.is_some_and(|iam| !iam.is_null())),
+        ] {
+            if asked {
+                return Err(ApiError::invalid(format_args!("`{name}` is not supported")));
+            }
+        }
+        let secure = dialect.always_secure || self.secure.unwrap_or(false);
+        let network = self.network.unwrap_or_default().policy(self.internet)?;
+        if !network.allow_public_traffic && !secure {
+            return Err(ApiError::invalid(
+                "`network.allowPublicTraffic`: false needs `secure`",
+            ));
+        }
+        let auto_pause = self.auto_pause.unwrap_or(false);
+        let auto_resume = self.auto_resume.is_some_and(|auto| auto.enabled);
+        let keep_memory = self.auto_pause_memory.unwrap_or(true);
+        if !keep_memory && (!auto_pause || auto_resume) {
+            return Err(ApiError::invalid(
+                "`autoPauseMemory`: false needs `autoPause` and no `autoResume`",
+            ));
+        }
+        let metadata = self.metadata.unwrap_or_default();
+        let env = self.env_vars.unwrap_or_default();
+        check_texts("metadata", &metadata)?;
+        check_texts("envVars", &env)?;
+        check_env(&env)?;
+        let runtime = metadata
+            .get(RUNTIME_KEY)
+            .map(|name| name.parse())
+            .transpose();
+        Ok(NewSandbox {
+            timeout: Duration::from_secs(timeout),
+            on_timeout: if auto_pause {
+                OnTimeout::Pause
+            } else {
+                OnTimeout::Kill
+            },
+            auto_resume,
+            keep_memory,
+            secure,
+            network,
+            runtime: runtime
+                .map_err(|e| ApiError::invalid(format_args!("`metadata.{RUNTIME_KEY}`: {e}")))?,
+            metadata,
+            env,
+            ..NewSandbox::of(template)
+        })
+    }
+}
+
+fn check_texts(name: &str, texts: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    let bytes: usize = texts
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    if bytes > TEXT_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`{name}`: at most {TEXT_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// What no environment can hold is refused here, not met by the first command.
+fn check_env(env: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    let bad = env
+        .iter()
+        .find(|(key, value)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0'));
+    match bad {
+        Some((key, _)) => Err(ApiError::invalid(format_args!(
+            "`envVars`: {key:?} cannot be set"
+        ))),
+        None => Ok(()),
+    }
+}

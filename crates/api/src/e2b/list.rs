@@ -1,0 +1,224 @@
+//! `GET /sandboxes` and `GET /v2/sandboxes`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::{HeaderName, HeaderValue};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::TemplateId;
+use shoal_core::template::TemplateRef;
+use shoal_engine::{Engine, ListFilter, Order, PageToken};
+
+use super::view::ListedSandbox;
+use crate::error::ApiError;
+
+/// Where the next page begins; absent on the last.
+pub(super) const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+const TOTAL_RUNNING: HeaderName = HeaderName::from_static("x-total-running");
+
+/// How many a page has at most, and when nothing is said.
+pub(super) const PAGE_MAX: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct V1Query {
+    metadata: Option<String>,
+}
+
+/// All that run, the newest first.
+pub(super) async fn v1(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<V1Query>,
+) -> Result<Json<Vec<ListedSandbox>>, ApiError> {
+    let filter = ListFilter {
+        running: true,
+        limit: usize::MAX,
+        metadata: query
+            .metadata
+            .as_deref()
+            .map(metadata)
+            .transpose()?
+            .unwrap_or_default(),
+        ..ListFilter::default()
+    };
+    let page = engine.list(&principal, &filter);
+    Ok(Json(
+        page.sandboxes
+            .iter()
+            .map(|record| ListedSandbox::of(record))
+            .collect(),
+    ))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct V2Query {
+    metadata: Option<String>,
+    state: Option<String>,
+    order: Option<String>,
+    started_after: Option<String>,
+    template: Option<String>,
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+/// A page of those that match.
+pub(super) async fn v2(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<V2Query>,
+) -> Result<Response, ApiError> {
+    let filter = query.filter(&engine, &principal)?;
+    let page = engine.list(&principal, &filter);
+    let listed: Vec<ListedSandbox> = page
+        .sandboxes
+        .iter()
+        .map(|record| ListedSandbox::of(record))
+        .collect();
+    let mut response = Json(listed).into_response();
+    let headers = response.headers_mut();
+    headers.insert(TOTAL_RUNNING, HeaderValue::from(page.running));
+    if let Some(next) = page
+        .next
+        .and_then(|next| HeaderValue::from_str(&next.to_string()).ok())
+    {
+        headers.insert(NEXT_TOKEN, next);
+    }
+    Ok(response)
+}
+
+impl V2Query {
+    fn filter(&self, engine: &Engine, principal: &Principal) -> Result<ListFilter, ApiError> {
+        let order = match self.order.as_deref() {
+            None | Some("desc") => Order::Descending,
+            Some("asc") => Order::Ascending,
+            Some(_) => return Err(ApiError::invalid("`order`: asc or desc")),
+        };
+        let states = self.state.as_deref().unwrap_or("running,paused");
+        let known = |state: &str| matches!(state, "running" | "paused");
+        if !states.split(',').all(known) {
+            return Err(ApiError::invalid("`state`: running, paused or both"));
+        }
+        let after = self.next_token.as_deref().filter(|token| !token.is_empty());
+        let after = after
+            .map(str::parse::<PageToken>)
+            .transpose()
+            .map_err(ApiError::invalid)?;
+        if after.as_ref().is_some_and(|token| token.order() != order) {
+            return Err(ApiError::invalid(
+                "the next token is of a list in the other order",
+            ));
+        }
+        let started_after = self.started_after.as_deref().map(|text| {
+            Timestamp::parse_rfc3339(text)
+                .ok_or_else(|| ApiError::invalid("`startedAfter`: not an RFC 3339 time"))
+        });
+        let template = self
+            .template
+            .as_deref()
+            .map(|text| template(engine, principal, text));
+        Ok(ListFilter {
+            metadata: self
+                .metadata
+                .as_deref()
+                .map(metadata)
+                .transpose()?
+                .unwrap_or_default(),
+            running: states.contains("running"),
+            paused: states.contains("paused"),
+            started_after: started_after.transpose()?,
+            template: template.transpose()?,
+            order,
+            limit: limit(self.limit.as_deref())?,
+            after,
+        })
+    }
+}
+
+/// Reads the size of a page.
+pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
+    let read = text.map_or(Ok(PAGE_MAX), str::parse);
+    read.ok()
+        .filter(|limit| (1..=PAGE_MAX).contains(limit))
+        .ok_or_else(|| ApiError::invalid(format_args!("`limit`: 1 to {PAGE_MAX}")))
+}
+
+fn template(engine: &Engine, principal: &Principal, text: &str) -> Result<TemplateId, ApiError> {
+    let reference: TemplateRef = text.parse().map_err(ApiError::invalid)?;
+    if reference.tag.is_some() {
+        return Err(ApiError::invalid("`template`: without a tag"));
+    }
+    match engine.resolve_template(principal, &reference) {
+        Ok(template) => Ok(template.id.clone()),
+        // Of a template that is not there, there are no sandboxes; an id says the same.
+        Err(_) => Ok(text
+            .parse()
+            .unwrap_or_else(|_| TemplateId::from_entropy([0; 16]))),
+    }
+}
+
+/// Reads a filter by labels. The SDKs encode it three times: each key and value, the pairs, and
+/// the query; the query has been decoded when it comes here.
+fn metadata(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
+    let decode = |text: &str| {
+        percent_decode_str(text)
+            .decode_utf8()
+            .map(std::borrow::Cow::into_owned)
+            .map_err(|_| ApiError::invalid("`metadata`: not UTF-8"))
+    };
+    let pairs = decode(text)?;
+    let mut metadata = BTreeMap::new();
+    for pair in pairs.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some((key, value)) if !value.contains('=') => {
+                metadata.insert(decode(key)?, decode(value)?);
+            }
+            _ => {
+                return Err(ApiError::invalid(format_args!(
+                    "`metadata`: {pair:?} is no pair"
+                )));
+            }
+        }
+    }
+    Ok(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_decoded_as_often_as_the_sdks_encode_them() {
+        // `metadata=k%2525201%3Dv%2525261`, of which the query parser has taken one layer.
+        let read = metadata("k%25201=v%25261").unwrap();
+        assert_eq!(read, BTreeMap::from([("k 1".to_owned(), "v&1".to_owned())]));
+        let two = metadata("a%3D1%26b%3D2").unwrap();
+        assert_eq!(two.len(), 2);
+        for bad in ["a", "a=b=c", "=a=b", "a&b"] {
+            assert!(metadata(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_between_one_and_a_hundred() {
+        assert_eq!(limit(None).unwrap(), 100);
+        assert_eq!(limit(Some("7")).unwrap(), 7);
+        for bad in ["0", "101", "-1", "x", ""] {
+            assert!(limit(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_filter_is_read_or_refused(text in ".{0,60}") {
+            let _ = metadata(&text);
+        }
+    }
+}

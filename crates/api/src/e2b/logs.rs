@@ -1,0 +1,153 @@
+//! What was written in sandboxes.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_engine::{Engine, LogEntry, LogLevel, LogQuery};
+
+use super::sandbox_id;
+use crate::error::ApiError;
+
+/// How many entries an answer has at most, and when nothing is said.
+const LIMIT_MAX: usize = 1000;
+
+/// The longest text that is searched for.
+const SEARCH_MAX: usize = 256;
+
+#[derive(Debug, Serialize)]
+struct Entry {
+    timestamp: String,
+    message: String,
+    level: &'static str,
+    fields: BTreeMap<String, String>,
+}
+
+impl From<LogEntry> for Entry {
+    fn from(entry: LogEntry) -> Self {
+        Self {
+            timestamp: entry.at.to_string(),
+            message: entry.message,
+            level: entry.level.as_str(),
+            fields: entry.fields,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    timestamp: String,
+    line: String,
+}
+
+impl From<&LogEntry> for Line {
+    /// The old form: the command line parses the line as JSON, and needs `level` in it.
+    fn from(entry: &LogEntry) -> Self {
+        let mut line = json!({
+            "level": entry.level.as_str(), "message": entry.message, "logger": "envd",
+        });
+        if let Some(object) = line.as_object_mut() {
+            for (name, value) in &entry.fields {
+                object.insert(name.clone(), value.as_str().into());
+            }
+        }
+        Self {
+            timestamp: entry.at.to_string(),
+            line: line.to_string(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct V1Logs {
+    logs: Vec<Line>,
+    log_entries: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct V1Query {
+    start: Option<i64>,
+    limit: Option<usize>,
+}
+
+/// `GET /sandboxes/{id}/logs`: from a moment on, the oldest first.
+pub(super) async fn v1(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<V1Query>,
+) -> Result<Json<V1Logs>, ApiError> {
+    let query = LogQuery {
+        cursor: query.start.map(Timestamp::from_unix_millis),
+        limit: limit(query.limit)?,
+        ..LogQuery::default()
+    };
+    let entries = engine.logs(&principal, &sandbox_id(&id)?, query).await?;
+    Ok(Json(V1Logs {
+        logs: entries.iter().map(Line::from).collect(),
+        log_entries: entries.into_iter().map(Entry::from).collect(),
+    }))
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct V2Logs {
+    logs: Vec<Entry>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct V2Query {
+    cursor: Option<i64>,
+    limit: Option<usize>,
+    direction: Option<String>,
+    level: Option<LogLevel>,
+    search: Option<String>,
+}
+
+/// `GET /v2/sandboxes/{id}/logs`: from either end.
+pub(super) async fn v2(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<V2Query>,
+) -> Result<Json<V2Logs>, ApiError> {
+    let backward = match query.direction.as_deref() {
+        None | Some("backward") => true,
+        Some("forward") => false,
+        Some(_) => return Err(ApiError::invalid("`direction`: forward or backward")),
+    };
+    if query
+        .search
+        .as_ref()
+        .is_some_and(|text| text.chars().count() > SEARCH_MAX)
+    {
+        return Err(ApiError::invalid(format_args!(
+            "`search`: at most {SEARCH_MAX} characters"
+        )));
+    }
+    let query = LogQuery {
+        cursor: query.cursor.map(Timestamp::from_unix_millis),
+        backward,
+        limit: limit(query.limit)?,
+        level: query.level,
+        search: query.search.filter(|text| !text.is_empty()),
+    };
+    let entries = engine.logs(&principal, &sandbox_id(&id)?, query).await?;
+    Ok(Json(V2Logs {
+        logs: entries.into_iter().map(Entry::from).collect(),
+    }))
+}
+
+fn limit(asked: Option<usize>) -> Result<usize, ApiError> {
+    let limit = asked.unwrap_or(LIMIT_MAX);
+    if limit > LIMIT_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`limit`: at most {LIMIT_MAX}"
+        )));
+    }
+    Ok(limit)
+}

@@ -1,0 +1,109 @@
+//! What sandboxes use.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{Path, Query, State};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_engine::{Engine, Sample};
+
+use super::sandbox_id;
+use crate::error::ApiError;
+
+/// How many sandboxes may be asked for at once.
+const IDS_MAX: usize = 100;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SandboxMetric {
+    timestamp: String,
+    timestamp_unix: i64,
+    cpu_count: u32,
+    cpu_used_pct: f32,
+    mem_used: u64,
+    mem_total: u64,
+    mem_cache: u64,
+    disk_used: u64,
+    disk_total: u64,
+}
+
+impl From<&Sample> for SandboxMetric {
+    fn from(sample: &Sample) -> Self {
+        Self {
+            timestamp: sample.at.to_string(),
+            timestamp_unix: sample.at.unix_seconds(),
+            cpu_count: sample.cpu_count,
+            cpu_used_pct: sample.cpu_used_percent,
+            mem_used: sample.memory_used,
+            mem_total: sample.memory_total,
+            mem_cache: sample.memory_cache,
+            disk_used: sample.disk_used,
+            disk_total: sample.disk_total,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct HistoryQuery {
+    start: Option<i64>,
+    end: Option<i64>,
+}
+
+/// `GET /sandboxes/{id}/metrics`, oldest first.
+pub(super) async fn history(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Json<Vec<SandboxMetric>>, ApiError> {
+    if let (Some(start), Some(end)) = (query.start, query.end)
+        && start > end
+    {
+        return Err(ApiError::invalid("`start`: must not be after `end`"));
+    }
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let start = query.start.map(Timestamp::from_unix_seconds);
+    // The whole second that was named is meant.
+    let end = query
+        .end
+        .map(|end| Timestamp::from_unix_seconds(end.saturating_add(1)));
+    let samples = engine.metrics(&permit, start, end);
+    Ok(Json(samples.iter().map(SandboxMetric::from).collect()))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LatestQuery {
+    sandbox_ids: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Latest {
+    sandboxes: BTreeMap<String, SandboxMetric>,
+}
+
+/// `GET /sandboxes/metrics`: the latest of several; those that are not there are left out.
+pub(super) async fn latest(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<LatestQuery>,
+) -> Result<Json<Latest>, ApiError> {
+    let ids = query.sandbox_ids.as_deref().unwrap_or_default();
+    let ids: Vec<&str> = ids.split(',').filter(|id| !id.is_empty()).collect();
+    if ids.len() > IDS_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`sandbox_ids`: at most {IDS_MAX}"
+        )));
+    }
+    let mut sandboxes = BTreeMap::new();
+    for text in ids {
+        let Ok((permit, record)) = engine.authorize(&principal, &sandbox_id(text)?) else {
+            continue;
+        };
+        if let Some(last) = engine.metrics(&permit, None, None).last() {
+            sandboxes.insert(record.id.to_string(), SandboxMetric::from(last));
+        }
+    }
+    Ok(Json(Latest { sandboxes }))
+}

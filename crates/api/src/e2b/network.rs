@@ -1,0 +1,114 @@
+//! The network of a sandbox, as E2B's clients say it.
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+use shoal_core::auth::Principal;
+use shoal_core::network::{AddressRange, Egress, InvalidRule, MAX_RULES, NetworkPolicy};
+use shoal_engine::Engine;
+
+use super::sandbox_id;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+
+/// What a client may say. Lists that are null are lists that are not said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NetworkBody {
+    #[serde(default)]
+    allow_public_traffic: Option<bool>,
+    #[serde(default)]
+    allow_out: Option<Vec<String>>,
+    #[serde(default)]
+    deny_out: Option<Vec<String>>,
+    #[serde(default)]
+    dns_servers: Option<Vec<String>>,
+    #[serde(default)]
+    mask_request_host: Option<String>,
+    #[serde(default)]
+    egress_proxy: Option<Value>,
+    #[serde(default)]
+    https_ports: Option<Value>,
+    #[serde(default)]
+    rules: Option<Value>,
+    /// Said here when the rules of a running sandbox are replaced.
+    #[serde(default, rename = "allow_internet_access")]
+    internet: Option<bool>,
+}
+
+impl NetworkBody {
+    /// What is said of the outbound side; `internet` is what was said beside it.
+    pub(crate) fn egress(&self, internet: Option<bool>) -> Result<Egress, ApiError> {
+        for (name, value) in [
+            ("egressProxy", &self.egress_proxy),
+            ("httpsPorts", &self.https_ports),
+            ("rules", &self.rules),
+        ] {
+            if value.as_ref().is_some_and(says_something) {
+                return Err(ApiError::invalid(format_args!(
+                    "`network.{name}` is not supported"
+                )));
+            }
+        }
+        let egress = Egress {
+            internet: internet.or(self.internet),
+            allow: ranges(self.allow_out.as_deref())?,
+            deny: ranges(self.deny_out.as_deref())?,
+            dns_servers: addresses(self.dns_servers.as_deref())?,
+        };
+        egress.validate()?;
+        Ok(egress)
+    }
+
+    /// All of it.
+    pub(crate) fn policy(&self, internet: Option<bool>) -> Result<NetworkPolicy, ApiError> {
+        let mask = self
+            .mask_request_host
+            .as_deref()
+            .filter(|mask| !mask.is_empty());
+        Ok(NetworkPolicy {
+            egress: self.egress(internet)?,
+            allow_public_traffic: self.allow_public_traffic.unwrap_or(true),
+            mask_request_host: mask.map(str::parse).transpose()?,
+        })
+    }
+}
+
+/// Whether a value that is not supported asks for something.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}
+
+fn ranges(list: Option<&[String]>) -> Result<Vec<AddressRange>, InvalidRule> {
+    let list = list.unwrap_or_default();
+    if list.len() > MAX_RULES {
+        return Err(InvalidRule::TooMany(list.len()));
+    }
+    list.iter().map(|text| text.trim().parse()).collect()
+}
+
+fn addresses(list: Option<&[String]>) -> Result<Vec<std::net::Ipv4Addr>, InvalidRule> {
+    let parse = |text: &String| text.parse().map_err(|_| InvalidRule::DnsServers);
+    list.unwrap_or_default().iter().map(parse).collect()
+}
+
+/// `PUT /sandboxes/{id}/network`: replaces all outbound rules; what is not said is cleared.
+pub(super) async fn set(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<NetworkBody>,
+) -> Result<StatusCode, ApiError> {
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    engine
+        .set_network(&permit, body.value.egress(None)?)
+        .await??;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,133 @@
+//! One sandbox: get, kill, connect, and its time.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use http::StatusCode;
+use serde::Deserialize;
+use shoal_core::auth::Principal;
+use shoal_engine::Engine;
+
+use super::sandbox_id;
+use super::view::{Sandbox, SandboxDetail};
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::router::ApiConfig;
+
+/// What a connect gives when nothing is said.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The most that a refresh may ask for.
+const REFRESH_MAX: u64 = 3600;
+
+pub(super) async fn get(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+    Path(id): Path<String>,
+) -> Result<Json<SandboxDetail>, ApiError> {
+    let (_, record) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    Ok(Json(SandboxDetail::of(&engine, &record, config.domain)))
+}
+
+pub(super) async fn kill(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    engine.kill(&permit).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TimeoutBody {
+    timeout: Option<i64>,
+}
+
+impl TimeoutBody {
+    fn seconds(&self) -> Result<Option<Duration>, ApiError> {
+        let read = |seconds: i64| {
+            u64::try_from(seconds)
+                .map(Duration::from_secs)
+                .map_err(|_| ApiError::invalid("`timeout`: must not be negative"))
+        };
+        self.timeout.map(read).transpose()
+    }
+
+    fn required(&self) -> Result<Duration, ApiError> {
+        self.seconds()?
+            .ok_or_else(|| ApiError::invalid("`timeout`: is missing"))
+    }
+}
+
+pub(super) async fn connect_v1(
+    state: State<Engine>,
+    principal: Extension<Principal>,
+    config: Extension<ApiConfig>,
+    path: Path<String>,
+    body: JsonBody<TimeoutBody>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let timeout = body.value.required()?;
+    connect(state, principal, config, path, timeout).await
+}
+
+pub(super) async fn connect_v2(
+    state: State<Engine>,
+    principal: Extension<Principal>,
+    config: Extension<ApiConfig>,
+    path: Path<String>,
+    body: JsonBody<TimeoutBody>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let timeout = body.value.seconds()?.unwrap_or(CONNECT_TIMEOUT);
+    connect(state, principal, config, path, timeout).await
+}
+
+async fn connect(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+    Path(id): Path<String>,
+    timeout: Duration,
+) -> Result<Json<Sandbox>, ApiError> {
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let record = engine.connect(&permit, timeout).await?;
+    Ok(Json(Sandbox::of(&engine, &record, config.domain)))
+}
+
+pub(super) async fn set_timeout(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<TimeoutBody>,
+) -> Result<StatusCode, ApiError> {
+    let timeout = body.value.required()?;
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    engine.set_timeout(&permit, timeout).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RefreshBody {
+    duration: Option<u64>,
+}
+
+pub(super) async fn refresh(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<RefreshBody>,
+) -> Result<StatusCode, ApiError> {
+    let seconds = body.value.duration.unwrap_or(0);
+    if seconds > REFRESH_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`duration`: at most {REFRESH_MAX}"
+        )));
+    }
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    engine
+        .refresh(&permit, Duration::from_secs(seconds))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,239 @@
+//! What E2B's clients see of a sandbox.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use shoal_core::driver::{Isolation, Origin, StartReport};
+use shoal_core::network::NetworkPolicy;
+use shoal_core::sandbox::{OnTimeout, SandboxRecord};
+use shoal_core::state::StateKind;
+use shoal_engine::Engine;
+use shoal_protocol::ENVD_VERSION;
+
+/// Deprecated, and required all the same: clients append it to ids.
+pub(crate) const CLIENT_ID: &str = "6532622b";
+
+/// The range that stands for the whole internet where it is closed.
+const EVERYWHERE: &str = "0.0.0.0/0";
+
+/// The answer to create and connect.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Sandbox {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    envd_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envd_access_token: Option<String>,
+    traffic_access_token: Option<String>,
+    domain: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shoal: Option<Ran>,
+}
+
+/// What ran: ours, beside what E2B answers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ran {
+    runtime: String,
+    isolation: Isolation,
+    origin: Origin,
+    /// Milliseconds of each phase.
+    phases: BTreeMap<&'static str, f64>,
+}
+
+impl Ran {
+    pub(crate) fn of(report: &StartReport) -> Self {
+        let phases = report
+            .phases
+            .named()
+            .map(|(name, time)| (name, millis(time)));
+        Self {
+            runtime: report.runtime.to_string(),
+            isolation: report.isolation,
+            origin: report.origin,
+            phases: phases.into_iter().collect(),
+        }
+    }
+
+    /// The phases as a browser's developer tools show them.
+    pub(crate) fn server_timing(&self) -> String {
+        let phases: Vec<String> = self
+            .phases
+            .iter()
+            .map(|(name, millis)| format!("{name};dur={millis}"))
+            .collect();
+        phases.join(", ")
+    }
+}
+
+/// Milliseconds with three digits behind the point.
+fn millis(time: std::time::Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+impl Sandbox {
+    pub(crate) fn of(engine: &Engine, record: &SandboxRecord, domain: Option<String>) -> Self {
+        let reveal = |token: Option<shoal_core::auth::Token>| token.map(|t| t.reveal().to_owned());
+        Self {
+            template_id: record.spec.template.to_string(),
+            sandbox_id: record.id.to_string(),
+            client_id: CLIENT_ID,
+            envd_version: envd_version(record),
+            alias: record.spec.template_name.clone(),
+            envd_access_token: reveal(engine.envd_access_token(record)),
+            traffic_access_token: reveal(engine.traffic_access_token(record)),
+            domain,
+            shoal: record.report.as_ref().map(Ran::of),
+        }
+    }
+}
+
+fn envd_version(record: &SandboxRecord) -> String {
+    let said = record
+        .report
+        .as_ref()
+        .map(|report| report.envd_version.clone());
+    said.filter(|version| !version.is_empty())
+        .unwrap_or_else(|| ENVD_VERSION.to_owned())
+}
+
+/// One of a list.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListedSandbox {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    #[serde(rename = "sandboxID")]
+    sandbox_id: String,
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alias: Option<String>,
+    started_at: String,
+    end_at: String,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u32,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u32,
+    metadata: BTreeMap<String, String>,
+    state: &'static str,
+    envd_version: String,
+}
+
+impl ListedSandbox {
+    pub(crate) fn of(record: &SandboxRecord) -> Self {
+        let resources = &record.spec.resources;
+        Self {
+            template_id: record.spec.template.to_string(),
+            sandbox_id: record.id.to_string(),
+            client_id: CLIENT_ID,
+            alias: record.spec.template_name.clone(),
+            started_at: record.started_at.to_string(),
+            end_at: record.deadline.to_string(),
+            cpu_count: resources.cpu.whole(),
+            memory_mb: resources.memory.0,
+            disk_size_mb: resources.disk.0,
+            metadata: record.spec.metadata.clone(),
+            state: state(record),
+            envd_version: envd_version(record),
+        }
+    }
+}
+
+/// E2B knows two states; what is on its way to one shows as that.
+fn state(record: &SandboxRecord) -> &'static str {
+    match record.state.kind() {
+        StateKind::Pausing | StateKind::Paused => "paused",
+        StateKind::Creating
+        | StateKind::Running
+        | StateKind::Resuming
+        | StateKind::Snapshotting
+        | StateKind::Failed
+        | StateKind::Terminating
+        | StateKind::Terminated => "running",
+    }
+}
+
+/// All of one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SandboxDetail {
+    #[serde(flatten)]
+    listed: ListedSandbox,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envd_access_token: Option<String>,
+    allow_internet_access: Option<bool>,
+    domain: Option<String>,
+    network: Network,
+    lifecycle: Lifecycle,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shoal: Option<Ran>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Network {
+    allow_public_traffic: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_out: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    deny_out: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dns_servers: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mask_request_host: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Lifecycle {
+    auto_resume: bool,
+    on_timeout: &'static str,
+}
+
+impl Network {
+    fn of(policy: &NetworkPolicy) -> Self {
+        let egress = &policy.egress;
+        let mut deny_out: Vec<String> = egress.deny.iter().map(ToString::to_string).collect();
+        if egress.internet == Some(false) && !deny_out.iter().any(|range| range == EVERYWHERE) {
+            deny_out.push(EVERYWHERE.to_owned());
+        }
+        Self {
+            allow_public_traffic: policy.allow_public_traffic,
+            allow_out: egress.allow.iter().map(ToString::to_string).collect(),
+            deny_out,
+            dns_servers: egress.dns_servers.iter().map(ToString::to_string).collect(),
+            mask_request_host: policy.mask_request_host.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl SandboxDetail {
+    pub(crate) fn of(engine: &Engine, record: &SandboxRecord, domain: Option<String>) -> Self {
+        let token = engine.envd_access_token(record);
+        let lifecycle = &record.spec.lifecycle;
+        Self {
+            listed: ListedSandbox::of(record),
+            envd_access_token: token.map(|token| token.reveal().to_owned()),
+            allow_internet_access: record.spec.network.egress.internet,
+            domain,
+            network: Network::of(&record.spec.network),
+            lifecycle: Lifecycle {
+                auto_resume: lifecycle.auto_resume,
+                on_timeout: match lifecycle.on_timeout {
+                    OnTimeout::Kill => "kill",
+                    OnTimeout::Pause => "pause",
+                },
+            },
+            shoal: record.report.as_ref().map(Ran::of),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a failed call is answered with: one table from the engine's words to statuses.
+//!
+//! The body is E2B's: `{"code", "message", "error_code"?}`, where `code` is the HTTP status,
+//! because one of its SDKs reads that and not the status line.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::header::RETRY_AFTER;
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+use shoal_core::driver::DriverError;
+use shoal_core::network::{InvalidHostMask, InvalidRule};
+use shoal_core::store::StoreError;
+use shoal_engine::{CreateError, SandboxError, TemplateError};
+
+/// Says to the field's clients whether to try again by themselves.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
+
+/// A failed call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    message: String,
+    error_code: Option<&'static str>,
+    retry_after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: u16,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_code: Option<&'static str>,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            error_code: None,
+            retry_after: None,
+        }
+    }
+
+    /// The request itself makes no sense.
+    pub(crate) fn invalid(message: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            format!("validation error: {message}"),
+        )
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn not_implemented(what: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_IMPLEMENTED,
+            format!("{what} is not implemented"),
+        )
+    }
+
+    pub(crate) fn with_code(mut self, error_code: &'static str) -> Self {
+        self.error_code = Some(error_code);
+        self
+    }
+
+    pub(crate) fn with_retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() && self.status != StatusCode::NOT_IMPLEMENTED {
+            // The only place where it is logged.
+            tracing::error!(
+                status = self.status.as_u16(),
+                message = self.message,
+                "a call failed"
+            );
+        }
+        let body = ErrorBody {
+            code: self.status.as_u16(),
+            message: &self.message,
+            error_code: self.error_code,
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        match self.retry_after {
+            Some(seconds) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+            // A limit that does not pass by itself is told at once, not after three silent tries.
+            None if matches!(
+                self.status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            ) =>
+            {
+                headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            }
+            None => {}
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        match error {
+            StoreError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            StoreError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            StoreError::Corrupt { .. } | StoreError::Failed(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<DriverError> for ApiError {
+    fn from(error: DriverError) -> Self {
+        let message = error.to_string();
+        match error {
+            DriverError::NotFound(_) => Self::not_found(message),
+            DriverError::RuntimeNotFound { .. } | DriverError::Unsupported { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("sandbox_capacity_unavailable"),
+            DriverError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                    .with_code("sandbox_create_failed")
+            }
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        let message = error.to_string();
+        match error {
+            TemplateError::NotFound(_) | TemplateError::NoTag { .. } => Self::not_found(message),
+            TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
+            TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
+            TemplateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let message = error.to_string();
+        match error {
+            SandboxError::NotFound(_) => Self::not_found(message),
+            SandboxError::Busy(_) | SandboxError::Refused(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
+            SandboxError::Driver(driver) => driver.into(),
+            SandboxError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        let message = error.to_string();
+        let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
+        match error {
+            CreateError::Template(template) => template.into(),
+            CreateError::TimeoutTooLong { .. }
+            | CreateError::NoTimeout
+            | CreateError::Resources(_)
+            | CreateError::Network(_) => bad(message),
+            CreateError::Unsupported(what) => Self::not_implemented(what),
+            CreateError::TeamLimit(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            CreateError::NodeLimit(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("sandbox_capacity_unavailable"),
+            CreateError::IdempotencyMismatch => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+                    .with_code("idempotency_request_mismatch")
+            }
+            CreateError::IdempotencyInProgress => {
+                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_in_progress")
+            }
+            CreateError::IdempotencyGone => {
+                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_outcome_unknown")
+            }
+            CreateError::Driver(driver) => driver.into(),
+            CreateError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                .with_code("sandbox_create_failed"),
+            CreateError::Sandbox(sandbox) => sandbox.into(),
+            CreateError::Store(store) => store.into(),
+            CreateError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<InvalidRule> for ApiError {
+    fn from(error: InvalidRule) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl From<InvalidHostMask> for ApiError {
+    fn from(error: InvalidHostMask) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_body_repeats_the_status_and_a_lasting_limit_is_told_at_once() {
+        let response = ApiError::from(CreateError::TeamLimit(20)).into_response();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[SHOULD_RETRY], "false");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["code"], 429);
+        assert_eq!(
+            body["message"],
+            "you have reached the limit of 20 sandboxes at once"
+        );
+        let passing = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "x").with_retry_after(2);
+        let response = passing.into_response();
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+        assert!(!response.headers().contains_key(SHOULD_RETRY));
+    }
+}

@@ -1,0 +1,17 @@
+//! The rims: each protocol is a translation into use cases and back, in a folder of its own.
+//!
+//! A rim parses, asks the engine with a permit, and shows what came of it. It has no rules: what a
+//! sandbox may do is decided in one place for all protocols.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod body;
+mod e2b;
+mod error;
+mod rate;
+mod request_id;
+mod router;
+
+pub use rate::RateLimit;
+pub use router::{ApiConfig, router};

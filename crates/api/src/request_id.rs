@@ -1,0 +1,48 @@
+//! A number for each request: in the answer, and in every line that is logged of it.
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue};
+use tracing::Instrument;
+use uuid::Uuid;
+
+/// Where it is read and written.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id of a caller's own that is taken over.
+const MAX: usize = 128;
+
+/// Gives the request an id, its caller's own if that is plain, and a span.
+pub(crate) async fn identify(request: Request, next: Next) -> Response {
+    let own = request
+        .headers()
+        .get(&REQUEST_ID)
+        .filter(|id| is_plain(id))
+        .cloned();
+    let id = own.unwrap_or_else(|| {
+        let fresh = Uuid::new_v4().simple().to_string();
+        HeaderValue::from_str(&fresh).unwrap_or_else(|_| HeaderValue::from_static("none"))
+    });
+    let span = tracing::info_span!(
+        "request",
+        http.request.method = %request.method(),
+        url.path = request.uri().path(),
+        request.id = id.to_str().unwrap_or_default(),
+        http.response.status_code = tracing::field::Empty,
+    );
+    let begun = std::time::Instant::now();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    span.in_scope(|| tracing::debug!(elapsed = ?begun.elapsed(), "answered"));
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+fn is_plain(id: &HeaderValue) -> bool {
+    let bytes = id.as_bytes();
+    (1..=MAX).contains(&bytes.len())
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}

@@ -1,0 +1,132 @@
+//! All routes, and what every request passes on its way to one.
+
+use std::time::Duration;
+
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderName, Method, StatusCode};
+use shoal_engine::Engine;
+use tower_http::cors::{Any, CorsLayer};
+use tower_http::timeout::TimeoutLayer;
+
+use crate::auth::require_key;
+use crate::e2b;
+use crate::error::ApiError;
+use crate::rate::{RateLimit, Rates, limit};
+use crate::request_id::identify;
+
+/// The largest body of a call, in bytes. The same as E2B's.
+const BODY_MAX: usize = 16 << 20;
+
+/// How long a call may take. The same as E2B's.
+const HANDLER_TIMEOUT: Duration = Duration::from_secs(70);
+
+/// Where the E2B API is found beside the root: what clients of other systems are pointed at.
+const E2B_PREFIX: &str = "/e2b/v1";
+
+/// How the API answers.
+#[derive(Debug, Clone, Default)]
+pub struct ApiConfig {
+    /// The domain below which clients reach sandboxes, told in answers; none lets them use the
+    /// one that they were given.
+    pub domain: Option<String>,
+    /// How often a tenant may call a route; as often as it likes when there is none.
+    pub rate_limit: Option<RateLimit>,
+}
+
+/// Every route of every protocol.
+pub fn router(engine: Engine, config: ApiConfig) -> Router {
+    let rates = config.rate_limit.and_then(Rates::new);
+    let protected = || -> Router<Engine> {
+        let routes = e2b::routes();
+        let routes = match rates.clone() {
+            Some(rates) => routes.layer(from_fn_with_state::<_, Rates, _>(rates, limit)),
+            None => routes,
+        };
+        routes.layer(from_fn_with_state(engine.clone(), require_key))
+    };
+    // The last layer is the first that a request meets.
+    Router::new()
+        .merge(protected())
+        .nest(E2B_PREFIX, protected())
+        .route("/health", get(health))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(Extension(config))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::GATEWAY_TIMEOUT,
+            HANDLER_TIMEOUT,
+        ))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(cors())
+        .layer(from_fn(identify))
+        .with_state(engine)
+}
+
+async fn health() -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+async fn no_route() -> impl IntoResponse {
+    ApiError::not_found("there is no such route")
+}
+
+async fn no_method() -> impl IntoResponse {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "the route does not take this method",
+    )
+}
+
+/// Any web page may call: what a call may do is in its key, and no browser sends that by itself.
+fn cors() -> CorsLayer {
+    let names = |names: &[&'static str]| -> Vec<HeaderName> {
+        names
+            .iter()
+            .map(|name| HeaderName::from_static(name))
+            .collect()
+    };
+    let mut asked = names(&[
+        "x-api-key",
+        "x-team-id",
+        "x-request-id",
+        "idempotency-key",
+        "lang",
+        "lang_version",
+        "package_version",
+        "publisher",
+        "sdk_runtime",
+        "system",
+        "browser",
+        "processor",
+        "release",
+        "service_version",
+    ]);
+    asked.extend([AUTHORIZATION, CONTENT_TYPE, USER_AGENT]);
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods([
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+            Method::HEAD,
+            Method::OPTIONS,
+        ])
+        .allow_headers(asked)
+        .expose_headers(names(&[
+            "x-next-token",
+            "x-total-running",
+            "ratelimit-limit",
+            "ratelimit-remaining",
+            "ratelimit-reset",
+            "retry-after",
+            "x-request-id",
+            "server-timing",
+        ]))
+}

@@ -1,0 +1,588 @@
+//! The E2B routes over HTTP, with a driver that only remembers.
+#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use shoal_api::{ApiConfig, RateLimit, router};
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::template::Template;
+use shoal_engine::test_util::{FakeDriver, FakeGuest, ManualClock, NoImages, record};
+use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
+use tower::ServiceExt;
+
+struct Fixture {
+    _directory: tempfile::TempDir,
+    engine: Engine,
+    router: Router,
+    key: String,
+}
+
+async fn fixture_with(config: ApiConfig) -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open(EngineParts {
+        config: EngineConfig::new(directory.path().join("logs")),
+        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
+        driver: Arc::new(FakeDriver::new()),
+        images: Arc::new(NoImages),
+        guest: Arc::new(FakeGuest::default()),
+        clock: ManualClock::new(),
+    })
+    .await
+    .unwrap();
+    engine.recover().await.unwrap();
+    let known = record("ia");
+    let base = Template {
+        id: TemplateId::from_entropy([7; 16]),
+        team: None,
+        names: vec!["base".parse().unwrap()],
+        build: BuildId::from_entropy([1; 16]),
+        image: known.spec.image,
+        resources: known.spec.resources,
+        runtime: None,
+        user: "user".to_owned(),
+        workdir: None,
+        env: Default::default(),
+        public: true,
+        description: String::new(),
+        created_at: known.created_at,
+        updated_at: known.created_at,
+    };
+    engine.put_template(base).await.unwrap();
+    let key = engine
+        .mint_first_key()
+        .await
+        .unwrap()
+        .unwrap()
+        .reveal()
+        .to_owned();
+    let router = router(engine.clone(), config);
+    Fixture {
+        _directory: directory,
+        engine,
+        router,
+        key,
+    }
+}
+
+async fn fixture() -> Fixture {
+    fixture_with(ApiConfig::default()).await
+}
+
+impl Fixture {
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        let body = if body.is_null() {
+            Body::empty()
+        } else {
+            Body::from(body.to_string())
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("X-API-KEY", &self.key)
+            .header("content-type", "application/json")
+            .body(body)
+            .unwrap();
+        let response = self.send(request).await;
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (
+            status,
+            serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+        )
+    }
+
+    async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
+        self.call(Method::POST, path, body).await
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        self.call(Method::GET, path, Value::Null).await
+    }
+
+    async fn create(&self, more: Value) -> Value {
+        let mut body = json!({"templateID": "base"});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, sandbox) = self.post("/v2/sandboxes", body).await;
+        assert_eq!(status, 201, "{sandbox}");
+        sandbox
+    }
+}
+
+fn id(sandbox: &Value) -> &str {
+    sandbox["sandboxID"].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn the_life_of_a_sandbox_in_both_dialects() {
+    let fixture = fixture().await;
+    for (prefix, create, secured) in [
+        ("", "/v2/sandboxes", true),
+        ("/e2b/v1", "/sandboxes", false),
+    ] {
+        let body = json!({"templateID": "base", "metadata": {"a": "b"}, "envVars": {}});
+        let (status, made) = fixture.post(&format!("{prefix}{create}"), body).await;
+        assert_eq!(status, 201, "{made}");
+        assert_eq!(made["envdAccessToken"].is_string(), secured);
+        assert_eq!(made["domain"], Value::Null);
+        assert_eq!(made["envdVersion"], "0");
+        assert_eq!(made["shoal"]["origin"], "cold");
+        assert!(made["shoal"]["phases"]["ready"].is_number());
+        let path = format!("{prefix}/sandboxes/{}", id(&made));
+        let (status, seen) = fixture.get(&path).await;
+        assert_eq!(status, 200);
+        assert_eq!(seen["state"], "running");
+        assert_eq!(seen["metadata"], json!({"a": "b"}));
+        assert_eq!(seen["envdAccessToken"], made["envdAccessToken"]);
+        assert_eq!(
+            seen["lifecycle"],
+            json!({"autoResume": false, "onTimeout": "kill"})
+        );
+        let with_client = format!("{path}-6532622b");
+        assert_eq!(fixture.get(&with_client).await.0, 200);
+        let (status, _) = fixture.call(Method::DELETE, &path, Value::Null).await;
+        assert_eq!(status, 204);
+        let (status, gone) = fixture.call(Method::DELETE, &path, Value::Null).await;
+        assert_eq!((status.as_u16(), gone["code"].clone()), (404, json!(404)));
+    }
+}
+
+#[tokio::test]
+async fn the_dialects_differ_in_how_long_a_sandbox_lives() {
+    let fixture = fixture().await;
+    for (path, seconds) in [("/sandboxes", "15.0"), ("/v2/sandboxes", "300.0")] {
+        let (_, made) = fixture.post(path, json!({"templateID": "base"})).await;
+        let (_, seen) = fixture.get(&format!("/sandboxes/{}", id(&made))).await;
+        let at = |name: &str| {
+            let text = seen[name].as_str().unwrap();
+            shoal_core::clock::Timestamp::parse_rfc3339(text).unwrap()
+        };
+        let lives = at("endAt").since(at("startedAt"));
+        assert_eq!(format!("{:.1}", lives.as_secs_f64()), seconds);
+    }
+}
+
+#[tokio::test]
+async fn foolish_requests_are_answered_with_what_is_wrong() {
+    let fixture = fixture().await;
+    for (body, status, text) in [
+        (
+            json!({}),
+            400,
+            "validation error: the body: missing field `templateID`",
+        ),
+        (json!({"templateID": 7}), 400, "`templateID`: invalid type"),
+        (
+            json!({"templateID": "no such"}),
+            400,
+            "invalid template reference",
+        ),
+        (
+            json!({"templateID": "nothing"}),
+            404,
+            "template 'nothing' not found",
+        ),
+        (
+            json!({"templateID": "base:v9"}),
+            404,
+            "tag 'v9' does not exist for template 'base'",
+        ),
+        (
+            json!({"templateID": "base", "timeout": 0}),
+            400,
+            "Timeout must be greater than 0",
+        ),
+        (
+            json!({"templateID": "base", "timeout": -1}),
+            400,
+            "`timeout`: must not be negative",
+        ),
+        (
+            json!({"templateID": "base", "timeout": 90_000}),
+            400,
+            "Timeout cannot be greater than 24 hours",
+        ),
+        (
+            json!({"templateID": "base", "envVars": {"A=B": "1"}}),
+            400,
+            "cannot be set",
+        ),
+        (
+            json!({"templateID": "base", "network": {"allowOut": ["300.1.1.1"]}}),
+            400,
+            "neither",
+        ),
+        (
+            json!({"templateID": "base", "network": {"allowOut": ["a.example"]}}),
+            400,
+            "is a name",
+        ),
+        (
+            json!({"templateID": "base", "network": {"maskRequestHost": "-https://abcd"}}),
+            400,
+            "is not a host",
+        ),
+        (
+            json!({"templateID": "base", "network": {"rules": {"a": []}}}),
+            400,
+            "not supported",
+        ),
+        (
+            json!({"templateID": "base", "volumeMounts": [{}]}),
+            400,
+            "not supported",
+        ),
+        (
+            json!({"templateID": "base", "autoPauseMemory": false}),
+            400,
+            "needs `autoPause`",
+        ),
+        (
+            json!({"templateID": "base", "autoPause": true}),
+            501,
+            "not implemented",
+        ),
+        (
+            json!({"templateID": "base", "metadata": {"shoal/runtime": "warp"}}),
+            400,
+            "runtime warp is not available: use one of fake",
+        ),
+    ] {
+        let (seen, answer) = fixture.post("/v2/sandboxes", body.clone()).await;
+        let message = answer["message"].as_str().unwrap_or_default();
+        assert_eq!(seen.as_u16(), status, "{body}: {answer}");
+        assert!(message.contains(text), "{body}: {message}");
+        assert_eq!(answer["code"], status, "the body repeats the status");
+    }
+    let private = json!({"templateID": "base", "network": {"allowPublicTraffic": false}});
+    assert_eq!(
+        fixture.post("/sandboxes", private).await.0,
+        400,
+        "it would not be secured"
+    );
+    let (_, listed) = fixture.get("/v2/sandboxes").await;
+    assert_eq!(listed, json!([]));
+}
+
+#[tokio::test]
+async fn only_a_good_key_opens_a_route() {
+    let fixture = fixture().await;
+    let id = id(&fixture.create(json!({})).await).to_owned();
+    let zeros = format!("e2b_{}", "0".repeat(40));
+    for route in [
+        "/v2/sandboxes",
+        "/templates",
+        &format!("/sandboxes/{id}"),
+        "/e2b/v1/sandboxes",
+    ] {
+        for key in [
+            None,
+            Some(""),
+            Some("e2b_xyz"),
+            Some(zeros.as_str()),
+            Some("\u{7f}"),
+        ] {
+            let mut request = Request::get(route);
+            if let Some(key) = key {
+                request = request.header("x-api-key", key.as_bytes());
+            }
+            let Ok(request) = request.body(Body::empty()) else {
+                continue;
+            };
+            assert_eq!(fixture.send(request).await.status(), 401, "{route} {key:?}");
+        }
+    }
+    let other_team = Request::get("/v2/sandboxes")
+        .header("x-api-key", &fixture.key)
+        .header("x-team-id", "00000000-0000-4000-8000-000000000000")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(fixture.send(other_team).await.status(), 401);
+    let health = Request::get("/health").body(Body::empty()).unwrap();
+    assert_eq!(fixture.send(health).await.status(), 204);
+}
+
+#[tokio::test]
+async fn a_foreign_id_is_not_found_on_every_route() {
+    let fixture = fixture().await;
+    let made = fixture.create(json!({})).await;
+    let key = shoal_core::auth::ApiKey::parse(&fixture.key).unwrap();
+    let admin = fixture.engine.authenticate(&key).await.unwrap().unwrap();
+    let other = "other".parse().unwrap();
+    let (secret, _) = fixture
+        .engine
+        .create_key(&admin, &other, "k", false)
+        .await
+        .unwrap();
+    let foreign = Fixture {
+        key: secret.reveal().to_owned(),
+        ..fixture
+    };
+    let path = format!("/sandboxes/{}", id(&made));
+    for (method, suffix, body) in [
+        (Method::GET, "", Value::Null),
+        (Method::DELETE, "", Value::Null),
+        (Method::POST, "/connect", json!({"timeout": 10})),
+        (Method::POST, "/timeout", json!({"timeout": 10})),
+        (Method::POST, "/refreshes", json!({"duration": 10})),
+        (Method::PUT, "/network", json!({})),
+        (Method::GET, "/metrics", Value::Null),
+        (Method::GET, "/logs", Value::Null),
+    ] {
+        let (status, answer) = foreign
+            .call(method.clone(), &format!("{path}{suffix}"), body)
+            .await;
+        assert_eq!(status, 404, "{method} {suffix}: {answer}");
+    }
+    for path in [format!("/v2{path}/connect"), format!("/v2{path}/logs")] {
+        let method = if path.ends_with("logs") {
+            Method::GET
+        } else {
+            Method::POST
+        };
+        assert_eq!(
+            foreign.call(method, &path, Value::Null).await.0,
+            404,
+            "{path}"
+        );
+    }
+    let (_, listed) = foreign.get("/v2/sandboxes").await;
+    assert_eq!(listed, json!([]));
+    let (_, latest) = foreign
+        .get(&format!("/sandboxes/metrics?sandbox_ids={}", id(&made)))
+        .await;
+    assert_eq!(latest, json!({"sandboxes": {}}));
+}
+
+#[tokio::test]
+async fn a_list_is_paged_by_a_header_and_filtered_by_labels() {
+    let fixture = fixture().await;
+    for n in 0..3 {
+        fixture
+            .create(json!({"metadata": {"n": n.to_string(), "k 1": "v&1"}}))
+            .await;
+    }
+    let mut path = "/v2/sandboxes?limit=2".to_owned();
+    let mut seen = 0;
+    loop {
+        let request = Request::get(&path).header("x-api-key", &fixture.key);
+        let response = fixture.send(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(response.headers()["x-total-running"], "3");
+        let next = response.headers().get("x-next-token").cloned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        seen += serde_json::from_slice::<Vec<Value>>(&body).unwrap().len();
+        match next {
+            Some(token) => {
+                path = format!(
+                    "/v2/sandboxes?limit=2&nextToken={}",
+                    token.to_str().unwrap()
+                );
+            }
+            None => break,
+        }
+    }
+    assert_eq!(seen, 3);
+    let (_, one) = fixture.get("/v2/sandboxes?metadata=n%3D1").await;
+    assert_eq!(one.as_array().unwrap().len(), 1);
+    let (_, all) = fixture
+        .get("/v2/sandboxes?metadata=k%2525201%3Dv%2525261")
+        .await;
+    assert_eq!(all.as_array().unwrap().len(), 3);
+    let (_, old) = fixture.get("/sandboxes?metadata=n%3D2").await;
+    assert_eq!(old.as_array().unwrap().len(), 1);
+    for bad in [
+        "metadata=x",
+        "state=asleep",
+        "order=up",
+        "limit=0",
+        "limit=101",
+        "nextToken=zzz",
+        "startedAfter=noon",
+        "template=base:v1",
+    ] {
+        assert_eq!(
+            fixture.get(&format!("/v2/sandboxes?{bad}")).await.0,
+            400,
+            "{bad}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn time_and_network_are_changed_while_it_runs() {
+    let fixture = fixture().await;
+    let made = fixture
+        .create(json!({"allow_internet_access": false}))
+        .await;
+    let path = format!("/sandboxes/{}", id(&made));
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(seen["allowInternetAccess"], false);
+    assert_eq!(seen["network"]["denyOut"], json!(["0.0.0.0/0"]));
+    let rules = json!({"allowOut": ["1.1.1.1"], "denyOut": ["0.0.0.0/0"]});
+    let (status, _) = fixture
+        .call(Method::PUT, &format!("{path}/network"), rules)
+        .await;
+    assert_eq!(status, 204);
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(seen["network"]["allowOut"], json!(["1.1.1.1"]));
+    assert_eq!(
+        seen["allowInternetAccess"],
+        Value::Null,
+        "what is not said is cleared"
+    );
+    for (suffix, body, status) in [
+        ("/timeout", json!({"timeout": 60}), 204),
+        ("/timeout", json!({}), 400),
+        ("/timeout", json!({"timeout": -5}), 400),
+        ("/refreshes", json!({"duration": 3601}), 400),
+        ("/refreshes", json!({}), 204),
+        ("/connect", json!({}), 400),
+        ("/connect", json!({"timeout": 5}), 200),
+        ("/pause", json!({}), 501),
+        ("/snapshots", json!({}), 501),
+    ] {
+        let (seen, answer) = fixture.post(&format!("{path}{suffix}"), body).await;
+        assert_eq!(seen.as_u16(), status, "{suffix}: {answer}");
+    }
+    assert_eq!(
+        fixture
+            .post(&format!("/v2{path}/connect"), Value::Null)
+            .await
+            .0,
+        200
+    );
+    let (status, _) = fixture.get(&format!("{path}/metrics?start=2&end=1")).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn templates_are_shown_and_named() {
+    let fixture = fixture().await;
+    let (_, listed) = fixture.get("/templates").await;
+    let template = listed[0]["templateID"].as_str().unwrap().to_owned();
+    assert_eq!(listed[0]["aliases"], json!(["base"]));
+    assert_eq!(listed[0]["buildStatus"], "ready");
+    for name in ["base", &template, "BASE", "base:default"] {
+        let (status, one) = fixture.get(&format!("/templates/{name}")).await;
+        assert_eq!(
+            (status.as_u16(), one["templateID"].as_str()),
+            (200, Some(template.as_str()))
+        );
+    }
+    assert_eq!(fixture.get("/templates/aliases/base").await.0, 200);
+    assert_eq!(fixture.get("/templates/aliases/free").await.0, 404);
+    assert_eq!(fixture.get("/templates/a%2Fb%3Ac").await.0, 404);
+    assert_eq!(fixture.get("/v2/templates?limit=1").await.0, 200);
+    let made = fixture.create(json!({})).await;
+    assert_eq!(made["templateID"], json!(template));
+    let (status, answer) = fixture
+        .call(Method::DELETE, "/templates/base", Value::Null)
+        .await;
+    assert_eq!(status, 400, "{answer}");
+}
+
+#[tokio::test]
+async fn the_same_key_and_request_make_one_sandbox() {
+    let fixture = fixture().await;
+    let send = async |key: &str, body: &str| {
+        let request = Request::post("/v2/sandboxes")
+            .header("x-api-key", &fixture.key)
+            .header("idempotency-key", key)
+            .body(Body::from(body.to_owned()))
+            .unwrap();
+        let response = fixture.send(request).await;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let (_, first) = send("k-1", r#"{"templateID":"base"}"#).await;
+    let (status, again) = send("k-1", r#"{"templateID":"base"}"#).await;
+    assert_eq!((status, id(&first)), (201, id(&again)));
+    let (status, other) = send("k-1", r#"{"templateID":"base","timeout":9}"#).await;
+    assert_eq!(
+        (status, other["error_code"].as_str()),
+        (422, Some("idempotency_request_mismatch"))
+    );
+    assert_eq!(send("Not Valid", r#"{"templateID":"base"}"#).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_route_may_be_called_so_often() {
+    let calls = NonZeroU32::new(2).unwrap();
+    let rate_limit = Some(RateLimit {
+        calls,
+        per: Duration::from_secs(60),
+    });
+    let fixture = fixture_with(ApiConfig {
+        rate_limit,
+        ..ApiConfig::default()
+    })
+    .await;
+    let ask = async || {
+        let request = Request::get("/templates").header("x-api-key", &fixture.key);
+        fixture.send(request.body(Body::empty()).unwrap()).await
+    };
+    let first = ask().await;
+    assert_eq!(first.headers()["ratelimit-limit"], "2");
+    assert_eq!(first.headers()["ratelimit-remaining"], "1");
+    ask().await;
+    let refused = ask().await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(
+        fixture.get("/v2/templates").await.0,
+        200,
+        "another route is counted apart"
+    );
+}
+
+#[tokio::test]
+async fn browsers_may_ask_first_and_requests_have_ids() {
+    let fixture = fixture().await;
+    let preflight = Request::options("/v2/sandboxes")
+        .header("origin", "https://app.example")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "x-api-key,lang")
+        .body(Body::empty())
+        .unwrap();
+    let answer = fixture.send(preflight).await;
+    assert_eq!(answer.headers()["access-control-allow-origin"], "*");
+    assert!(
+        answer.headers()["access-control-allow-methods"]
+            .to_str()
+            .unwrap()
+            .contains("PATCH")
+    );
+    let with_id = Request::get("/health")
+        .header("x-request-id", "mine-1")
+        .body(Body::empty());
+    assert_eq!(
+        fixture.send(with_id.unwrap()).await.headers()["x-request-id"],
+        "mine-1"
+    );
+    let without = Request::get("/nowhere").body(Body::empty()).unwrap();
+    let answer = fixture.send(without).await;
+    assert_eq!(answer.status(), 404);
+    assert_eq!(answer.headers()["x-request-id"].len(), 32);
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_is_refused() {
+    let fixture = fixture().await;
+    let huge = json!({"templateID": "base", "metadata": {"k": "x".repeat(17 << 20)}});
+    assert_eq!(fixture.post("/v2/sandboxes", huge).await.0, 413);
+    let large = json!({"templateID": "base", "metadata": {"k": "x".repeat(1 << 20)}});
+    assert_eq!(fixture.post("/v2/sandboxes", large).await.0, 400);
+}

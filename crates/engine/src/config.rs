@@ -1,0 +1,52 @@
+//! What an operator decides.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What no request may exceed.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// The longest life of a sandbox from its start.
+    pub max_timeout: Duration,
+    /// How many sandboxes a tenant may have at once.
+    pub sandboxes_per_team: usize,
+    /// How many sandboxes there may be at once.
+    pub sandboxes: usize,
+}
+
+impl Default for Limits {
+    /// A day, as the field's largest plan; sandboxes as far as a machine carries them.
+    fn default() -> Self {
+        Self {
+            max_timeout: Duration::from_secs(24 * 3600),
+            sandboxes_per_team: 1000,
+            sandboxes: 1000,
+        }
+    }
+}
+
+/// How the engine works.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// What no request may exceed.
+    pub limits: Limits,
+    /// Where the logs of sandboxes are kept.
+    pub logs: PathBuf,
+    /// How long the record and the log of a sandbox are kept after its end.
+    pub keep_ended: Duration,
+    /// How often the use of each sandbox is sampled.
+    pub sample_every: Duration,
+}
+
+impl EngineConfig {
+    /// Logs in `logs`, and for the rest what the field does: samples every 5 s, 7 days of logs.
+    #[must_use]
+    pub fn new(logs: PathBuf) -> Self {
+        Self {
+            limits: Limits::default(),
+            logs,
+            keep_ended: Duration::from_secs(7 * 24 * 3600),
+            sample_every: Duration::from_secs(5),
+        }
+    }
+}

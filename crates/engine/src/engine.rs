@@ -1,0 +1,279 @@
+//! The engine: what all use cases share, and the tasks that run beside them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
+use shoal_core::clock::Clock;
+use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
+use shoal_core::id::SandboxId;
+use shoal_core::image::Images;
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::{Input, Refused, StateKind};
+use shoal_core::store::{Store, StoreError};
+use tokio::sync::{broadcast, oneshot};
+
+use crate::catalog::{EngineCatalog, Entries};
+use crate::config::EngineConfig;
+use crate::deadlines::Deadlines;
+use crate::entropy::{self, NoEntropy};
+use crate::events::{Events, SandboxEvent};
+use crate::guest::Guest;
+use crate::keys::KeyCache;
+use crate::logs::LogStore;
+use crate::metrics::Samples;
+use crate::sandbox::Order;
+use crate::templates::Templates;
+
+/// What an engine is made of.
+pub struct EngineParts {
+    /// What an operator decided.
+    pub config: EngineConfig,
+    /// Where the truth is kept.
+    pub store: Arc<dyn Store>,
+    /// What runs sandboxes.
+    pub driver: Arc<dyn Driver>,
+    /// The images on this node.
+    pub images: Arc<dyn Images>,
+    /// What talks to the daemons inside.
+    pub guest: Arc<dyn Guest>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The use cases. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: EngineConfig,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) seed: TokenSeed,
+    pub(crate) entries: Entries,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) events: Events,
+    pub(crate) logs: LogStore,
+    pub(crate) samples: Samples,
+    pub(crate) templates: Templates,
+    pub(crate) keys: KeyCache,
+}
+
+/// Why the engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The store cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The directory of logs cannot be made.
+    #[error("cannot make the directory of logs")]
+    Logs(#[source] std::io::Error),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
+}
+
+/// Why an operation on a sandbox was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// There is none, or it is another tenant's.
+    #[error("sandbox {0} was not found")]
+    NotFound(SandboxId),
+    /// Too many operations wait for it already.
+    #[error("sandbox {0} is busy: try again")]
+    Busy(SandboxId),
+    /// Its state does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The driver did not do it.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Engine {
+    /// Opens the engine. It serves once [`Engine::recover`] has been called.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open(parts: EngineParts) -> Result<Self, OpenError> {
+        let EngineParts {
+            config,
+            store,
+            driver,
+            images,
+            guest,
+            clock,
+        } = parts;
+        let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
+        let seed = store.token_seed(entropy::bytes()?).await?;
+        let templates = Templates::load(store.templates().await?);
+        let shared = Shared {
+            config,
+            store,
+            driver,
+            images,
+            guest,
+            clock,
+            seed,
+            entries: Entries::default(),
+            deadlines: Deadlines::default(),
+            events: Events::new(),
+            logs,
+            samples: Samples::default(),
+            templates,
+            keys: KeyCache::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting. Ends
+    /// when the driver does. One call.
+    pub async fn run(&self) {
+        let shared = &self.shared;
+        tokio::select! {
+            () = shared.watch_deadlines() => {}
+            () = shared.watch_driver() => {}
+            () = shared.sample_for_ever() => {}
+            () = shared.forget_for_ever() => {}
+        }
+    }
+
+    /// What can be run here.
+    #[must_use]
+    pub fn capabilities(&self) -> &Capabilities {
+        self.shared.driver.capabilities()
+    }
+
+    /// The images on this node.
+    #[must_use]
+    pub fn images(&self) -> &Arc<dyn Images> {
+        &self.shared.images
+    }
+
+    /// What the data path asks.
+    #[must_use]
+    pub fn catalog(&self) -> EngineCatalog {
+        EngineCatalog::new(self.shared.clone())
+    }
+
+    /// Everything that happens from now on.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<SandboxEvent> {
+        self.shared.events.subscribe()
+    }
+
+    /// The right of `principal` to a sandbox that lives, with what is known of it.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when there is none, or it is another tenant's.
+    pub fn authorize(
+        &self,
+        principal: &Principal,
+        id: &SandboxId,
+    ) -> Result<(SandboxPermit, Arc<SandboxRecord>), SandboxError> {
+        let record = self
+            .shared
+            .entries
+            .record(id)
+            .filter(|record| record.state.is_live());
+        record
+            .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
+            .ok_or_else(|| SandboxError::NotFound(id.clone()))
+    }
+
+    /// Counts the sandboxes by state, for whoever reads the gauges next.
+    pub fn count_states(&self) {
+        let mut counts = BTreeMap::new();
+        for record in self.shared.entries.records() {
+            *counts
+                .entry(record.state.kind().to_string())
+                .or_insert(0u32) += 1;
+        }
+        for kind in StateKind::ALL {
+            let state = kind.to_string();
+            let count = counts.get(&state).copied().unwrap_or(0);
+            metrics::gauge!("shoal_sandboxes", "state" => state).set(count);
+        }
+    }
+
+    /// What the daemon inside asks for; none when the sandbox is not secured.
+    #[must_use]
+    pub fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        record
+            .spec
+            .secure
+            .then(|| self.shared.seed.envd_access_token(&record.id))
+    }
+
+    /// What the gateway asks for; none when the sandbox is public.
+    #[must_use]
+    pub fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        let private = !record.spec.network.allow_public_traffic;
+        private.then(|| self.shared.seed.traffic_access_token(&record.id))
+    }
+}
+
+impl Shared {
+    /// Gives an order to a sandbox's task and waits for its answer.
+    pub(crate) async fn order<T>(
+        &self,
+        id: &SandboxId,
+        order: impl FnOnce(oneshot::Sender<Result<T, SandboxError>>) -> Order,
+    ) -> Result<T, SandboxError> {
+        let gone = || SandboxError::NotFound(id.clone());
+        let (reply, answer) = oneshot::channel();
+        let mailbox = self.entries.mailbox(id).ok_or_else(gone)?;
+        mailbox
+            .try_send(order(reply))
+            .map_err(|refused| match refused {
+                tokio::sync::mpsc::error::TrySendError::Full(_) => SandboxError::Busy(id.clone()),
+                tokio::sync::mpsc::error::TrySendError::Closed(_) => gone(),
+            })?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    async fn watch_deadlines(&self) {
+        loop {
+            let id = self.deadlines.due(&self.clock).await;
+            if let Some(mailbox) = self.entries.mailbox(&id) {
+                // A full mailbox has a task behind it that will look at its deadline anyway.
+                let _ = mailbox.try_send(Order::Look);
+            }
+        }
+    }
+
+    async fn watch_driver(&self) {
+        while let Some(event) = self.driver.next_event().await {
+            match event {
+                DriverEvent::Failed {
+                    id,
+                    execution,
+                    reason,
+                } => {
+                    if let Some(mailbox) = self.entries.mailbox(&id) {
+                        // Waits when the mailbox is full: this must not be lost. A task that has
+                        // ended needs no news.
+                        let news = Order::Observed {
+                            execution,
+                            input: Input::Failed(reason),
+                        };
+                        let _ = mailbox.send(news).await;
+                    }
+                }
+                DriverEvent::Output { id, lines } => {
+                    self.logs.append(&id, lines, self.clock.now()).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Randomness from the system.
+
+/// Fresh random bytes.
+///
+/// # Errors
+/// When the system has none, which a working machine never says after its start.
+pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoEntropy> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| NoEntropy(e.to_string()))?;
+    Ok(bytes)
+}
+
+/// The system has no randomness to give.
+#[derive(Debug, thiserror::Error)]
+#[error("the system has no randomness: {0}")]
+pub struct NoEntropy(String);

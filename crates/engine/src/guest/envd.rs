@@ -1,0 +1,87 @@
+//! The daemon over the network.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use shoal_core::BoxFuture;
+use shoal_protocol::ENVD_PORT;
+use shoal_protocol::client::{ClientError, EnvdClient};
+use shoal_protocol::init::InitRequest;
+use shoal_protocol::token::AccessToken;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Guest, GuestError, InitOrder};
+
+/// How long a daemon may take to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one attempt may take: a sandbox whose kernel is not up yet swallows packets.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// The pauses between attempts: short at first, because a daemon is up in milliseconds.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Talks to `shoal-envd`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EnvdGuest;
+
+impl Guest for EnvdGuest {
+    fn init(&self, address: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
+        Box::pin(async move {
+            let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT));
+            let token = order
+                .access_token
+                .as_ref()
+                .map(|token| AccessToken::parse(token.reveal()));
+            let request = InitRequest {
+                env_vars: Some(order.env),
+                access_token: token
+                    .transpose()
+                    .map_err(|e| GuestError::Refused(e.to_string()))?,
+                default_user: Some(order.user),
+                default_workdir: order.workdir,
+                ..InitRequest::default()
+            };
+            let end = Instant::now() + PATIENCE;
+            let mut pause = FIRST_PAUSE;
+            loop {
+                let failed = match timeout(ATTEMPT, client.init(&request)).await {
+                    Ok(Ok(version)) => return Ok(version.unwrap_or_default()),
+                    Ok(Err(refused @ ClientError::Refused { .. })) => {
+                        return Err(GuestError::Refused(refused.to_string()));
+                    }
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "no answer".to_owned(),
+                };
+                if Instant::now() + pause > end {
+                    return Err(GuestError::Unreachable(failed));
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_never_comes_up_is_given_up() {
+        let order = InitOrder {
+            env: BTreeMap::new(),
+            access_token: None,
+            user: "user".to_owned(),
+            workdir: None,
+        };
+        // Nothing listens at this address of the loopback network.
+        let nobody = IpAddr::V4(Ipv4Addr::new(127, 255, 0, 1));
+        let given_up = EnvdGuest.init(nobody, order).await.unwrap_err();
+        assert!(matches!(given_up, GuestError::Unreachable(_)), "{given_up}");
+    }
+}

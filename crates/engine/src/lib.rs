@@ -1,0 +1,44 @@
+//! The use cases of Shoal.
+//!
+//! Requests go down, facts come up, views go out, and only this crate writes state. A live
+//! sandbox is a task with a mailbox ([`sandbox`](self)), so its operations never overlap; reads
+//! come from what that task has published and never wait behind an operation. State is committed
+//! before it is acted on, so a crash leaves a transient state, which [`Engine::recover`] resolves
+//! by asking the driver what exists and feeding the answers through the same table.
+
+mod catalog;
+mod config;
+mod connect;
+mod create;
+mod deadlines;
+mod engine;
+mod entropy;
+mod events;
+mod guest;
+mod keys;
+mod kill;
+mod list;
+mod logs;
+mod metrics;
+mod recover;
+mod sandbox;
+mod set_network;
+mod set_timeout;
+mod store;
+mod system_clock;
+mod templates;
+#[cfg(any(test, feature = "test-util"))]
+pub mod test_util;
+
+pub use config::{EngineConfig, Limits};
+pub use create::{CreateError, Created, Idempotency, NewSandbox};
+pub use engine::{Engine, EngineParts, OpenError, SandboxError};
+pub use events::{EventKind, SandboxEvent};
+pub use guest::{EnvdGuest, Guest, GuestError, InitOrder};
+pub use keys::KeyError;
+pub use list::{ListFilter, Order, Page, PageToken};
+pub use logs::{LogEntry, LogLevel, LogQuery};
+pub use metrics::Sample;
+pub use store::SqliteStore;
+pub use system_clock::SystemClock;
+pub use templates::{Starts, TemplateError};

@@ -1,0 +1,386 @@
+//! What the daemons in sandboxes wrote, kept for a while after their end.
+//!
+//! One file a sandbox and one that is full: what a sandbox can fill is bounded, and the latest is
+//! always there.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::SandboxId;
+
+use crate::engine::{Engine, SandboxError, Shared};
+
+/// How large a file may grow before it is the full one: a sandbox has twice this at most.
+const FILE_MAX: u64 = 4 << 20;
+
+/// How often what has been kept long enough is looked for.
+const FORGET_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// How grave an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// For whoever looks for a fault.
+    Debug,
+    /// What happens.
+    Info,
+    /// What should not happen.
+    Warn,
+    /// What failed.
+    Error,
+}
+
+impl LogLevel {
+    /// The level as wires spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "debug" | "trace" => Some(Self::Debug),
+            "info" => Some(Self::Info),
+            "warn" | "warning" => Some(Self::Warn),
+            "error" | "fatal" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// When it was written.
+    #[serde(rename = "t")]
+    pub at: Timestamp,
+    /// How grave it is.
+    #[serde(rename = "l")]
+    pub level: LogLevel,
+    /// What it says.
+    #[serde(rename = "m")]
+    pub message: String,
+    /// More of it, by name.
+    #[serde(rename = "f", default)]
+    pub fields: BTreeMap<String, String>,
+}
+
+impl LogEntry {
+    /// Reads what the daemon wrote; what is no entry is taken as the message of one. `now` is
+    /// when it came.
+    fn read(line: &str, now: Timestamp) -> Self {
+        let Ok(Value::Object(mut said)) = serde_json::from_str::<Value>(line) else {
+            return Self {
+                at: now,
+                level: LogLevel::Info,
+                message: line.to_owned(),
+                fields: BTreeMap::new(),
+            };
+        };
+        let mut text = |name: &str| match said.remove(name) {
+            Some(Value::String(text)) => Some(text),
+            Some(other) => Some(other.to_string()),
+            None => None,
+        };
+        // The sandbox's clock is its own affair; entries are in the order in which they came.
+        let _ = text("timestamp");
+        let level = text("level").and_then(|level| LogLevel::parse(&level));
+        let message = text("message")
+            .or_else(|| text("event"))
+            .unwrap_or_default();
+        let fields = said.into_iter().map(|(name, value)| match value {
+            Value::String(text) => (name, text),
+            other => (name, other.to_string()),
+        });
+        Self {
+            at: now,
+            level: level.unwrap_or(LogLevel::Info),
+            message,
+            fields: fields.collect(),
+        }
+    }
+}
+
+/// Which entries, and how many.
+#[derive(Debug, Clone, Default)]
+pub struct LogQuery {
+    /// Only those at or after this moment (going forward), or before or at it (going backward).
+    pub cursor: Option<Timestamp>,
+    /// Whether the newest come first.
+    pub backward: bool,
+    /// How many at most.
+    pub limit: usize,
+    /// Only those at least as grave.
+    pub level: Option<LogLevel>,
+    /// Only those that hold this text.
+    pub search: Option<String>,
+}
+
+impl LogQuery {
+    fn matches(&self, entry: &LogEntry) -> bool {
+        let in_time = self.cursor.is_none_or(|cursor| {
+            if self.backward {
+                entry.at <= cursor
+            } else {
+                entry.at >= cursor
+            }
+        });
+        let found = self.search.as_ref().is_none_or(|text| {
+            entry.message.contains(text) || entry.fields.values().any(|value| value.contains(text))
+        });
+        in_time && found && self.level.is_none_or(|level| entry.level >= level)
+    }
+}
+
+/// The files.
+#[derive(Debug, Clone)]
+pub(crate) struct LogStore {
+    directory: PathBuf,
+}
+
+impl LogStore {
+    pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&directory)?;
+        Ok(Self { directory })
+    }
+
+    fn file(&self, id: &SandboxId) -> PathBuf {
+        self.directory.join(format!("{id}.jsonl"))
+    }
+
+    fn full(&self, id: &SandboxId) -> PathBuf {
+        self.directory.join(format!("{id}.1.jsonl"))
+    }
+
+    fn write(&self, id: &SandboxId, entries: &[LogEntry]) -> io::Result<()> {
+        let path = self.file(id);
+        let mut text = Vec::new();
+        for entry in entries {
+            serde_json::to_writer(&mut text, entry)?;
+            text.push(b'\n');
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        if file.metadata()?.len() > FILE_MAX {
+            fs::rename(&path, self.full(id))?;
+            file = OpenOptions::new().create(true).append(true).open(&path)?;
+        }
+        file.write_all(&text)
+    }
+
+    fn query(&self, id: &SandboxId, query: &LogQuery) -> io::Result<Vec<LogEntry>> {
+        let mut entries = Vec::new();
+        for path in [self.full(id), self.file(id)] {
+            let file = match File::open(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                file => file?,
+            };
+            for line in BufReader::new(file).lines() {
+                // A line that a full disk has cut is passed over.
+                if let Ok(entry) = serde_json::from_str::<LogEntry>(&line?)
+                    && query.matches(&entry)
+                {
+                    entries.push(entry);
+                }
+            }
+        }
+        if query.backward {
+            entries.reverse();
+        }
+        entries.truncate(query.limit);
+        Ok(entries)
+    }
+
+    fn remove(&self, id: &SandboxId) {
+        for path in [self.file(id), self.full(id)] {
+            // There may be none.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Keeps what a daemon wrote, lines in the order in which they came.
+    pub(crate) async fn append(&self, id: &SandboxId, lines: Vec<String>, now: Timestamp) {
+        let (store, of) = (self.clone(), id.clone());
+        let write = move || {
+            let entries: Vec<LogEntry> =
+                lines.iter().map(|line| LogEntry::read(line, now)).collect();
+            store.write(&of, &entries)
+        };
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
+            tracing::warn!(sandbox.id = %id, %error, "a log is not kept");
+        }
+    }
+}
+
+impl Engine {
+    /// What was written in a sandbox, also in one that has ended and is still remembered.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when there is none, or it is another tenant's.
+    pub async fn logs(
+        &self,
+        principal: &Principal,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<Vec<LogEntry>, SandboxError> {
+        let known = match self.shared.entries.record(id) {
+            Some(record) => Some(record.team),
+            None => self
+                .shared
+                .store
+                .sandbox(id)
+                .await?
+                .map(|found| found.value.team),
+        };
+        if known != Some(principal.team) {
+            return Err(SandboxError::NotFound(id.clone()));
+        }
+        let (store, id) = (self.shared.logs.clone(), id.clone());
+        let read = tokio::task::spawn_blocking(move || store.query(&id, &query)).await;
+        let failed = |e: &dyn std::fmt::Display| {
+            SandboxError::Store(shoal_core::store::StoreError::Failed(e.to_string()))
+        };
+        read.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
+    }
+}
+
+impl Shared {
+    /// Forgets sandboxes, and their logs, that ended long enough ago.
+    pub(crate) async fn forget_for_ever(&self) {
+        loop {
+            let now = self.clock.now();
+            let kept = i64::try_from(self.config.keep_ended.as_millis()).unwrap_or(i64::MAX);
+            let before = Timestamp::from_unix_millis(now.unix_millis().saturating_sub(kept));
+            match self.store.forget_terminated(before).await {
+                Ok(gone) => gone.iter().for_each(|id| self.logs.remove(id)),
+                Err(error) => tracing::warn!(%error, "ended sandboxes are not forgotten"),
+            }
+            self.clock.sleep_until(now + FORGET_EVERY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(at: i64, level: LogLevel, message: &str) -> LogEntry {
+        let at = Timestamp::from_unix_millis(at);
+        LogEntry {
+            at,
+            level,
+            message: message.to_owned(),
+            fields: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn entries_are_found_by_time_level_and_text_from_either_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LogStore::open(directory.path().to_owned()).unwrap();
+        let id = "ia".parse().unwrap();
+        let all = [
+            entry(1, LogLevel::Info, "one"),
+            entry(2, LogLevel::Error, "two"),
+            entry(3, LogLevel::Debug, "three"),
+        ];
+        store.write(&id, &all).unwrap();
+        let ask = |query: LogQuery| {
+            let found = store.query(&id, &query).unwrap();
+            found
+                .into_iter()
+                .map(|entry| entry.message)
+                .collect::<Vec<_>>()
+        };
+        let base = LogQuery {
+            limit: 10,
+            ..LogQuery::default()
+        };
+        assert_eq!(ask(base.clone()), ["one", "two", "three"]);
+        assert_eq!(
+            ask(LogQuery {
+                backward: true,
+                limit: 2,
+                ..base.clone()
+            }),
+            ["three", "two"]
+        );
+        let from = Some(Timestamp::from_unix_millis(2));
+        assert_eq!(
+            ask(LogQuery {
+                cursor: from,
+                ..base.clone()
+            }),
+            ["two", "three"]
+        );
+        assert_eq!(
+            ask(LogQuery {
+                level: Some(LogLevel::Warn),
+                ..base.clone()
+            }),
+            ["two"]
+        );
+        assert_eq!(
+            ask(LogQuery {
+                search: Some("hre".into()),
+                ..base
+            }),
+            ["three"]
+        );
+        store.remove(&id);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_sandbox_can_fill_is_bounded_and_the_latest_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = LogStore::open(directory.path().to_owned()).unwrap();
+        let id = "ia".parse().unwrap();
+        let much: Vec<LogEntry> = (0..1000)
+            .map(|n| entry(n, LogLevel::Info, &"x".repeat(1000)))
+            .collect();
+        for _ in 0..20 {
+            store.write(&id, &much).unwrap();
+        }
+        store
+            .write(&id, &[entry(9, LogLevel::Info, "last")])
+            .unwrap();
+        let sizes = fs::read_dir(directory.path())
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len());
+        assert!(sizes.sum::<u64>() < 3 * FILE_MAX);
+        let last = LogQuery {
+            backward: true,
+            limit: 1,
+            ..LogQuery::default()
+        };
+        assert_eq!(store.query(&id, &last).unwrap()[0].message, "last");
+    }
+
+    #[test]
+    fn whatever_a_daemon_writes_becomes_an_entry() {
+        let now = Timestamp::from_unix_millis(7);
+        let good = LogEntry::read(
+            r#"{"timestamp":"x","level":"warn","message":"m","pid":3,"logger":"process"}"#,
+            now,
+        );
+        assert_eq!(
+            (good.level, good.message.as_str(), good.at),
+            (LogLevel::Warn, "m", now)
+        );
+        assert_eq!(good.fields["pid"], "3");
+        for bad in ["", "plain", "[1]", "{\"level\":{}}", "{\"level\":\"odd\"}"] {
+            assert_eq!(LogEntry::read(bad, now).level, LogLevel::Info, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What sandboxes use, over time.
+//!
+//! Kept in memory: fine for an hour, then coarse for a week. A restart of the server begins anew.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use shoal_core::auth::SandboxPermit;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::SandboxId;
+use shoal_core::resources::Usage;
+use shoal_core::sandbox::SandboxRecord;
+
+use crate::engine::{Engine, Shared};
+
+/// Fine samples kept: an hour of one every 5 s.
+const FINE: usize = 720;
+/// One sample in so many is kept for longer: every 5 minutes.
+const COARSE_EVERY: u64 = 60;
+/// Coarse samples kept: a week.
+const COARSE: usize = 2016;
+
+/// What a sandbox used at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// When.
+    pub at: Timestamp,
+    /// How many processors it has, whole.
+    pub cpu_count: u32,
+    /// How much of all of them it used since the sample before, in percent: 0 to 100.
+    pub cpu_used_percent: f32,
+    /// Bytes of memory in use.
+    pub memory_used: u64,
+    /// Bytes of memory it may use.
+    pub memory_total: u64,
+    /// Bytes of page cache.
+    pub memory_cache: u64,
+    /// Bytes it has written.
+    pub disk_used: u64,
+    /// Bytes it may write.
+    pub disk_total: u64,
+}
+
+/// The samples of all sandboxes.
+#[derive(Debug, Default)]
+pub(crate) struct Samples(RwLock<HashMap<SandboxId, History>>);
+
+#[derive(Debug, Default)]
+struct History {
+    fine: VecDeque<Sample>,
+    coarse: VecDeque<Sample>,
+    taken: u64,
+    last: Option<(Timestamp, u64)>,
+}
+
+impl History {
+    fn take(&mut self, at: Timestamp, usage: &Usage, record: &SandboxRecord) {
+        let resources = &record.spec.resources;
+        let before = self.last.replace((at, usage.cpu_nanos));
+        let sample = Sample {
+            at,
+            cpu_count: resources.cpu.whole(),
+            cpu_used_percent: before.map_or(0.0, |before| {
+                percent(before, (at, usage.cpu_nanos), resources.cpu.whole())
+            }),
+            memory_used: usage.memory_bytes,
+            memory_total: resources.memory.bytes(),
+            memory_cache: usage.cache_bytes,
+            disk_used: usage.disk_bytes,
+            disk_total: resources.disk.bytes(),
+        };
+        push(&mut self.fine, sample, FINE);
+        if self.taken.is_multiple_of(COARSE_EVERY) {
+            push(&mut self.coarse, sample, COARSE);
+        }
+        self.taken += 1;
+    }
+
+    /// Oldest first: the coarse ones that are older than the fine ones, then those.
+    fn between(&self, start: Option<Timestamp>, end: Option<Timestamp>) -> Vec<Sample> {
+        let fine_from = self.fine.front().map(|sample| sample.at);
+        let coarse = self
+            .coarse
+            .iter()
+            .filter(|s| fine_from.is_none_or(|from| s.at < from));
+        let within = |s: &&Sample| {
+            start.is_none_or(|start| s.at >= start) && end.is_none_or(|end| s.at <= end)
+        };
+        coarse.chain(&self.fine).filter(within).copied().collect()
+    }
+}
+
+fn push(samples: &mut VecDeque<Sample>, sample: Sample, most: usize) {
+    if samples.len() >= most {
+        samples.pop_front();
+    }
+    samples.push_back(sample);
+}
+
+/// The share of `cpus` processors that was used between two readings of a counter.
+fn percent(before: (Timestamp, u64), after: (Timestamp, u64), cpus: u32) -> f32 {
+    let nanos = after.0.since(before.0).as_secs_f64() * 1e9 * f64::from(cpus.max(1));
+    if nanos <= 0.0 {
+        return 0.0;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a percentage needs few digits")]
+    let used = after.1.saturating_sub(before.1) as f64;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a percentage needs few digits"
+    )]
+    let percent = (used / nanos * 100.0).clamp(0.0, 100.0) as f32;
+    percent
+}
+
+impl Samples {
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.0.write().remove(id);
+    }
+}
+
+impl Engine {
+    /// The samples of a sandbox, oldest first. Few or none right after its start.
+    #[must_use]
+    pub fn metrics(
+        &self,
+        permit: &SandboxPermit,
+        start: Option<Timestamp>,
+        end: Option<Timestamp>,
+    ) -> Vec<Sample> {
+        let samples = self.shared.samples.0.read();
+        samples
+            .get(permit.sandbox())
+            .map(|h| h.between(start, end))
+            .unwrap_or_default()
+    }
+}
+
+impl Shared {
+    pub(crate) async fn sample_for_ever(self: &Arc<Self>) {
+        loop {
+            let next = self.clock.now() + self.config.sample_every;
+            for record in self.entries.records() {
+                if record.state.is_running() {
+                    self.sample(&record).await;
+                }
+            }
+            self.clock.sleep_until(next).await;
+        }
+    }
+
+    async fn sample(&self, record: &SandboxRecord) {
+        let usage = match self.driver.usage(&record.id).await {
+            Ok(usage) => usage,
+            // It ended meanwhile.
+            Err(shoal_core::driver::DriverError::NotFound(_)) => return,
+            Err(error) => {
+                tracing::debug!(sandbox.id = %record.id, %error, "use cannot be read");
+                return;
+            }
+        };
+        let now = self.clock.now();
+        // One that ended meanwhile must not come back.
+        if self.entries.mailbox(&record.id).is_some() {
+            self.samples
+                .0
+                .write()
+                .entry(record.id.clone())
+                .or_default()
+                .take(now, &usage, record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_unix_seconds(second)
+    }
+
+    #[test]
+    fn processor_time_becomes_a_share_of_all_processors() {
+        let record = test_util::record("ia");
+        let mut history = History::default();
+        let used = |cpu_nanos| Usage {
+            cpu_nanos,
+            ..Usage::default()
+        };
+        history.take(at(0), &used(0), &record);
+        history.take(at(5), &used(5_000_000_000), &record);
+        history.take(at(10), &used(25_000_000_000), &record);
+        let shares: Vec<f32> = history
+            .between(None, None)
+            .iter()
+            .map(|s| s.cpu_used_percent)
+            .collect();
+        // Two processors: one second a second of one is a half.
+        assert_eq!(shares, [0.0, 50.0, 100.0]);
+    }
+
+    #[test]
+    fn old_samples_become_fewer_and_are_still_in_order() {
+        let record = test_util::record("ia");
+        let mut history = History::default();
+        for n in 0..2_000 {
+            history.take(at(n * 5), &Usage::default(), &record);
+        }
+        let all = history.between(None, None);
+        assert!(all.len() < 800 && all.len() > FINE);
+        assert!(all.windows(2).all(|pair| pair[0].at < pair[1].at));
+        assert_eq!(all[0].at, at(0));
+        let part = history.between(Some(at(9_000)), Some(at(9_020)));
+        assert_eq!(part.len(), 5);
+    }
+}

@@ -1,0 +1,323 @@
+//! A sandbox as a task with a mailbox: the only writer of its record.
+
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::catalog::Route;
+use shoal_core::clock::Timestamp;
+use shoal_core::driver::StartReport;
+use shoal_core::id::ExecutionId;
+use shoal_core::network::Egress;
+use shoal_core::sandbox::{OnTimeout, SandboxRecord};
+use shoal_core::state::{FailReason, Input, KillReason, StateKind};
+use shoal_core::store::Version;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::catalog::Published;
+use crate::create::CreateError;
+use crate::engine::{SandboxError, Shared};
+use crate::events::EventKind;
+
+/// How many orders may wait for a sandbox; one more is told that it is busy.
+const WAITING: usize = 64;
+
+/// How long after a failed clearing the next is tried.
+const CLEAR_AGAIN: Duration = Duration::from_secs(10);
+
+type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
+
+/// How a deadline is to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeadlineChange {
+    /// To this moment.
+    To(Timestamp),
+    /// To this moment, unless it is later already.
+    AtLeast(Timestamp),
+}
+
+/// What a sandbox's task may be told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// End for good.
+    Kill(KillReason, Reply<()>),
+    /// Change the deadline.
+    SetDeadline(DeadlineChange, Reply<Arc<SandboxRecord>>),
+    /// Change what may be reached.
+    SetEgress(Egress, Reply<()>),
+    /// Something was observed, of this run.
+    Observed {
+        execution: ExecutionId,
+        input: Input,
+    },
+    /// A moment that was asked for has come.
+    Look,
+}
+
+/// The task's state.
+pub(crate) struct Sandbox {
+    shared: Arc<Shared>,
+    record: Arc<SandboxRecord>,
+    version: Version,
+    published: watch::Sender<Published>,
+    orders: mpsc::Receiver<Order>,
+}
+
+impl Sandbox {
+    /// Begins the task of a sandbox that is to be started.
+    pub(crate) fn spawn_new(
+        shared: Arc<Shared>,
+        record: SandboxRecord,
+        version: Version,
+        started: oneshot::Sender<Result<Arc<SandboxRecord>, CreateError>>,
+    ) {
+        let mut sandbox = Self::enter(shared, record, version);
+        tokio::spawn(async move {
+            let outcome = sandbox.start().await;
+            // Whoever asked may have gone; the sandbox lives until its deadline all the same.
+            let _ = started.send(outcome);
+            sandbox.serve().await;
+        });
+    }
+
+    /// Begins the task of a sandbox that was found when the server started; `input` is what was
+    /// found of it.
+    pub(crate) fn spawn_found(
+        shared: Arc<Shared>,
+        record: SandboxRecord,
+        version: Version,
+        input: Option<Input>,
+    ) {
+        let mut sandbox = Self::enter(shared, record, version);
+        tokio::spawn(async move {
+            if let Some(input) = input {
+                sandbox.observe(input).await;
+            }
+            sandbox.look().await;
+            sandbox.serve().await;
+        });
+    }
+
+    /// Makes the sandbox known, with a mailbox.
+    fn enter(shared: Arc<Shared>, record: SandboxRecord, version: Version) -> Self {
+        let record = Arc::new(record);
+        let (mailbox, orders) = mpsc::channel(WAITING);
+        let route = route_of(&shared, &record);
+        let (published, view) = watch::channel(Published {
+            record: record.clone(),
+            route,
+        });
+        shared.entries.insert(record.id.clone(), view, mailbox);
+        shared.deadlines.set(&record.id, record.wakes_at());
+        Self {
+            shared,
+            record,
+            version,
+            published,
+            orders,
+        }
+    }
+
+    async fn serve(mut self) {
+        while self.record.state.kind() != StateKind::Terminated {
+            let Some(order) = self.orders.recv().await else {
+                return;
+            };
+            match order {
+                Order::Kill(reason, reply) => answer(reply, self.kill(reason).await),
+                Order::SetDeadline(change, reply) => {
+                    answer(reply, self.set_deadline(change).await);
+                }
+                Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
+                Order::Observed { execution, input } if execution == self.record.execution => {
+                    self.observe(input).await;
+                }
+                // News of an earlier run.
+                Order::Observed { .. } => {}
+                Order::Look => self.look().await,
+            }
+        }
+        self.shared.deadlines.set(&self.record.id, None);
+        self.shared.samples.forget(&self.record.id);
+        self.shared.entries.remove(&self.record.id);
+    }
+
+    /// Commits the state after `input`, and only then lets it be seen.
+    async fn advance(&mut self, input: &Input) -> Result<(), SandboxError> {
+        let state = self.record.state.on(input)?;
+        if state == self.record.state {
+            return Ok(());
+        }
+        let next = self.record.with_state(state, self.shared.clock.now());
+        self.commit(next).await
+    }
+
+    async fn commit(&mut self, next: SandboxRecord) -> Result<(), SandboxError> {
+        self.version = self
+            .shared
+            .store
+            .commit(next.clone(), Some(self.version))
+            .await?;
+        self.show(next);
+        Ok(())
+    }
+
+    fn show(&mut self, next: SandboxRecord) {
+        self.record = Arc::new(next);
+        let route = route_of(&self.shared, &self.record);
+        self.shared
+            .deadlines
+            .set(&self.record.id, self.record.wakes_at());
+        self.published.send_replace(Published {
+            record: self.record.clone(),
+            route,
+        });
+    }
+
+    /// Something happened to the sandbox; one that has failed is cleared.
+    async fn observe(&mut self, input: Input) {
+        if let Input::Failed(reason) = &input {
+            tracing::warn!(sandbox.id = %self.record.id, %reason, "a sandbox has stopped");
+        }
+        if let Err(error) = self.advance(&input).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a change cannot be committed");
+        }
+        if self.record.state.kind() == StateKind::Failed {
+            self.end(KillReason::Failed).await;
+        }
+    }
+
+    /// Ends the sandbox and logs what could not be cleared: for orders that nobody waits for.
+    async fn end(&mut self, reason: KillReason) {
+        if let Err(error) = self.kill(reason).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox is not cleared yet");
+        }
+    }
+
+    async fn kill(&mut self, reason: KillReason) -> Result<(), SandboxError> {
+        let input = Input::Kill(reason);
+        if let Err(error) = self.advance(&input).await {
+            // Ending a sandbox is what makes room when there is none to write: it is done even
+            // when it cannot be written down. A restart finds that the sandbox is gone.
+            tracing::error!(sandbox.id = %self.record.id, %error, "a kill cannot be committed");
+            let state = self.record.state.on(&input)?;
+            let next = self.record.with_state(state, self.shared.clock.now());
+            self.show(next);
+        }
+        if let Err(error) = self.shared.driver.destroy(&self.record.id).await {
+            let again = self.shared.clock.now() + CLEAR_AGAIN;
+            self.shared.deadlines.set(&self.record.id, Some(again));
+            return Err(error.into());
+        }
+        metrics::counter!("shoal_sandbox_kills_total", "reason" => format!("{reason:?}"))
+            .increment(1);
+        let detail = BTreeMap::from([("reason", format!("{reason:?}"))]);
+        self.emit(EventKind::Killed, detail);
+        if let Err(error) = self.advance(&Input::Cleared).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "an end cannot be committed");
+            let state = self.record.state.on(&Input::Cleared)?;
+            let next = self.record.with_state(state, self.shared.clock.now());
+            self.show(next);
+        }
+        Ok(())
+    }
+
+    /// The deadline has come, or the timer of a transient state.
+    async fn look(&mut self) {
+        let due = self
+            .record
+            .wakes_at()
+            .is_some_and(|at| at <= self.shared.clock.now());
+        match self.record.state.kind() {
+            StateKind::Terminating => self.end(KillReason::Requested).await,
+            _ if !due => self
+                .shared
+                .deadlines
+                .set(&self.record.id, self.record.wakes_at()),
+            StateKind::Running => match self.record.spec.lifecycle.on_timeout {
+                OnTimeout::Kill | OnTimeout::Pause => self.end(KillReason::TimedOut).await,
+            },
+            _ => self.observe(Input::Failed(FailReason::Stuck)).await,
+        }
+    }
+
+    async fn set_deadline(
+        &mut self,
+        change: DeadlineChange,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.must_run()?;
+        let latest = self.record.started_at + self.shared.config.limits.max_timeout;
+        let deadline = match change {
+            DeadlineChange::To(moment) => moment.min(latest),
+            DeadlineChange::AtLeast(moment) => moment.min(latest).max(self.record.deadline),
+        };
+        if deadline != self.record.deadline {
+            let next = SandboxRecord {
+                deadline,
+                ..self.record.as_ref().clone()
+            };
+            self.commit(next).await?;
+            let detail = BTreeMap::from([("set_timeout", deadline.to_string())]);
+            self.emit(EventKind::Updated, detail);
+        }
+        Ok(self.record.clone())
+    }
+
+    async fn set_egress(&mut self, egress: Egress) -> Result<(), SandboxError> {
+        self.must_run()?;
+        // Written first: after a crash in between, the rules that were asked for are known.
+        let before = self.record.as_ref().clone();
+        let mut next = before.clone();
+        next.spec.network.egress = egress.clone();
+        self.commit(next).await?;
+        if let Err(error) = self.shared.driver.set_egress(&self.record.id, egress).await {
+            self.commit(before).await?;
+            return Err(error.into());
+        }
+        self.emit(
+            EventKind::Updated,
+            BTreeMap::from([("network", "set".to_owned())]),
+        );
+        Ok(())
+    }
+
+    fn must_run(&self) -> Result<(), SandboxError> {
+        let runs = self.record.state.is_running();
+        runs.then_some(())
+            .ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))
+    }
+
+    fn emit(&self, kind: EventKind, detail: BTreeMap<&'static str, String>) {
+        self.shared
+            .events
+            .emit(kind, self.shared.clock.now(), &self.record, detail);
+    }
+}
+
+/// Whoever asked may have gone.
+fn answer<T>(reply: Reply<T>, outcome: Result<T, SandboxError>) {
+    let _ = reply.send(outcome);
+}
+
+/// How to reach the sandbox, while it runs.
+fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
+    let StartReport { address, .. } = record
+        .report
+        .as_ref()
+        .filter(|_| record.state.is_running())?;
+    let seed = &shared.seed;
+    let private = !record.spec.network.allow_public_traffic;
+    Some(Arc::new(Route {
+        sandbox: record.id.clone(),
+        execution: record.execution,
+        address: *address,
+        envd_access_token: record
+            .spec
+            .secure
+            .then(|| seed.envd_access_token(&record.id)),
+        traffic_access_token: private.then(|| seed.traffic_access_token(&record.id)),
+        mask_request_host: record.spec.network.mask_request_host.clone(),
+    }))
+}

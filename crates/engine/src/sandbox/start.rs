@@ -1,0 +1,121 @@
+//! The start of a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shoal_core::driver::{CreateOrder, StartReport};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::{FailReason, Input, KillReason};
+use tokio::time::Instant;
+
+use super::Sandbox;
+use crate::create::CreateError;
+use crate::events::EventKind;
+use crate::guest::InitOrder;
+
+/// Where the events service answers inside a sandbox.
+const EVENTS_ADDRESS: &str = "http://192.0.2.1";
+
+impl Sandbox {
+    /// Starts what has been committed as being created. When it fails, nothing is left.
+    pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
+        match self.bring_up().await {
+            Ok(report) => self.ready(report).await,
+            Err(error) => {
+                metrics::counter!("shoal_sandbox_start_failures_total").increment(1);
+                let reason = FailReason::Create(error.to_string());
+                // The reason is for whoever asked, who is told; the state is kept all the same.
+                if let Err(error) = self.advance(&Input::Failed(reason)).await {
+                    tracing::error!(sandbox.id = %self.record.id, %error, "a failure is not kept");
+                }
+                self.end(KillReason::Failed).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn bring_up(&self) -> Result<StartReport, CreateError> {
+        let (shared, record) = (&self.shared, &self.record);
+        let spec = &record.spec;
+        let order = CreateOrder {
+            id: record.id.clone(),
+            execution: record.execution,
+            image: spec.image.clone(),
+            runtime: spec.runtime.clone(),
+            resources: spec.resources,
+            egress: spec.network.egress.clone(),
+            env: BTreeMap::new(),
+        };
+        let mut report = shared.driver.create(order).await?;
+        let started = Instant::now();
+        report.envd_version = shared.guest.init(report.address, self.init_order()).await?;
+        report.phases.ready = started.elapsed();
+        Ok(report)
+    }
+
+    fn init_order(&self) -> InitOrder {
+        let (record, spec) = (&self.record, &self.record.spec);
+        let own = [
+            ("E2B_SANDBOX", "true".to_owned()),
+            ("E2B_SANDBOX_ID", record.id.to_string()),
+            ("E2B_TEMPLATE_ID", spec.template.to_string()),
+            ("E2B_EVENTS_ADDRESS", EVENTS_ADDRESS.to_owned()),
+        ];
+        let mut env: BTreeMap<String, String> = own
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        // What the user says wins over what is said for him.
+        env.extend(spec.env.clone());
+        let token = spec
+            .secure
+            .then(|| self.shared.seed.envd_access_token(&record.id));
+        InitOrder {
+            env,
+            access_token: token,
+            user: spec.user.clone(),
+            workdir: spec.workdir.clone(),
+        }
+    }
+
+    async fn ready(&mut self, report: StartReport) -> Result<Arc<SandboxRecord>, CreateError> {
+        let now = self.shared.clock.now();
+        let state = self
+            .record
+            .state
+            .on(&Input::Ready)
+            .map_err(crate::engine::SandboxError::from);
+        let ready = SandboxRecord {
+            report: Some(report),
+            started_at: now,
+            deadline: now + self.record.spec.lifecycle.timeout,
+            ..self
+                .record
+                .with_state(state.map_err(CreateError::from)?, now)
+        };
+        if let Err(error) = self.commit(ready).await {
+            self.end(KillReason::Failed).await;
+            return Err(error.into());
+        }
+        self.emit(EventKind::Created, BTreeMap::new());
+        if let Some(report) = &self.record.report {
+            count(report);
+        }
+        Ok(self.record.clone())
+    }
+}
+
+/// Every figure says what ran: what isolates, and whether it was made, taken or restored.
+fn count(report: &StartReport) {
+    let labels = [
+        ("runtime", report.runtime.to_string()),
+        ("isolation", report.isolation.to_string()),
+        ("origin", report.origin.to_string()),
+    ];
+    metrics::counter!("shoal_sandbox_starts_total", &labels).increment(1);
+    for (phase, time) in report.phases.named() {
+        let mut labels = labels.to_vec();
+        labels.push(("phase", phase.to_owned()));
+        metrics::histogram!("shoal_sandbox_start_phase_seconds", &labels).record(time);
+    }
+}

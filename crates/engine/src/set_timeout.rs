@@ -1,0 +1,43 @@
+//! Change when a sandbox's time is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::auth::SandboxPermit;
+use shoal_core::sandbox::SandboxRecord;
+
+use crate::engine::{Engine, SandboxError};
+use crate::sandbox::{DeadlineChange, Order};
+
+/// The least that a refresh gives.
+const LEAST_REFRESH: Duration = Duration::from_secs(15);
+
+impl Engine {
+    /// Sets the deadline to `timeout` from now: sooner or later than it was, but never past the
+    /// longest life that is allowed.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when it does not run.
+    pub async fn set_timeout(
+        &self,
+        permit: &SandboxPermit,
+        timeout: Duration,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let change = DeadlineChange::To(self.shared.clock.now() + timeout);
+        self.shared
+            .order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
+            .await
+    }
+
+    /// Gives a sandbox at least `duration` from now, and 15 s if that is less.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when it does not run.
+    pub async fn refresh(
+        &self,
+        permit: &SandboxPermit,
+        duration: Duration,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.connect(permit, duration.max(LEAST_REFRESH)).await
+    }
+}

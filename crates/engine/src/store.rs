@@ -1,0 +1,193 @@
+//! The truth in SQLite.
+//!
+//! One thread owns the connection and runs what it is sent, in order: SQLite has one writer
+//! anyway, and no caller waits in a runtime's thread. What has been answered survives a kill of
+//! the server at any moment (write-ahead log); after a power failure the last moments may be
+//! missing, and so are the sandboxes that ran.
+
+mod idempotency;
+mod keys;
+mod migrations;
+mod sandboxes;
+mod templates;
+
+use std::path::Path;
+use std::thread;
+
+use rusqlite::Connection;
+use shoal_core::BoxFuture;
+use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
+use shoal_core::clock::Timestamp;
+use shoal_core::id::{KeyId, SandboxId, TeamId, TemplateId};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::store::{IdempotencyClaim, Store, StoreError, Version, Versioned};
+use shoal_core::template::Template;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many calls may wait for the one that is under way.
+const WAITING: usize = 1024;
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// The store in one file.
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl SqliteStore {
+    /// Opens the file, making it when there is none, and brings its tables up to date.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is not a database, or was written by a newer program.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let mut connection = Connection::open(path).map_err(store_error)?;
+        migrations::migrate(&mut connection)?;
+        idempotency::release(&connection)?;
+        let (jobs, mut incoming) = mpsc::channel::<Job>(WAITING);
+        let run = move || {
+            while let Some(job) = incoming.blocking_recv() {
+                job(&mut connection);
+            }
+        };
+        thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(run)
+            .map_err(|e| StoreError::Failed(e.to_string()))?;
+        Ok(Self { jobs })
+    }
+
+    /// Runs `work` on the connection's thread.
+    fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let job: Job = Box::new(move |connection| {
+                // The caller may have stopped waiting; what it asked for is done all the same.
+                let _ = answer.send(work(connection));
+            });
+            let gone = || StoreError::Failed("the store has ended".to_owned());
+            self.jobs.send(job).await.map_err(|_| gone())?;
+            answered.await.map_err(|_| gone())?
+        })
+    }
+}
+
+/// What SQLite said, in the port's words.
+fn store_error(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DiskFull) => StoreError::NoSpace,
+        _ => StoreError::Failed(error.to_string()),
+    }
+}
+
+/// Reads a stored document.
+fn decode<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, StoreError> {
+    serde_json::from_str(text).map_err(|e| StoreError::Corrupt {
+        key: key.to_owned(),
+        detail: e.to_string(),
+    })
+}
+
+/// Writes a document to be stored.
+fn encode<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|e| StoreError::Failed(e.to_string()))
+}
+
+impl Store for SqliteStore {
+    fn commit(
+        &self,
+        next: SandboxRecord,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>> {
+        self.call(move |connection| sandboxes::commit(connection, &next, expected))
+    }
+
+    fn live_sandboxes(&self) -> BoxFuture<'_, Result<Vec<Versioned<SandboxRecord>>, StoreError>> {
+        self.call(|connection| sandboxes::live(connection))
+    }
+
+    fn sandbox(
+        &self,
+        id: &SandboxId,
+    ) -> BoxFuture<'_, Result<Option<Versioned<SandboxRecord>>, StoreError>> {
+        let id = id.clone();
+        self.call(move |connection| sandboxes::one(connection, &id))
+    }
+
+    fn forget_terminated(
+        &self,
+        moment: Timestamp,
+    ) -> BoxFuture<'_, Result<Vec<SandboxId>, StoreError>> {
+        self.call(move |connection| sandboxes::forget(connection, moment))
+    }
+
+    fn claim_idempotency(
+        &self,
+        team: TeamId,
+        key: &str,
+        request: &[u8; 32],
+        now: Timestamp,
+    ) -> BoxFuture<'_, Result<IdempotencyClaim, StoreError>> {
+        let (key, request) = (key.to_owned(), hex::encode(request));
+        self.call(move |connection| idempotency::claim(connection, team, &key, &request, now))
+    }
+
+    fn settle_idempotency(
+        &self,
+        team: TeamId,
+        key: &str,
+        sandbox: Option<&SandboxId>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (key, sandbox) = (key.to_owned(), sandbox.cloned());
+        self.call(move |connection| idempotency::settle(connection, team, &key, sandbox.as_ref()))
+    }
+
+    fn templates(&self) -> BoxFuture<'_, Result<Vec<Template>, StoreError>> {
+        self.call(|connection| templates::all(connection))
+    }
+
+    fn put_template(&self, template: Template) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| templates::put(connection, &template))
+    }
+
+    fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let id = id.clone();
+        self.call(move |connection| templates::delete(connection, &id))
+    }
+
+    fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {
+        let slug = slug.clone();
+        self.call(move |connection| keys::team(connection, &slug, fresh))
+    }
+
+    fn key_by_hash(
+        &self,
+        hash: &ApiKeyHash,
+    ) -> BoxFuture<'_, Result<Option<KeyRecord>, StoreError>> {
+        let hash = hash.clone();
+        self.call(move |connection| keys::by_hash(connection, &hash))
+    }
+
+    fn keys(&self, team: Option<TeamId>) -> BoxFuture<'_, Result<Vec<KeyRecord>, StoreError>> {
+        self.call(move |connection| keys::all(connection, team))
+    }
+
+    fn put_key(&self, key: KeyRecord) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| keys::put(connection, &key))
+    }
+
+    fn delete_key(&self, id: &KeyId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let id = *id;
+        self.call(move |connection| keys::delete(connection, id))
+    }
+
+    fn token_seed(&self, fresh: [u8; 32]) -> BoxFuture<'_, Result<TokenSeed, StoreError>> {
+        self.call(move |connection| keys::token_seed(connection, fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests;

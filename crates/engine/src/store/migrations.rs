@@ -1,0 +1,71 @@
+//! The tables, and how a file of an older version comes to have them.
+
+use rusqlite::Connection;
+use shoal_core::store::StoreError;
+
+use super::store_error;
+
+/// The version that is written.
+const VERSION: u32 = 1;
+
+/// One step a version, never changed once released.
+const STEPS: [&str; VERSION as usize] = ["
+    CREATE TABLE sandboxes (
+        id TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        terminated INTEGER NOT NULL,
+        since INTEGER NOT NULL,
+        document TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX sandboxes_by_end ON sandboxes (terminated, since);
+    CREATE TABLE idempotency (
+        team TEXT NOT NULL,
+        key TEXT NOT NULL,
+        request TEXT NOT NULL,
+        sandbox TEXT,
+        claimed INTEGER NOT NULL,
+        PRIMARY KEY (team, key)
+    ) STRICT;
+    CREATE TABLE templates (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
+    CREATE TABLE teams (slug TEXT PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
+    CREATE TABLE keys (
+        id TEXT PRIMARY KEY,
+        hash TEXT NOT NULL UNIQUE,
+        team TEXT NOT NULL,
+        document TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+"];
+
+/// Brings the tables up to date, all of it or nothing.
+///
+/// # Errors
+/// When the file is not a database, or a newer program has written it.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .map_err(store_error)?;
+    connection
+        .pragma_update(None, "synchronous", "NORMAL")
+        .map_err(store_error)?;
+    connection
+        .pragma_update(None, "foreign_keys", true)
+        .map_err(store_error)?;
+    let transaction = connection.transaction().map_err(store_error)?;
+    let version: u32 = transaction
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(store_error)?;
+    if version > VERSION {
+        return Err(StoreError::Failed(format!(
+            "the store is of version {version} and this program knows up to {VERSION}: \
+             use a newer one"
+        )));
+    }
+    for (_, step) in (1..).zip(STEPS).filter(|(number, _)| *number > version) {
+        transaction.execute_batch(step).map_err(store_error)?;
+    }
+    transaction
+        .pragma_update(None, "user_version", VERSION)
+        .map_err(store_error)?;
+    transaction.commit().map_err(store_error)
+}

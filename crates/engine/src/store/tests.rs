@@ -1,0 +1,176 @@
+use std::path::PathBuf;
+
+use shoal_core::auth::ApiKey;
+use shoal_core::state::{KillReason, State};
+
+use super::*;
+use crate::test_util;
+
+fn open() -> (tempfile::TempDir, PathBuf, SqliteStore) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shoal.db");
+    let store = SqliteStore::open(&path).unwrap();
+    (directory, path, store)
+}
+
+#[tokio::test]
+async fn a_commit_that_saw_an_older_version_is_refused() {
+    let (_directory, path, store) = open();
+    let record = test_util::record("ia");
+    let first = store.commit(record.clone(), None).await.unwrap();
+    let again = store.commit(record.clone(), None).await;
+    assert!(matches!(
+        again,
+        Err(StoreError::Conflict { expected: None })
+    ));
+    let second = store.commit(record.clone(), Some(first)).await.unwrap();
+    assert_eq!((first, second), (Version(1), Version(2)));
+    let stale = store.commit(record.clone(), Some(first)).await;
+    assert!(matches!(stale, Err(StoreError::Conflict { .. })));
+
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    let live = store.live_sandboxes().await.unwrap();
+    assert_eq!(
+        live,
+        [Versioned {
+            version: second,
+            value: record
+        }]
+    );
+}
+
+#[tokio::test]
+async fn a_terminated_sandbox_is_kept_for_a_while_and_then_forgotten() {
+    let (_directory, _path, store) = open();
+    let at = Timestamp::from_unix_millis(5_000);
+    let ended = test_util::record("ia").with_state(State::Terminated(KillReason::Requested), at);
+    store.commit(ended.clone(), None).await.unwrap();
+    assert!(store.live_sandboxes().await.unwrap().is_empty());
+    assert!(store.sandbox(&ended.id).await.unwrap().is_some());
+    assert!(store.forget_terminated(at).await.unwrap().is_empty());
+    let later = Timestamp::from_unix_millis(5_001);
+    assert_eq!(
+        store.forget_terminated(later).await.unwrap(),
+        std::slice::from_ref(&ended.id)
+    );
+    assert!(store.sandbox(&ended.id).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn an_idempotency_key_means_one_request() {
+    let (_directory, path, store) = open();
+    let team = TeamId::from_entropy([1; 16]);
+    let now = Timestamp::from_unix_millis(1_000_000);
+    let claim = async |store: &SqliteStore, request: u8| {
+        store
+            .claim_idempotency(team, "k", &[request; 32], now)
+            .await
+            .unwrap()
+    };
+    assert_eq!(claim(&store, 1).await, IdempotencyClaim::First);
+    assert_eq!(claim(&store, 1).await, IdempotencyClaim::InProgress);
+    assert_eq!(claim(&store, 2).await, IdempotencyClaim::Mismatch);
+    let id: SandboxId = "ia".parse().unwrap();
+    store
+        .settle_idempotency(team, "k", Some(&id))
+        .await
+        .unwrap();
+    assert_eq!(claim(&store, 1).await, IdempotencyClaim::Done(id));
+    store.settle_idempotency(team, "k", None).await.unwrap();
+    assert_eq!(claim(&store, 2).await, IdempotencyClaim::First);
+
+    drop(store);
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(
+        claim(&store, 2).await,
+        IdempotencyClaim::First,
+        "nobody will settle it"
+    );
+}
+
+#[tokio::test]
+async fn a_key_is_found_by_its_hash_and_its_secret_is_not_stored() {
+    let (_directory, path, store) = open();
+    let slug: TeamSlug = "acme".parse().unwrap();
+    let team = store
+        .team(&slug, TeamId::from_entropy([1; 16]))
+        .await
+        .unwrap();
+    assert_eq!(
+        store
+            .team(&slug, TeamId::from_entropy([2; 16]))
+            .await
+            .unwrap(),
+        team
+    );
+    let secret = ApiKey::from_entropy([9; 20]);
+    let key = KeyRecord {
+        id: KeyId::from_entropy([3; 16]),
+        team,
+        slug,
+        admin: false,
+        name: "mine".to_owned(),
+        mask: secret.mask(),
+        hash: secret.hash(),
+        created_at: Timestamp::from_unix_millis(0),
+    };
+    store.put_key(key.clone()).await.unwrap();
+    assert_eq!(
+        store.key_by_hash(&secret.hash()).await.unwrap(),
+        Some(key.clone())
+    );
+    assert_eq!(
+        store
+            .keys(Some(TeamId::from_entropy([8; 16])))
+            .await
+            .unwrap(),
+        []
+    );
+    assert_eq!(store.keys(None).await.unwrap(), std::slice::from_ref(&key));
+    let digits = secret
+        .reveal()
+        .trim_start_matches("e2b_")
+        .as_bytes()
+        .to_vec();
+    for suffix in ["", "-wal"] {
+        let file = path.with_file_name(format!("shoal.db{suffix}"));
+        let bytes = std::fs::read(file).unwrap_or_default();
+        assert!(!bytes.windows(digits.len()).any(|window| window == digits));
+    }
+    assert!(store.delete_key(&key.id).await.unwrap());
+    assert!(!store.delete_key(&key.id).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_seed_of_tokens_is_made_once() {
+    let (_directory, path, store) = open();
+    let id: SandboxId = "ia".parse().unwrap();
+    let token = store
+        .token_seed([1; 32])
+        .await
+        .unwrap()
+        .envd_access_token(&id);
+    drop(store);
+    let again = SqliteStore::open(&path)
+        .unwrap()
+        .token_seed([2; 32])
+        .await
+        .unwrap();
+    assert!(token.matches(again.envd_access_token(&id).reveal()));
+}
+
+#[test]
+fn what_is_no_store_or_a_newer_one_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let garbage = directory.path().join("garbage");
+    std::fs::write(&garbage, vec![7u8; 8192]).unwrap();
+    assert!(SqliteStore::open(&garbage).is_err());
+    let newer = directory.path().join("newer");
+    Connection::open(&newer)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
+    let error = SqliteStore::open(&newer).unwrap_err();
+    assert!(error.to_string().contains("use a newer one"), "{error}");
+}

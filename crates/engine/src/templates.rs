@@ -1,0 +1,219 @@
+//! Templates: what there is, and which one a reference means.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::TemplateId;
+use shoal_core::store::StoreError;
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
+
+use crate::engine::Engine;
+
+/// Why a template cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TemplateError {
+    /// There is none, or it is hidden.
+    #[error("template '{0}' not found")]
+    NotFound(TemplateRef),
+    /// It has no such tag.
+    #[error("tag '{tag}' does not exist for template '{template}'")]
+    NoTag {
+        /// The tag.
+        tag: String,
+        /// The template, as it was asked for.
+        template: TemplateRef,
+    },
+    /// Sandboxes stand on it.
+    #[error("template {0} is in use by {1} sandboxes: end them first")]
+    InUse(TemplateId, usize),
+    /// It belongs to the installation, and only an admin may remove it.
+    #[error("template {0} is a stock template")]
+    Stock(TemplateId),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How often sandboxes were started from a template since the server started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Starts {
+    /// How often.
+    pub count: u64,
+    /// When last.
+    pub last: Option<Timestamp>,
+}
+
+/// All templates; few, and read at each create.
+#[derive(Debug, Default)]
+pub(crate) struct Templates {
+    all: RwLock<Vec<Arc<Template>>>,
+    starts: RwLock<HashMap<TemplateId, Starts>>,
+}
+
+impl Templates {
+    pub(crate) fn load(templates: Vec<Template>) -> Self {
+        let all = templates.into_iter().map(Arc::new).collect();
+        Self {
+            all: RwLock::new(all),
+            starts: RwLock::default(),
+        }
+    }
+
+    /// The template that `reference` means to `principal`: an id, else a name of his own tenant,
+    /// else one that is open to all.
+    pub(crate) fn resolve(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        let all = self.all.read();
+        let named = |template: &&Arc<Template>| {
+            template.id.as_str() == reference.name.as_str()
+                || template.names.contains(&reference.name)
+        };
+        let in_namespace = |template: &&Arc<Template>| match &reference.namespace {
+            None => true,
+            Some(slug) if slug == principal.slug.as_str() => template.team == Some(principal.team),
+            // Another tenant's namespace: only what it has published can be meant.
+            Some(_) => template.public && template.team.is_some_and(|team| team != principal.team),
+        };
+        let visible: Vec<&Arc<Template>> = all
+            .iter()
+            .filter(named)
+            .filter(in_namespace)
+            .filter(|template| template.is_visible_to(principal.team))
+            .collect();
+        let own = visible
+            .iter()
+            .find(|template| template.team == Some(principal.team));
+        let found = own.or_else(|| visible.first());
+        let found = found.ok_or_else(|| TemplateError::NotFound(reference.clone()))?;
+        match &reference.tag {
+            Some(tag) if tag != DEFAULT_TAG => Err(TemplateError::NoTag {
+                tag: tag.clone(),
+                template: TemplateRef {
+                    tag: None,
+                    ..reference.clone()
+                },
+            }),
+            _ => Ok((*found).clone()),
+        }
+    }
+
+    pub(crate) fn count_start(&self, id: &TemplateId, at: Timestamp) {
+        let mut starts = self.starts.write();
+        let starts = starts.entry(id.clone()).or_default();
+        starts.count += 1;
+        starts.last = Some(at);
+    }
+}
+
+impl Engine {
+    /// The template that `reference` means.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    pub fn resolve_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        self.shared.templates.resolve(principal, reference)
+    }
+
+    /// Whether a name is taken by a template that `principal` may not use.
+    #[must_use]
+    pub fn template_is_hidden(&self, principal: &Principal, reference: &TemplateRef) -> bool {
+        let all = self.shared.templates.all.read();
+        let named = |template: &Arc<Template>| template.names.contains(&reference.name);
+        all.iter()
+            .any(|template| named(template) && !template.is_visible_to(principal.team))
+    }
+
+    /// Every template that `principal` may use, the newest first.
+    #[must_use]
+    pub fn templates(&self, principal: &Principal) -> Vec<Arc<Template>> {
+        let all = self.shared.templates.all.read();
+        let mut visible: Vec<_> = all
+            .iter()
+            .filter(|t| t.is_visible_to(principal.team))
+            .cloned()
+            .collect();
+        visible.sort_by(|a, b| {
+            b.created_at
+                .cmp(&a.created_at)
+                .then_with(|| a.id.cmp(&b.id))
+        });
+        visible
+    }
+
+    /// The stock template with this id, if there is one.
+    #[must_use]
+    pub fn stock_template(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        let all = self.shared.templates.all.read();
+        all.iter()
+            .find(|template| template.id == *id && template.team.is_none())
+            .cloned()
+    }
+
+    /// How often sandboxes were started from a template since the server started.
+    #[must_use]
+    pub fn template_starts(&self, id: &TemplateId) -> Starts {
+        self.shared
+            .templates
+            .starts
+            .read()
+            .get(id)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Keeps a template, new or changed.
+    ///
+    /// # Errors
+    /// When the store does not take it.
+    pub async fn put_template(&self, template: Template) -> Result<(), TemplateError> {
+        self.shared.store.put_template(template.clone()).await?;
+        let mut all = self.shared.templates.all.write();
+        all.retain(|known| known.id != template.id);
+        all.push(Arc::new(template));
+        Ok(())
+    }
+
+    /// Removes a template of the tenant's own; an admin may remove a stock one too.
+    ///
+    /// # Errors
+    /// [`TemplateError::InUse`] while sandboxes stand on it.
+    pub async fn delete_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<(), TemplateError> {
+        let template = self.resolve_template(principal, reference)?;
+        match template.team {
+            Some(team) if team != principal.team => {
+                return Err(TemplateError::NotFound(reference.clone()));
+            }
+            None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
+            _ => {}
+        }
+        let records = self.shared.entries.records();
+        let users = records
+            .iter()
+            .filter(|record| record.spec.template == template.id)
+            .count();
+        if users > 0 {
+            return Err(TemplateError::InUse(template.id.clone(), users));
+        }
+        self.shared.store.delete_template(&template.id).await?;
+        self.shared
+            .templates
+            .all
+            .write()
+            .retain(|known| known.id != template.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Waiting for a moment, and setting the time.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, Timespec};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+/// How far the clock may be behind or ahead of what it is told before it is set: on the way, a
+/// message takes a moment, and a clock that is ahead must not be set back for that (E2B's values).
+const BEHIND: Duration = Duration::from_millis(50);
+const AHEAD: Duration = Duration::from_secs(5);
+
+/// Waits for a deadline, for ever when there is none.
+pub(crate) async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The Unix time in seconds.
+pub(crate) fn unix_now() -> i64 {
+    OffsetDateTime::now_utc().unix_timestamp()
+}
+
+/// Whether a clock that shows `now` is to be set to `told`.
+fn is_off(now: OffsetDateTime, told: OffsetDateTime) -> bool {
+    told - now > BEHIND || now - told > AHEAD
+}
+
+/// Sets the system's clock if it is off. Where that is not permitted (inside gVisor, where the
+/// clock is the host's and right anyway) nothing happens.
+///
+/// # Errors
+/// What the system said, for the log.
+pub(crate) fn set(told: OffsetDateTime) -> rustix::io::Result<bool> {
+    if !is_off(SystemTime::now().into(), told) {
+        return Ok(false);
+    }
+    let time = Timespec {
+        tv_sec: told.unix_timestamp(),
+        tv_nsec: told.nanosecond().into(),
+    };
+    rustix::time::clock_settime(ClockId::Realtime, time).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_set_when_it_is_off_by_more_than_a_message_takes() {
+        let now = OffsetDateTime::UNIX_EPOCH;
+        assert!(!is_off(now, now));
+        assert!(!is_off(now, now + BEHIND));
+        assert!(is_off(now, now + BEHIND + Duration::from_millis(1)));
+        assert!(!is_off(now + AHEAD, now));
+        assert!(is_off(now + AHEAD + Duration::from_millis(1), now));
+    }
+}

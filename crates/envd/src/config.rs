@@ -1,0 +1,160 @@
+//! What the command line says.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use lexopt::{Arg, ValueExt};
+
+use crate::log::Level;
+
+/// What `--help` prints.
+pub(crate) const HELP: &str = "\
+The daemon inside every sandbox.
+
+Usage: shoal-envd [options]
+
+  --port PORT             listen on this port (49983)
+  --bind ADDRESS          listen on this address only (all, of both families)
+  --events ADDRESS:PORT   also serve the events service there
+  --default-user NAME     act as this user until told otherwise (root)
+  --default-workdir PATH  start processes there until told otherwise
+  --log-level LEVEL       error, warn, info or debug (info)
+  --system-root PATH      find /etc and /run below this directory (/)
+  --keep-clock            leave the clock alone, whatever a request says
+  --version, --help
+";
+
+/// How the daemon shall run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// The port to listen on.
+    pub(crate) port: u16,
+    /// The address to listen on; all addresses of both families when absent.
+    pub(crate) bind: Option<IpAddr>,
+    /// Where the events service listens; it does not when absent.
+    pub(crate) events: Option<SocketAddr>,
+    /// Who acts when a request names nobody, until `/init` says.
+    pub(crate) default_user: String,
+    /// Where processes start when a request does not say, until `/init` does.
+    pub(crate) default_workdir: Option<String>,
+    /// The least important entries that are logged.
+    pub(crate) log_level: Level,
+    /// Where `/etc` and `/run` are found. Another than `/` is for tests.
+    pub(crate) system_root: PathBuf,
+    /// Whether the clock may be set. On a machine that is not a sandbox it may not.
+    pub(crate) set_clock: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            port: shoal_protocol::ENVD_PORT,
+            bind: None,
+            events: None,
+            default_user: "root".to_owned(),
+            default_workdir: None,
+            log_level: Level::Info,
+            system_root: PathBuf::from("/"),
+            set_clock: true,
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Invocation {
+    /// The daemon.
+    Run(Box<Config>),
+    /// [`HELP`].
+    Help,
+    /// The version.
+    Version,
+}
+
+impl Invocation {
+    /// Reads the arguments, without the program's name.
+    ///
+    /// # Errors
+    /// With a sentence for the operator when they make no sense.
+    pub(crate) fn parse(
+        arguments: impl IntoIterator<Item = OsString>,
+    ) -> Result<Self, lexopt::Error> {
+        let mut config = Config::default();
+        let mut parser = lexopt::Parser::from_args(arguments);
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Arg::Long("port") => config.port = parser.value()?.parse()?,
+                Arg::Long("bind") => config.bind = Some(parser.value()?.parse()?),
+                Arg::Long("events") => config.events = Some(parser.value()?.parse()?),
+                Arg::Long("default-user") => config.default_user = parser.value()?.string()?,
+                Arg::Long("default-workdir") => {
+                    config.default_workdir = Some(parser.value()?.string()?);
+                }
+                Arg::Long("log-level") => config.log_level = parser.value()?.parse()?,
+                Arg::Long("system-root") => config.system_root = parser.value()?.into(),
+                Arg::Long("keep-clock") => config.set_clock = false,
+                Arg::Long("help") | Arg::Short('h') => return Ok(Self::Help),
+                Arg::Long("version") | Arg::Short('V') => return Ok(Self::Version),
+                _ => return Err(argument.unexpected()),
+            }
+        }
+        Ok(Self::Run(Box::new(config)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Invocation, lexopt::Error> {
+        Invocation::parse(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn no_arguments_mean_the_defaults() {
+        let Invocation::Run(config) = parse(&[]).unwrap() else {
+            panic!("it should run");
+        };
+        assert_eq!(*config, Config::default());
+        assert_eq!(config.port, 49983);
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let Invocation::Run(config) = parse(&[
+            "--port=1",
+            "--bind",
+            "127.0.0.1",
+            "--events=192.0.2.1:80",
+            "--default-user=user",
+            "--default-workdir=/home/user",
+            "--log-level=debug",
+            "--system-root=/x",
+            "--keep-clock",
+        ])
+        .unwrap() else {
+            panic!("it should run");
+        };
+        assert_eq!(config.port, 1);
+        assert_eq!(config.bind.unwrap().to_string(), "127.0.0.1");
+        assert_eq!(config.events.unwrap().to_string(), "192.0.2.1:80");
+        assert_eq!(config.default_user, "user");
+        assert_eq!(config.default_workdir.as_deref(), Some("/home/user"));
+        assert_eq!(config.log_level, Level::Debug);
+        assert_eq!(config.system_root, PathBuf::from("/x"));
+        assert!(!config.set_clock);
+    }
+
+    #[test]
+    fn what_it_does_not_know_it_refuses() {
+        for bad in [
+            &["--prot=1"][..],
+            &["--port=70000"],
+            &["--log-level=loud"],
+            &["x"],
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

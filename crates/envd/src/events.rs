@@ -1,0 +1,83 @@
+//! The events service: what E2B's host answers at `http://192.0.2.1` and `http://events.e2b.local`.
+//!
+//! Processes ask it who they are and send it log lines. It knows no secrets and asks for none.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::answer::{self, Answer};
+use crate::log::Log;
+use crate::server::{self, Answers};
+use crate::settings::Settings;
+
+/// The longest log entry that is taken, in bytes.
+const MAX_ENTRY: usize = 64 << 10;
+
+/// Answers processes.
+struct Events {
+    settings: Arc<Settings>,
+    log: Log,
+}
+
+/// Listens, if the address is there; if not, says so and does without.
+pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log) {
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            let events = Events {
+                settings,
+                log: log.clone(),
+            };
+            server::serve(listener, Arc::new(events), log).await;
+        }
+        Err(error) => {
+            let entry = log.warn("events", "not listening");
+            let entry = entry.with("address", address.to_string());
+            entry.with("error", error.to_string()).send();
+        }
+    }
+}
+
+impl Answers for Events {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, "/me") => {
+                let identity = self.settings.identity();
+                let id = identity.get("E2B_SANDBOX_ID");
+                answer::json(StatusCode::OK, &json!({ "sandboxID": id }))
+            }
+            (&Method::POST, "/logs" | "/") => {
+                let body = Limited::new(request.into_body(), MAX_ENTRY).collect().await;
+                match body {
+                    Ok(body) => {
+                        self.note(&body.to_bytes());
+                        answer::status(StatusCode::OK)
+                    }
+                    Err(_) => answer::status(StatusCode::PAYLOAD_TOO_LARGE),
+                }
+            }
+            _ => answer::error(StatusCode::NOT_FOUND, "not found"),
+        }
+    }
+}
+
+impl Events {
+    fn note(&self, body: &[u8]) {
+        let message = match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => match fields.get("message") {
+                Some(Value::String(message)) => message.clone(),
+                _ => Value::Object(fields).to_string(),
+            },
+            _ => String::from_utf8_lossy(body).into_owned(),
+        };
+        self.log
+            .info("events", "log")
+            .with_long("line", &message)
+            .send();
+    }
+}

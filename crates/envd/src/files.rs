@@ -1,0 +1,228 @@
+//! The contents of files, over plain HTTP.
+//!
+//! Bodies are streamed both ways: never is more of one in memory than a few pieces. What touches
+//! the disk runs on threads for that.
+
+use std::sync::Arc;
+
+use http::header::HeaderMap;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
+use shoal_protocol::headers::ACCESS_TOKEN;
+use shoal_protocol::signature::{self, Claim, InvalidSignature, Operation};
+use tokio::sync::Semaphore;
+
+use crate::answer::{self, Answer};
+use crate::clock::unix_now;
+use crate::log::Log;
+use crate::path::InvalidPath;
+use crate::query;
+use crate::settings::Settings;
+use crate::user::{User, Users};
+
+mod compose;
+mod conditions;
+mod disposition;
+mod download;
+mod encoding;
+mod kind;
+mod multipart;
+mod range;
+mod target;
+mod upload;
+
+/// The most uploads and compositions at a time, each of which keeps a thread; others wait.
+const MAX_WRITERS: usize = 64;
+
+/// Why a request about a file fails.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+        }
+    }
+
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// The answer that says so.
+    pub(crate) fn into_answer(self) -> Answer {
+        answer::error(self.status, self.message)
+    }
+}
+
+impl From<InvalidPath> for Refusal {
+    fn from(error: InvalidPath) -> Self {
+        Self::bad_request(format!("error resolving path: {error}"))
+    }
+}
+
+impl From<InvalidSignature> for Refusal {
+    fn from(error: InvalidSignature) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, error.to_string())
+    }
+}
+
+/// Serves `/files` and what is below.
+pub(crate) struct Files {
+    settings: Arc<Settings>,
+    users: Arc<Users>,
+    log: Log,
+    writers: Arc<Semaphore>,
+}
+
+/// The query of a request about a file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Parameters {
+    path: Option<String>,
+    username: Option<String>,
+    signature: Option<String>,
+    expiration: Option<i64>,
+}
+
+impl Parameters {
+    fn parse(query: &str) -> Result<Self, Refusal> {
+        let text = |name| query::value(query, name).map(|value| value.into_owned());
+        let expiration = text("signature_expiration").map(|seconds| {
+            seconds.parse().map_err(|_| {
+                Refusal::bad_request("signature_expiration is not a number of seconds")
+            })
+        });
+        Ok(Self {
+            path: text("path"),
+            username: text("username"),
+            signature: text("signature"),
+            expiration: expiration.transpose()?,
+        })
+    }
+}
+
+/// Who acts on a file, and where paths begin.
+#[derive(Debug, Clone)]
+struct Actor {
+    user: User,
+    workdir: Option<Arc<str>>,
+}
+
+impl Files {
+    /// Serves the files of this sandbox.
+    pub(crate) fn new(settings: Arc<Settings>, users: Arc<Users>, log: Log) -> Self {
+        Self {
+            settings,
+            users,
+            log,
+            writers: Arc::new(Semaphore::new(MAX_WRITERS)),
+        }
+    }
+
+    /// Answers a request. Its token, if it has one, has not been looked at.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let answer = match (&method, path.as_str()) {
+            (&Method::GET, "/files") => self.download(&query, request.headers()).await,
+            (&Method::POST, "/files") => self.upload(&query, request).await,
+            (&Method::POST, "/files/compose") => self.compose(request).await,
+            (_, "/files" | "/files/compose") => Err(Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method not allowed",
+            )),
+            _ => Err(Refusal::new(StatusCode::NOT_FOUND, "not found")),
+        };
+        let shown = query::value(&query, "path").unwrap_or_default();
+        let entry = self.log.debug("files", &format!("{method} {path}"));
+        let entry = entry.with("path", shown.into_owned());
+        match answer {
+            Ok(answer) => {
+                entry.with("status", answer.status().as_u16()).send();
+                answer
+            }
+            Err(refusal) => {
+                let entry = entry.with("status", refusal.status.as_u16());
+                entry.with("error", refusal.message.clone()).send();
+                refusal.into_answer()
+            }
+        }
+    }
+
+    /// Checks that the caller may do this to the path: by the token, or by a signature.
+    fn authorise(
+        &self,
+        parameters: &Parameters,
+        headers: &HeaderMap,
+        operation: Operation,
+    ) -> Result<(), Refusal> {
+        let Some(token) = self.settings.token() else {
+            return Ok(());
+        };
+        if let Some(offered) = headers
+            .get(ACCESS_TOKEN)
+            .filter(|offered| !offered.is_empty())
+        {
+            return match token.matches(offered.as_bytes()) {
+                true => Ok(()),
+                false => Err(Refusal::new(
+                    StatusCode::UNAUTHORIZED,
+                    "access token present in header but does not match",
+                )),
+            };
+        }
+        let claim = Claim {
+            path: parameters.path.as_deref().unwrap_or_default(),
+            operation,
+            username: parameters.username.as_deref().unwrap_or_default(),
+            expiration: parameters.expiration,
+        };
+        let signature = parameters.signature.as_deref();
+        Ok(signature::verify(
+            &claim,
+            token.reveal(),
+            signature,
+            unix_now(),
+        )?)
+    }
+
+    /// Who a name means; the default user when there is none.
+    fn actor(&self, username: Option<&str>) -> Result<Actor, Refusal> {
+        let defaults = self.settings.defaults();
+        let name = username.unwrap_or(&defaults.user);
+        if username.is_none() && name.is_empty() {
+            return Err(Refusal::bad_request("username not provided"));
+        }
+        let directory = self.users.directory();
+        let user = directory.user(name).ok_or_else(|| {
+            let message = format!("error looking up user '{name}': unknown user");
+            Refusal::new(StatusCode::UNAUTHORIZED, message)
+        })?;
+        Ok(Actor {
+            user: user.clone(),
+            workdir: defaults.workdir,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read() {
+        let parameters =
+            Parameters::parse("path=a&username=u&signature=s&signature_expiration=-5").unwrap();
+        assert_eq!(parameters.path.as_deref(), Some("a"));
+        assert_eq!(parameters.username.as_deref(), Some("u"));
+        assert_eq!(parameters.signature.as_deref(), Some("s"));
+        assert_eq!(parameters.expiration, Some(-5));
+        assert_eq!(Parameters::parse("").unwrap(), Parameters::default());
+        assert!(Parameters::parse("signature_expiration=soon").is_err());
+    }
+}

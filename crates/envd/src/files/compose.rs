@@ -1,0 +1,168 @@
+//! `POST /files/compose`: joins files into one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use shoal_protocol::files::{ComposeRequest, FileEntry, FileKind};
+
+use super::target::failed;
+use super::{Actor, Files, Refusal};
+use crate::answer::{self, Answer};
+use crate::filesystem::directories;
+use crate::path::{self, base_name};
+
+/// The longest request: room for [`MAX_SOURCES`] paths.
+const MAX_BODY: usize = 4 << 20;
+
+/// The most files that are joined at once.
+const MAX_SOURCES: usize = 10_000;
+
+/// What is joined into what.
+struct Order {
+    actor: Actor,
+    sources: Vec<PathBuf>,
+    destination: PathBuf,
+}
+
+impl Files {
+    pub(super) async fn compose(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
+        let invalid = |error: &dyn std::fmt::Display| {
+            Refusal::bad_request(format!("invalid request body: {error}"))
+        };
+        let body = body.map_err(|error| invalid(&error))?.to_bytes();
+        let request: ComposeRequest =
+            serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
+        let order = self.compose_order(&request)?;
+        let writer = Arc::clone(&self.writers).acquire_owned().await;
+        let work = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            order.run()
+        });
+        let entry = work
+            .await
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))??;
+        Ok(answer::json(StatusCode::OK, &entry))
+    }
+
+    fn compose_order(&self, request: &ComposeRequest) -> Result<Order, Refusal> {
+        if request.source_paths.is_empty() {
+            return Err(Refusal::bad_request("source_paths must not be empty"));
+        }
+        if request.source_paths.len() > MAX_SOURCES {
+            return Err(Refusal::bad_request(format!(
+                "more than {MAX_SOURCES} source_paths"
+            )));
+        }
+        if request.destination.is_empty() {
+            return Err(Refusal::bad_request("destination is required"));
+        }
+        let actor = self.actor(request.username.as_deref())?;
+        let workdir = actor.workdir.as_deref();
+        let destination = path::resolve(&request.destination, &actor.user, workdir)?;
+        let sources = request.source_paths.iter();
+        let sources: Result<Vec<_>, _> = sources
+            .map(|source| path::resolve(source, &actor.user, workdir))
+            .collect();
+        Ok(Order {
+            sources: sources?,
+            destination,
+            actor,
+        })
+    }
+}
+
+impl Order {
+    /// Joins the files beside the destination, and puts the whole in its place only then: what was
+    /// there stays if this fails in the middle.
+    fn run(self) -> Result<FileEntry, Refusal> {
+        for source in &self.sources {
+            self.open(source)?;
+        }
+        if let Some(parent) = self.destination.parent() {
+            directories::ensure(parent, &self.actor.user)?;
+        }
+        if self.destination.is_dir() {
+            let shown = self.destination.display();
+            return Err(Refusal::bad_request(format!(
+                "path is a directory: {shown}"
+            )));
+        }
+        let mut beside = self.destination.clone().into_os_string();
+        beside.push(format!(".compose-{:016x}.tmp", random()));
+        let beside = PathBuf::from(beside);
+        let placed = self.join(&beside).and_then(|()| {
+            let placed = std::fs::rename(&beside, &self.destination);
+            placed.map_err(|error| failed("", &error))
+        });
+        if let Err(refusal) = placed {
+            // It may not be there at all.
+            let _ = std::fs::remove_file(&beside);
+            return Err(refusal);
+        }
+        for source in &self.sources {
+            // The whole is in its place; a piece that cannot be removed does no harm.
+            let _ = std::fs::remove_file(source);
+        }
+        Ok(FileEntry {
+            name: base_name(&self.destination),
+            path: self.destination.to_string_lossy().into_owned(),
+            kind: FileKind::File,
+            metadata: None,
+        })
+    }
+
+    fn open(&self, source: &Path) -> Result<File, Refusal> {
+        let shown = source.display();
+        if *source == self.destination {
+            return Err(Refusal::bad_request(format!(
+                "source path '{shown}' cannot be the same as destination"
+            )));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
+            .open(source);
+        let file = file.map_err(|_| {
+            let text = format!("source file not found: {shown}");
+            Refusal::new(StatusCode::NOT_FOUND, text)
+        })?;
+        match file.metadata() {
+            Ok(meta) if meta.is_file() => Ok(file),
+            _ => Err(Refusal::bad_request(format!(
+                "source path is not a regular file: {shown}"
+            ))),
+        }
+    }
+
+    fn join(&self, beside: &Path) -> Result<(), Refusal> {
+        let failed = |error: io::Error| failed("", &error);
+        let whole = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o666)
+            .open(beside);
+        let mut whole = whole.map_err(failed)?;
+        let user = &self.actor.user;
+        fchown(&whole, Some(user.uid), Some(user.gid)).map_err(failed)?;
+        for source in &self.sources {
+            // Inside the kernel, where the file system can.
+            io::copy(&mut self.open(source)?, &mut whole).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number that nobody guesses.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // So few bytes come at once, or not at all; then the file must only not be there yet.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,133 @@
+//! Answering only if something is so (RFC 9110, 13), by the time of a file's last change.
+//!
+//! Files have no entity tags here, as in E2B; so the headers that compare tags match `*` only.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::{
+    HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+};
+
+/// What the conditions of a request come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Answer as asked.
+    Go,
+    /// The client has the file already.
+    NotModified,
+    /// The file is not what the client thinks.
+    Failed,
+}
+
+/// Whether a request asks for a part of a file, or sets conditions. Then it is about the file's own
+/// bytes, and not about an encoding of them.
+pub(super) fn are_set(headers: &HeaderMap) -> bool {
+    [RANGE, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE]
+        .iter()
+        .any(|name| headers.contains_key(name))
+}
+
+/// Weighs the conditions of a request for a file that was last changed at a time.
+pub(super) fn weigh(headers: &HeaderMap, modified: Option<SystemTime>) -> Verdict {
+    let modified = modified.and_then(whole_seconds);
+    if let Some(tags) = text(headers, &IF_MATCH) {
+        if tags.trim() != "*" {
+            return Verdict::Failed;
+        }
+    } else if let (Some(since), Some(modified)) = (date(headers, &IF_UNMODIFIED_SINCE), modified)
+        && modified > since
+    {
+        return Verdict::Failed;
+    }
+    if let Some(tags) = text(headers, &IF_NONE_MATCH) {
+        if tags.trim() == "*" {
+            return Verdict::NotModified;
+        }
+    } else if let (Some(since), Some(modified)) = (date(headers, &IF_MODIFIED_SINCE), modified)
+        && modified <= since
+    {
+        return Verdict::NotModified;
+    }
+    Verdict::Go
+}
+
+/// The `Range` header, if it still holds: with `If-Range` only while the file has not changed.
+pub(super) fn range(headers: &HeaderMap, modified: Option<SystemTime>) -> Option<&str> {
+    let holds = match headers.contains_key(IF_RANGE) {
+        false => true,
+        true => {
+            let since = date(headers, &IF_RANGE);
+            since.is_some() && since == modified.and_then(whole_seconds)
+        }
+    };
+    text(headers, &RANGE).filter(|_| holds)
+}
+
+/// A time as the wire has it, which knows no fractions.
+pub(super) fn whole_seconds(time: SystemTime) -> Option<SystemTime> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(since.as_secs()))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(text(headers, name)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// A file changed half a second after the time in `SAME`.
+    fn modified() -> Option<SystemTime> {
+        Some(SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_500))
+    }
+
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+    fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn each_condition_is_weighed() {
+        for (name, value, verdict) in [
+            (IF_MODIFIED_SINCE, SAME, Verdict::NotModified),
+            (IF_MODIFIED_SINCE, EARLIER, Verdict::Go),
+            (IF_MODIFIED_SINCE, "yesterday", Verdict::Go),
+            (IF_UNMODIFIED_SINCE, SAME, Verdict::Go),
+            (IF_UNMODIFIED_SINCE, EARLIER, Verdict::Failed),
+            (IF_NONE_MATCH, "*", Verdict::NotModified),
+            (IF_NONE_MATCH, "\"tag\"", Verdict::Go),
+            (IF_MATCH, "*", Verdict::Go),
+            (IF_MATCH, "\"tag\"", Verdict::Failed),
+        ] {
+            let set = headers(&[(name.clone(), value)]);
+            assert_eq!(weigh(&set, modified()), verdict, "{name}: {value}");
+        }
+        assert_eq!(weigh(&HeaderMap::new(), modified()), Verdict::Go);
+        let tag_wins = headers(&[(IF_NONE_MATCH, "\"tag\""), (IF_MODIFIED_SINCE, SAME)]);
+        assert_eq!(weigh(&tag_wins, modified()), Verdict::Go);
+    }
+
+    #[test]
+    fn a_range_holds_while_the_file_has_not_changed() {
+        let weighed = |since| {
+            let headers = headers(&[(RANGE, "bytes=0-1"), (IF_RANGE, since)]);
+            range(&headers, modified()).map(str::to_owned)
+        };
+        assert_eq!(weighed(SAME).as_deref(), Some("bytes=0-1"));
+        assert_eq!(weighed(EARLIER), None);
+        assert_eq!(weighed("\"tag\""), None);
+    }
+}

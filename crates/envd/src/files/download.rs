@@ -1,0 +1,401 @@
+//! `GET /files`.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::{Stream, StreamExt, stream};
+use http::header::{
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, HeaderMap, LAST_MODIFIED, VARY,
+};
+use http::{HeaderValue, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use shoal_protocol::signature::Operation;
+
+use super::conditions::{self, Verdict};
+use super::encoding::{Accepted, Encoding, UnknownEncoding};
+use super::range::{self, Part};
+use super::{Files, Parameters, Refusal, disposition, kind};
+use crate::answer::{self, Answer, Body, BodyError};
+use crate::path::{self, base_name};
+
+/// How much is read at once, on a thread for that; the next piece is read while one is sent.
+const PIECE: usize = 512 << 10;
+
+/// A file that is open, and what is known about it.
+struct Opened {
+    file: File,
+    meta: Metadata,
+    kind: &'static str,
+}
+
+impl Files {
+    pub(super) async fn download(
+        &self,
+        query: &str,
+        headers: &HeaderMap,
+    ) -> Result<Answer, Refusal> {
+        let parameters = Parameters::parse(query)?;
+        self.authorise(&parameters, headers, Operation::Read)?;
+        let actor = self.actor(parameters.username.as_deref())?;
+        let asked = parameters.path.as_deref().unwrap_or_default();
+        let path = path::resolve(asked, &actor.user, actor.workdir.as_deref())?;
+        let encoding = negotiate(headers)?;
+        let name = base_name(&path);
+        let opened = tokio::task::spawn_blocking(move || open(&path)).await;
+        let opened = opened
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))??;
+        let mut answer = match encoding {
+            Encoding::Gzip => gzipped(opened),
+            Encoding::Identity => plain(opened, headers),
+        }?;
+        let headers = answer.headers_mut();
+        headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        headers.insert(CONTENT_DISPOSITION, disposition::inline(&name));
+        Ok(answer)
+    }
+}
+
+/// How the answer is encoded: ranges and conditions are about the file's own bytes.
+fn negotiate(headers: &HeaderMap) -> Result<Encoding, Refusal> {
+    let refuse = |error: UnknownEncoding| {
+        let text = format!("error parsing Accept-Encoding: {error}");
+        Refusal::new(StatusCode::NOT_ACCEPTABLE, text)
+    };
+    let accepted = Accepted::parse(headers);
+    if !conditions::are_set(headers) {
+        return accepted.best.ok_or_else(|| refuse(UnknownEncoding::Accept));
+    }
+    accepted
+        .identity
+        .then_some(Encoding::Identity)
+        .ok_or_else(|| {
+            Refusal::new(
+                StatusCode::NOT_ACCEPTABLE,
+                "identity encoding not acceptable for Range or conditional request",
+            )
+        })
+}
+
+fn open(path: &Path) -> Result<Opened, Refusal> {
+    let shown = path.display();
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            let text = format!("path '{shown}' does not exist");
+            Refusal::new(StatusCode::NOT_FOUND, text)
+        }
+        _ => Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("error opening file '{shown}': {error}"),
+        ),
+    };
+    check_kind(&std::fs::metadata(path).map_err(failed)?, path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
+        .open(path);
+    let mut file = file.map_err(failed)?;
+    // Once more: somebody may have put something else there.
+    let meta = file.metadata().map_err(failed)?;
+    check_kind(&meta, path)?;
+    let kind = match kind::by_name(path) {
+        Some(kind) => kind,
+        None => {
+            let mut start = Vec::new();
+            let sniffed = (&mut file)
+                .take(kind::SNIFFED as u64)
+                .read_to_end(&mut start);
+            sniffed.and_then(|_| file.rewind()).map_err(failed)?;
+            kind::guess(path, &start)
+        }
+    };
+    Ok(Opened { file, meta, kind })
+}
+
+fn check_kind(meta: &Metadata, path: &Path) -> Result<(), Refusal> {
+    let shown = path.display();
+    if meta.is_dir() {
+        return Err(Refusal::bad_request(format!(
+            "path '{shown}' is a directory"
+        )));
+    }
+    if !meta.is_file() {
+        return Err(Refusal::bad_request(format!(
+            "path '{shown}' is not a regular file"
+        )));
+    }
+    Ok(())
+}
+
+/// The file's own bytes, or a part of them.
+fn plain(opened: Opened, headers: &HeaderMap) -> Result<Answer, Refusal> {
+    let Opened {
+        mut file,
+        meta,
+        kind,
+    } = opened;
+    let modified = meta.modified().ok();
+    match conditions::weigh(headers, modified) {
+        Verdict::Go => {}
+        Verdict::NotModified => {
+            let mut answer = answer::status(StatusCode::NOT_MODIFIED);
+            describe(answer.headers_mut(), kind, modified);
+            answer.headers_mut().remove(CONTENT_TYPE);
+            return Ok(answer);
+        }
+        Verdict::Failed => return Ok(answer::status(StatusCode::PRECONDITION_FAILED)),
+    }
+    let size = meta.len();
+    let (status, range) = match range::parse(conditions::range(headers, modified), size) {
+        Part::Whole => (StatusCode::OK, 0..size),
+        Part::Bytes(range) => (StatusCode::PARTIAL_CONTENT, range),
+        Part::Unsatisfiable => {
+            let text = "the range is not in the file";
+            let mut answer = answer::error(StatusCode::RANGE_NOT_SATISFIABLE, text);
+            insert(
+                answer.headers_mut(),
+                CONTENT_RANGE,
+                format!("bytes */{size}"),
+            );
+            return Ok(answer);
+        }
+    };
+    let seek = file.seek(SeekFrom::Start(range.start));
+    seek.map_err(|error| {
+        let text = format!("error reading file: {error}");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+    })?;
+    // The files of the kernel say that they are empty, and are not: those are read to their end.
+    let kernels = size == 0 && status == StatusCode::OK && is_kernels(&file);
+    let length = (!kernels).then_some(range.end - range.start);
+    let mut answer = Answer::new(match length {
+        Some(0) => answer::empty(),
+        length => body(FileBytes::new(file, length)),
+    });
+    *answer.status_mut() = status;
+    let answer_headers = answer.headers_mut();
+    describe(answer_headers, kind, modified);
+    if let Some(length) = length {
+        insert(answer_headers, CONTENT_LENGTH, length.to_string());
+    }
+    if status == StatusCode::PARTIAL_CONTENT {
+        let (first, last) = (range.start, range.end - 1);
+        insert(
+            answer_headers,
+            CONTENT_RANGE,
+            format!("bytes {first}-{last}/{size}"),
+        );
+    }
+    Ok(answer)
+}
+
+/// Whether a file that says it is empty has bytes.
+fn is_kernels(file: &File) -> bool {
+    let mut byte = [0];
+    matches!(rustix::io::pread(file, &mut byte, 0), Ok(1))
+}
+
+/// The whole file, packed.
+fn gzipped(opened: Opened) -> Result<Answer, Refusal> {
+    let bytes = FileBytes::new(opened.file, None);
+    let packed = Gzipped {
+        bytes,
+        encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+    };
+    let mut answer = Answer::new(body(packed));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(opened.kind));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    Ok(answer)
+}
+
+fn describe(headers: &mut HeaderMap, kind: &'static str, modified: Option<SystemTime>) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if let Some(modified) = modified.and_then(conditions::whole_seconds) {
+        insert(headers, LAST_MODIFIED, httpdate::fmt_http_date(modified));
+    }
+}
+
+/// Inserts a header of our own making, which any can be.
+fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: String) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Something that is read piece by piece, on a thread for that.
+trait Pieces: Send + 'static {
+    /// The next piece, and whether there may be more.
+    fn next(&mut self) -> io::Result<(Bytes, bool)>;
+}
+
+/// The bytes of a file.
+struct FileBytes {
+    file: File,
+    /// How many are still to come, when that is promised.
+    left: Option<u64>,
+}
+
+impl FileBytes {
+    fn new(file: File, left: Option<u64>) -> Self {
+        Self { file, left }
+    }
+}
+
+impl Pieces for FileBytes {
+    fn next(&mut self) -> io::Result<(Bytes, bool)> {
+        let most = match self.left.map(usize::try_from) {
+            Some(Ok(left)) => left.min(PIECE),
+            Some(Err(_)) | None => PIECE,
+        };
+        let mut piece: Vec<u8> = Vec::with_capacity(most.max(1));
+        rustix::io::retry_on_intr(|| {
+            rustix::io::read(&self.file, rustix::buffer::spare_capacity(&mut piece))
+        })?;
+        piece.truncate(most);
+        match &mut self.left {
+            Some(left) => {
+                // A promise that cannot be kept: the file became shorter.
+                if piece.is_empty() && *left > 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                *left -= piece.len() as u64;
+                Ok((piece.into(), *left > 0))
+            }
+            None => {
+                let more = !piece.is_empty();
+                Ok((piece.into(), more))
+            }
+        }
+    }
+}
+
+/// Packed bytes.
+struct Gzipped {
+    bytes: FileBytes,
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Pieces for Gzipped {
+    fn next(&mut self) -> io::Result<(Bytes, bool)> {
+        while let Some(encoder) = &mut self.encoder {
+            let (piece, more) = self.bytes.next()?;
+            encoder.write_all(&piece)?;
+            if more {
+                let packed = std::mem::take(encoder.get_mut());
+                if !packed.is_empty() {
+                    return Ok((packed.into(), true));
+                }
+            } else if let Some(encoder) = self.encoder.take() {
+                return Ok((encoder.finish()?.into(), false));
+            }
+        }
+        Ok((Bytes::new(), false))
+    }
+}
+
+/// A body of pieces. One is read ahead while another is sent; if one cannot be read the connection
+/// is cut, as the length is promised already.
+fn body(pieces: impl Pieces) -> Body {
+    let frames = ahead(pieces).map(|piece| piece.map(Frame::data).map_err(BodyError::from));
+    StreamBody::new(frames).boxed_unsync()
+}
+
+fn ahead(pieces: impl Pieces) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let read = |mut pieces| {
+        tokio::task::spawn_blocking(move || {
+            let piece = Pieces::next(&mut pieces);
+            (pieces, piece)
+        })
+    };
+    stream::unfold(Some(read(pieces)), move |reading| async move {
+        let (pieces, piece) = reading?.await.ok()?;
+        match piece {
+            Ok((piece, more)) => Some((Ok(piece), more.then(|| read(pieces)))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn file(contents: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(contents).unwrap();
+        file.rewind().unwrap();
+        file
+    }
+
+    async fn all(pieces: impl Pieces) -> io::Result<Vec<u8>> {
+        let mut pieces = std::pin::pin!(ahead(pieces));
+        let mut all = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            all.extend_from_slice(&piece?);
+        }
+        Ok(all)
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_as_far_as_promised_or_to_its_end() {
+        let contents: Vec<u8> = (0..PIECE * 2 + 7)
+            .map(|index: usize| index.to_le_bytes()[0])
+            .collect();
+        let promised = FileBytes::new(file(&contents), Some(PIECE as u64 + 3));
+        assert_eq!(all(promised).await.unwrap(), contents[..PIECE + 3]);
+        let whole = FileBytes::new(file(&contents), None);
+        assert_eq!(all(whole).await.unwrap(), contents);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_became_shorter_breaks_the_promise() {
+        let short = FileBytes::new(file(b"abc"), Some(4));
+        let error = all(short).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[tokio::test]
+    async fn packed_bytes_are_the_same_when_unpacked() {
+        for size in [0, 10, PIECE * 3 + 1] {
+            let contents: Vec<u8> = (0..size)
+                .map(|index: usize| (index % 251).to_le_bytes()[0])
+                .collect();
+            let packed = all(Gzipped {
+                bytes: FileBytes::new(file(&contents), None),
+                encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+            });
+            let mut unpacked = Vec::new();
+            let packed = packed.await.unwrap();
+            let mut decoder = flate2::read::GzDecoder::new(packed.as_slice());
+            decoder.read_to_end(&mut unpacked).unwrap();
+            assert_eq!(unpacked, contents);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let status = |path: PathBuf| open(&path).err().map(|refusal| refusal.status);
+        assert_eq!(status(pipe), Some(StatusCode::BAD_REQUEST));
+        assert_eq!(status(dir.path().to_owned()), Some(StatusCode::BAD_REQUEST));
+        assert_eq!(status("/dev/zero".into()), Some(StatusCode::BAD_REQUEST));
+        assert_eq!(status(dir.path().join("none")), Some(StatusCode::NOT_FOUND));
+        let below = dir.path().join("f/g");
+        std::fs::write(dir.path().join("f"), "").unwrap();
+        assert_eq!(status(below), Some(StatusCode::NOT_FOUND));
+    }
+}

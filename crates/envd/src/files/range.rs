@@ -1,0 +1,106 @@
+//! Asking for a part of a file (RFC 9110, 14).
+
+use std::ops::Range;
+
+/// What a `Range` header comes to for a file of a known size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The whole file: none was asked for, in no way that we understand, or several at once, which
+    /// a server need not serve.
+    Whole,
+    /// These bytes, at least one.
+    Bytes(Range<u64>),
+    /// Bytes that the file does not have.
+    Unsatisfiable,
+}
+
+/// Reads a `Range` header.
+pub(super) fn parse(header: Option<&str>, size: u64) -> Part {
+    let Some(ranges) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else {
+        return Part::Whole;
+    };
+    let mut ranges = ranges
+        .split(',')
+        .map(str::trim)
+        .filter(|range| !range.is_empty());
+    let (Some(range), None) = (ranges.next(), ranges.next()) else {
+        return Part::Whole;
+    };
+    let Some((first, last)) = range.split_once('-') else {
+        return Part::Whole;
+    };
+    let (first, last) = (first.trim(), last.trim());
+    if first.is_empty() {
+        return match number(last) {
+            Some(0) => Part::Unsatisfiable,
+            Some(_) if size == 0 => Part::Unsatisfiable,
+            Some(count) => Part::Bytes(size.saturating_sub(count)..size),
+            None => Part::Whole,
+        };
+    }
+    let Some(first) = number(first) else {
+        return Part::Whole;
+    };
+    let last = match last {
+        "" => Some(u64::MAX),
+        last => number(last),
+    };
+    match last {
+        Some(last) if last >= first && first < size => {
+            Part::Bytes(first..last.saturating_add(1).min(size))
+        }
+        Some(last) if last >= first => Part::Unsatisfiable,
+        // No range at all.
+        Some(_) | None => Part::Whole,
+    }
+}
+
+/// A number of digits only; one that is too large is as good as any other large one.
+fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn each_form_has_its_meaning() {
+        for (header, part) in [
+            ("bytes=0-4", Part::Bytes(0..5)),
+            ("bytes=5-", Part::Bytes(5..10)),
+            ("bytes=-3", Part::Bytes(7..10)),
+            ("bytes=-30", Part::Bytes(0..10)),
+            ("bytes=8-99999999999999999999999", Part::Bytes(8..10)),
+            ("bytes= 1 - 2 ", Part::Bytes(1..3)),
+            ("bytes=10-", Part::Unsatisfiable),
+            ("bytes=-0", Part::Unsatisfiable),
+            ("bytes=0-1,3-4", Part::Whole),
+            ("bytes=5-4", Part::Whole),
+            ("bytes=", Part::Whole),
+            ("bytes=-", Part::Whole),
+            ("bytes=a-b", Part::Whole),
+            ("bytes=+1-2", Part::Whole),
+            ("lines=0-4", Part::Whole),
+        ] {
+            assert_eq!(parse(Some(header), 10), part, "{header}");
+        }
+        assert_eq!(parse(None, 10), Part::Whole);
+        assert_eq!(parse(Some("bytes=0-"), 0), Part::Unsatisfiable);
+        assert_eq!(parse(Some("bytes=-5"), 0), Part::Unsatisfiable);
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_is_never_empty_nor_beyond_the_end(
+            header in "(bytes=)?[-0-9, a]{0,40}", size in 0..u64::MAX,
+        ) {
+            if let Part::Bytes(range) = parse(Some(&header), size) {
+                prop_assert!(range.start < range.end && range.end <= size);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Writing a file for a user.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
+use std::path::PathBuf;
+
+use http::StatusCode;
+use shoal_protocol::files::{FileEntry, FileKind};
+
+use super::Refusal;
+use crate::filesystem::{FileError, directories, metadata};
+use crate::path::base_name;
+use crate::user::User;
+
+/// The mode of new files, before the mask (spec).
+const MODE: u32 = 0o666;
+
+/// How much is read and written at once.
+const PIECE: usize = 256 << 10;
+
+/// A file to be written.
+pub(super) struct Target<'a> {
+    /// Where.
+    pub(super) path: PathBuf,
+    /// Whose it is.
+    pub(super) user: &'a User,
+    /// What is attached to it, in place of what was.
+    pub(super) metadata: &'a BTreeMap<String, String>,
+    /// How long the caller says the whole body is.
+    pub(super) announced: Option<u64>,
+}
+
+impl Target<'_> {
+    /// Writes the file, with its parents. What was at its path is overwritten.
+    ///
+    /// # Errors
+    /// 400 when something else than a file is there, 507 when the disk is full.
+    pub(super) fn write(&self, contents: &mut dyn Read) -> Result<FileEntry, Refusal> {
+        if let Some(parent) = self.path.parent() {
+            directories::ensure(parent, self.user)?;
+        }
+        let mut file = self.open()?;
+        self.own(&file)?;
+        self.copy(contents, &mut file)?;
+        if let Err(error) = metadata::replace(&file, self.metadata) {
+            // Whoever reads the answer sees what is attached and what is not.
+            if !metadata::is_unsupported(&error) {
+                return Err(failed("not enough space for file metadata", &error));
+            }
+        }
+        let attached = metadata::read(&self.path);
+        Ok(FileEntry {
+            name: base_name(&self.path),
+            path: self.path.to_string_lossy().into_owned(),
+            kind: FileKind::File,
+            metadata: (!attached.is_empty()).then_some(attached),
+        })
+    }
+
+    fn open(&self) -> Result<File, Refusal> {
+        let shown = self.path.display();
+        if let Ok(meta) = std::fs::metadata(&self.path) {
+            if meta.is_dir() {
+                return Err(Refusal::bad_request(format!(
+                    "path is a directory: {shown}"
+                )));
+            }
+            if meta.file_type().is_fifo() || meta.file_type().is_socket() {
+                return Err(Refusal::bad_request(format!("path is not a file: {shown}")));
+            }
+        }
+        // Not to wait, if somebody puts a pipe there just now.
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(MODE)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
+            .open(&self.path);
+        file.map_err(|error| match error.raw_os_error() {
+            Some(libc::EISDIR | libc::ENXIO) => {
+                Refusal::bad_request(format!("path is not a file: {shown}"))
+            }
+            _ => failed("not enough inodes available", &error),
+        })
+    }
+
+    /// Gives the file to its user. Devices and the files of the kernel stay whose they are.
+    fn own(&self, file: &File) -> Result<(), Refusal> {
+        let meta = file.metadata().map_err(|error| failed("", &error))?;
+        let (uid, gid) = (self.user.uid, self.user.gid);
+        if !meta.is_file() || (meta.uid(), meta.gid()) == (uid, gid) {
+            return Ok(());
+        }
+        match fchown(file, Some(uid), Some(gid)) {
+            Err(error) if error.raw_os_error() != Some(libc::EPERM) => Err(failed("", &error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn copy(&self, contents: &mut dyn Read, file: &mut File) -> Result<(), Refusal> {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let count = match contents.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    return Err(Refusal::bad_request(format!("error reading body: {error}")));
+                }
+            };
+            let written = file.write_all(piece.get(..count).unwrap_or_default());
+            written.map_err(|error| {
+                let attempted = self
+                    .announced
+                    .map(|count| format!("attempted to write {count} bytes: {FULL}"));
+                failed(attempted.as_deref().unwrap_or(FULL), &error)
+            })?;
+        }
+    }
+}
+
+/// What is said when the disk is full. The text is E2B's.
+pub(super) const FULL: &str = "not enough disk space available";
+
+/// Turns an error of the system into an answer: 507 with `when_full` if the disk is full or the
+/// user's share of it used up, else 500.
+pub(super) fn failed(when_full: &str, error: &io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            let text = if when_full.is_empty() {
+                FULL
+            } else {
+                when_full
+            };
+            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, text)
+        }
+        _ => Refusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("error writing file: {error}"),
+        ),
+    }
+}
+
+impl From<FileError> for Refusal {
+    fn from(error: FileError) -> Self {
+        let text = format!("error ensuring directories: {error}");
+        match error {
+            FileError::NotDirectory(_) | FileError::Cycle(_) => Self::bad_request(text),
+            FileError::System { source, .. } => failed("", &source),
+            _ => Self::new(StatusCode::INTERNAL_SERVER_ERROR, text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> User {
+        User {
+            name: "me".into(),
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            home: "/".into(),
+        }
+    }
+
+    fn write(path: PathBuf, mut contents: &[u8]) -> Result<FileEntry, Refusal> {
+        let target = Target {
+            path,
+            user: &me(),
+            metadata: &BTreeMap::new(),
+            announced: Some(10),
+        };
+        target.write(&mut contents)
+    }
+
+    #[test]
+    fn a_file_is_written_with_its_parents_and_over_what_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        assert_eq!(write(path.clone(), b"longer").unwrap().name, "b");
+        write(path.clone(), b"short").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"short");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_written_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        for path in [pipe, dir.path().to_owned(), dir.path().join("file/below")] {
+            let refusal = write(path.clone(), b"x").unwrap_err();
+            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_507() {
+        for code in [libc::ENOSPC, libc::EDQUOT] {
+            let refusal = failed("", &io::Error::from_raw_os_error(code));
+            assert_eq!(refusal.status, StatusCode::INSUFFICIENT_STORAGE);
+        }
+        let refusal = write("/dev/full".into(), b"x").unwrap_err();
+        assert_eq!(refusal.status, StatusCode::INSUFFICIENT_STORAGE);
+        assert_eq!(
+            refusal.message,
+            "attempted to write 10 bytes: not enough disk space available"
+        );
+        let other = failed("", &io::Error::from_raw_os_error(libc::EIO));
+        assert_eq!(other.status, StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,297 @@
+//! `POST /files`.
+//!
+//! The body goes piece by piece to a thread that decodes it, takes it apart, and writes: a few
+//! pieces are on the way at most, so a slow disk slows the sender.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use flate2::read::MultiGzDecoder;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use shoal_protocol::files::{FileEntry, check_metadata};
+use shoal_protocol::headers::METADATA_PREFIX;
+use shoal_protocol::signature::Operation;
+use tokio::sync::mpsc;
+
+use super::encoding::{self, Encoding};
+use super::multipart::{self, Multipart, MultipartError};
+use super::target::Target;
+use super::{Actor, Files, Parameters, Refusal};
+use crate::answer::{self, Answer};
+use crate::path;
+
+/// How many pieces of a body are on the way to the thread that writes. A piece is at most about
+/// half a MiB, which is what the server reads at once.
+const PIECES: usize = 4;
+
+/// The most files in one upload.
+const MAX_FILES: usize = 16_384;
+
+/// How much of a body is still read, and for how long, when the answer is known early: clients that
+/// write all before they read would see a broken connection instead of the answer.
+const DRAIN: u64 = 1 << 30;
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// What an upload says about itself, checked before its body is read.
+struct Order {
+    actor: Actor,
+    path: Option<PathBuf>,
+    metadata: BTreeMap<String, String>,
+    encoding: Encoding,
+    form: Form,
+    announced: Option<u64>,
+}
+
+/// How the body holds files.
+enum Form {
+    /// It is one.
+    Raw,
+    /// In parts, with this boundary between them.
+    Multipart(String),
+}
+
+impl Files {
+    pub(super) async fn upload(
+        &self,
+        query: &str,
+        request: Request<Incoming>,
+    ) -> Result<Answer, Refusal> {
+        let order = self.order(query, request.headers());
+        let mut body = request.into_body();
+        let order = match order {
+            Ok(order) => order,
+            Err(refusal) => {
+                drain(&mut body).await;
+                return Err(refusal);
+            }
+        };
+        let writer = Arc::clone(&self.writers).acquire_owned().await;
+        let (tx, rx) = mpsc::channel(PIECES);
+        let work = tokio::task::spawn_blocking(move || {
+            let _writer = writer;
+            order.write(Pieces::new(rx))
+        });
+        pass_on(&mut body, tx).await;
+        let written = work
+            .await
+            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))?;
+        match written {
+            Ok(entries) => Ok(answer::json(StatusCode::OK, &entries)),
+            Err(refusal) => {
+                drain(&mut body).await;
+                Err(refusal)
+            }
+        }
+    }
+
+    fn order(&self, query: &str, headers: &HeaderMap) -> Result<Order, Refusal> {
+        let parameters = Parameters::parse(query)?;
+        self.authorise(&parameters, headers, Operation::Write)?;
+        let actor = self.actor(parameters.username.as_deref())?;
+        let encoding = encoding::of_content(headers).map_err(|error| {
+            Refusal::bad_request(format!("error decompressing request body: {error}"))
+        })?;
+        let metadata = metadata(headers)?;
+        let form = form(headers, &parameters)?;
+        let path = parameters
+            .path
+            .as_deref()
+            .map(|path| path::resolve(path, &actor.user, actor.workdir.as_deref()));
+        let announced = headers.get(CONTENT_LENGTH);
+        Ok(Order {
+            path: path.transpose()?,
+            actor,
+            metadata,
+            encoding,
+            form,
+            announced: announced.and_then(|text| text.to_str().ok()?.parse().ok()),
+        })
+    }
+}
+
+/// Reads what is to be attached to the files. Of two headers with one name the first counts.
+fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut metadata = BTreeMap::new();
+    for name in headers.keys() {
+        let Some(key) = name.as_str().strip_prefix(METADATA_PREFIX) else {
+            continue;
+        };
+        let value = headers.get(name).map(|value| value.as_bytes());
+        // Bytes that are no text stay bytes that are not ASCII, and are refused below.
+        let value = String::from_utf8_lossy(value.unwrap_or_default());
+        if !key.is_empty() {
+            metadata.insert(key.to_owned(), value.into_owned());
+        }
+    }
+    check_metadata(&metadata)
+        .map_err(|error| Refusal::bad_request(format!("invalid metadata: {error}")))?;
+    Ok(metadata)
+}
+
+fn form(headers: &HeaderMap, parameters: &Parameters) -> Result<Form, Refusal> {
+    let header = headers.get(CONTENT_TYPE);
+    let content_type = header
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    let kind = kind.to_ascii_lowercase();
+    if kind == "application/octet-stream" {
+        return match parameters.path {
+            Some(_) => Ok(Form::Raw),
+            None => Err(Refusal::bad_request(
+                "path query parameter is required for raw body upload",
+            )),
+        };
+    }
+    if kind.starts_with("multipart/") {
+        return Ok(Form::Multipart(multipart::boundary(content_type)?));
+    }
+    Err(Refusal::bad_request(format!(
+        "unsupported content type: {content_type}, expected multipart/form-data or \
+         application/octet-stream"
+    )))
+}
+
+impl From<MultipartError> for Refusal {
+    fn from(error: MultipartError) -> Self {
+        Self::bad_request(format!("error reading form: {error}"))
+    }
+}
+
+impl Order {
+    /// Writes what comes in. Runs on a thread for that.
+    fn write(self, pieces: Pieces) -> Result<Vec<FileEntry>, Refusal> {
+        let mut body: Box<dyn Read> = match self.encoding {
+            Encoding::Identity => Box::new(pieces),
+            Encoding::Gzip => Box::new(MultiGzDecoder::new(pieces)),
+        };
+        match &self.form {
+            Form::Raw => {
+                let path = self.path.clone().unwrap_or_default();
+                Ok(vec![self.target(path).write(&mut body)?])
+            }
+            Form::Multipart(boundary) => self.write_parts(Multipart::new(body, boundary)),
+        }
+    }
+
+    fn write_parts(&self, mut parts: Multipart<impl Read>) -> Result<Vec<FileEntry>, Refusal> {
+        let mut entries = Vec::new();
+        let mut seen = HashSet::new();
+        while let Some(named) = parts.next_part()? {
+            if named.name.as_deref() != Some("file") {
+                continue;
+            }
+            let path = match (&self.path, named.filename) {
+                (Some(path), _) => path.clone(),
+                (None, Some(name)) => {
+                    path::resolve(&name, &self.actor.user, self.actor.workdir.as_deref())?
+                }
+                (None, None) => {
+                    return Err(Refusal::bad_request(
+                        "filename not found in Content-Disposition header",
+                    ));
+                }
+            };
+            if !seen.insert(path.clone()) {
+                return Err(Refusal::bad_request(format!(
+                    "you cannot upload multiple files to the same path '{}' in one upload request",
+                    path.display()
+                )));
+            }
+            if entries.len() >= MAX_FILES {
+                return Err(Refusal::bad_request(format!("more than {MAX_FILES} files")));
+            }
+            entries.push(self.target(path).write(&mut parts)?);
+        }
+        Ok(entries)
+    }
+
+    fn target(&self, path: PathBuf) -> Target<'_> {
+        Target {
+            path,
+            user: &self.actor.user,
+            metadata: &self.metadata,
+            announced: self.announced,
+        }
+    }
+}
+
+/// A body on its way: pieces, and at last nothing. If the way ends without that, the sender broke
+/// off.
+type Piece = Option<Bytes>;
+
+async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) {
+    loop {
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                let Ok(piece) = frame.into_data() else {
+                    continue;
+                };
+                if tx.send(Some(piece)).await.is_err() {
+                    // The writer has seen enough.
+                    return;
+                }
+            }
+            Some(Err(_)) => return,
+            None => {
+                let _ = tx.send(None).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Reads what is left of a body, within bounds.
+async fn drain(body: &mut Incoming) {
+    let read = async {
+        let mut left = DRAIN;
+        while let Some(Ok(frame)) = body.frame().await {
+            let count = frame.data_ref().map_or(0, |data| data.len() as u64);
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, read).await;
+}
+
+/// The receiving end of a body, for a thread.
+struct Pieces {
+    rx: mpsc::Receiver<Piece>,
+    present: Bytes,
+    over: bool,
+}
+
+impl Pieces {
+    fn new(rx: mpsc::Receiver<Piece>) -> Self {
+        Self {
+            rx,
+            present: Bytes::new(),
+            over: false,
+        }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.present.is_empty() && !self.over {
+            match self.rx.blocking_recv() {
+                Some(Some(piece)) => self.present = piece,
+                Some(None) => self.over = true,
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        let count = self.present.len().min(buffer.len());
+        self.present
+            .copy_to_slice(buffer.get_mut(..count).unwrap_or_default());
+        Ok(count)
+    }
+}

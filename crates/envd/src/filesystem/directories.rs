@@ -1,0 +1,88 @@
+//! Making directories for a user.
+
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use super::FileError;
+use crate::user::User;
+
+/// The mode of directories that are made for a user (spec).
+const MODE: u32 = 0o755;
+
+/// Makes a directory and its parents, as far as they are not there. New ones belong to the user.
+///
+/// # Errors
+/// [`FileError::NotDirectory`] when something else is in the way.
+pub(crate) fn ensure(path: &Path, user: &User) -> Result<(), FileError> {
+    // From the bottom up to the first that is there: mostly the first already is.
+    let mut missing = Vec::new();
+    for ancestor in path.ancestors() {
+        match std::fs::metadata(ancestor) {
+            Ok(meta) if meta.is_dir() => break,
+            Ok(_) => return Err(FileError::NotDirectory(ancestor.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(ancestor),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+            Err(error) => return Err(FileError::new("look at", ancestor, error)),
+        }
+    }
+    for directory in missing.into_iter().rev() {
+        match std::fs::DirBuilder::new().mode(MODE).create(directory) {
+            Ok(()) => {}
+            // Somebody else made it in between. Whose it is then, it would not be without us.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let meta = std::fs::metadata(directory);
+                if !meta.is_ok_and(|meta| meta.is_dir()) {
+                    return Err(FileError::NotDirectory(directory.to_owned()));
+                }
+                continue;
+            }
+            Err(error) => return Err(FileError::new("make directory", directory, error)),
+        }
+        std::os::unix::fs::lchown(directory, Some(user.uid), Some(user.gid))
+            .map_err(|error| FileError::new("change the owner of", directory, error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn user() -> User {
+        User {
+            name: "me".into(),
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            home: "/".into(),
+        }
+    }
+
+    #[test]
+    fn all_parents_are_made_and_those_that_are_there_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/c");
+        ensure(&path, &user()).unwrap();
+        ensure(&path, &user()).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, MODE);
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = ensure(&file.join("a/b"), &user()).unwrap_err();
+        assert!(matches!(error, FileError::NotDirectory(path) if path == file));
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_in_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("nowhere", dir.path().join("link")).unwrap();
+        let error = ensure(&dir.path().join("link"), &user()).unwrap_err();
+        assert!(matches!(error, FileError::NotDirectory(_)));
+    }
+}

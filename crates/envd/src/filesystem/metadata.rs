@@ -1,0 +1,142 @@
+//! What callers attached to files, kept in extended attributes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use shoal_protocol::files::METADATA_ATTRIBUTE_PREFIX as PREFIX;
+
+/// The longest list of names, and the longest value: what the kernel allows.
+const MAX: usize = 64 << 10;
+
+/// What is attached to a file. Nothing, where it cannot be read or attributes are not supported:
+/// the rest of a file's description is worth having without. Processes may set attributes too, so
+/// values that are no text are passed over.
+pub(crate) fn read(path: &Path) -> BTreeMap<String, String> {
+    let mut names = Vec::new();
+    let listed = fill(&mut names, |buffer| rustix::fs::listxattr(path, buffer));
+    if listed.is_err() {
+        return BTreeMap::new();
+    }
+    let mut value = Vec::new();
+    own(&names)
+        .filter_map(|name| {
+            let full = format!("{PREFIX}{name}");
+            let read = |buffer: &mut [u8]| rustix::fs::getxattr(path, full.as_str(), buffer);
+            fill(&mut value, read).ok()?;
+            let text = std::str::from_utf8(&value).ok()?;
+            Some((name.to_owned(), text.to_owned()))
+        })
+        .collect()
+}
+
+/// Replaces everything that is attached to an open file.
+///
+/// # Errors
+/// When the file system has no room, or does not support it (see [`is_unsupported`]).
+pub(crate) fn replace(file: impl AsFd, metadata: &BTreeMap<String, String>) -> io::Result<()> {
+    let mut names = Vec::new();
+    match fill(&mut names, |buffer| rustix::fs::flistxattr(&file, buffer)) {
+        // With nothing to write and nothing to clear there is nothing to fail.
+        Err(Errno::NOTSUP | Errno::PERM) if metadata.is_empty() => return Ok(()),
+        listed => listed?,
+    }
+    for name in own(&names).filter(|name| !metadata.contains_key(*name)) {
+        match rustix::fs::fremovexattr(&file, format!("{PREFIX}{name}")) {
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for (name, value) in metadata {
+        let name = format!("{PREFIX}{name}");
+        rustix::fs::fsetxattr(&file, name, value.as_bytes(), XattrFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Whether an error means that the file system keeps no attributes.
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOTSUP | libc::EPERM | libc::ENOSYS)
+    )
+}
+
+/// Our names in a list of names that end with zeros.
+fn own(names: &[u8]) -> impl Iterator<Item = &str> {
+    names
+        .split(|byte| *byte == 0)
+        .filter_map(|name| std::str::from_utf8(name).ok()?.strip_prefix(PREFIX))
+        .filter(|name| !name.is_empty())
+}
+
+/// Reads into a buffer, which grows only when it is too small: most files have no attributes.
+fn fill(
+    buffer: &mut Vec<u8>,
+    read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<()> {
+    for size in [256, MAX] {
+        buffer.resize(size, 0);
+        match read(buffer) {
+            Err(Errno::RANGE) => {}
+            Err(error) => return Err(error),
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(());
+            }
+        }
+    }
+    Err(Errno::RANGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let entries = entries.iter();
+        entries
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_attached_replaces_what_was_and_others_attributes_stay() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let flags = XattrFlags::empty();
+        if rustix::fs::fsetxattr(file.as_file(), "user.other", b"x", flags).is_err() {
+            eprintln!("skipped: no attributes on this file system");
+            return;
+        }
+        let long = "v".repeat(1000);
+        let first = map(&[("a", "1"), ("b", &long)]);
+        replace(file.as_file(), &first).unwrap();
+        assert_eq!(read(file.path()), first);
+        replace(file.as_file(), &map(&[("c", "3")])).unwrap();
+        assert_eq!(read(file.path()), map(&[("c", "3")]));
+        replace(file.as_file(), &BTreeMap::new()).unwrap();
+        assert_eq!(read(file.path()), BTreeMap::new());
+        let mut value = [0; 1];
+        rustix::fs::fgetxattr(file.as_file(), "user.other", &mut value).unwrap();
+    }
+
+    #[test]
+    fn values_that_are_no_text_are_passed_over() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let flags = XattrFlags::empty();
+        let set = rustix::fs::fsetxattr(file.as_file(), "user.e2b.bad", b"\xff", flags);
+        if set.is_err() {
+            eprintln!("skipped: no attributes on this file system");
+            return;
+        }
+        assert_eq!(read(file.path()), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_path_where_nothing_is_has_no_metadata() {
+        assert_eq!(read(Path::new("/no/such")), BTreeMap::new());
+    }
+}

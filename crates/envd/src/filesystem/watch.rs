@@ -1,0 +1,364 @@
+//! Hearing of changes, from the kernel's inotify.
+//!
+//! The kernel watches single directories, so watching a tree means watching each directory in it
+//! and adding those that appear. What was put into a new directory before its watch was in place
+//! is found by looking, and told as created; the kernel may tell of some of it once more, and that
+//! is left out.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use shoal_protocol::filesystem::{EventType, FilesystemEvent};
+use tokio::sync::mpsc;
+
+use super::{FileError, entry};
+use crate::polled::Polled;
+use crate::user::{Directory, Users};
+
+/// The most directories of one watch. The kernel needs about a KiB for each.
+const MAX_DIRECTORIES: usize = 65_536;
+
+/// How many changes are told at once before others get their turn.
+const BATCH: usize = 512;
+
+/// Room for some hundred changes as the kernel writes them.
+const BUFFER: usize = 16 << 10;
+
+/// File systems on which others may change files without our kernel knowing: NFS, three of SMB,
+/// and FUSE, by their magic numbers.
+const NETWORK: [u64; 5] = [0x6969, 0xFF53_4D42, 0x517B, 0xFE53_4D42, 0x6573_5546];
+
+/// How to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options {
+    /// Also all directories below.
+    pub(super) recursive: bool,
+    /// Describe the entry in each event.
+    pub(super) include_entry: bool,
+    /// Even if changes may go unseen.
+    pub(super) allow_network: bool,
+}
+
+/// What a watch tells: changes, and at last perhaps why there are no more.
+pub(super) type Told = Result<FilesystemEvent, FileError>;
+
+/// A directory, or a tree of them, that is watched.
+pub(super) struct Watch {
+    kernel: Arc<OwnedFd>,
+    root: PathBuf,
+    options: Options,
+    /// The watched directories by the kernel's number, as paths below the root.
+    directories: HashMap<i32, PathBuf>,
+    /// What was found by looking and may be told by the kernel too.
+    found: HashSet<PathBuf>,
+}
+
+/// A change, as a path below the root.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    path: PathBuf,
+    kind: EventType,
+}
+
+impl Watch {
+    /// Begins to watch. Changes from now on are told.
+    ///
+    /// # Errors
+    /// When it is not there, no directory, on another machine, or too large.
+    pub(super) fn open(root: &Path, options: Options) -> Result<Self, FileError> {
+        let meta = std::fs::metadata(root);
+        let meta = meta.map_err(|error| FileError::new("look at", root, error))?;
+        if !meta.is_dir() {
+            return Err(FileError::NotDirectory(root.to_owned()));
+        }
+        if !options.allow_network && is_network(root)? {
+            return Err(FileError::Network(root.to_owned()));
+        }
+        let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+        let kernel = kernel.map_err(|error| FileError::new("watch", root, error))?;
+        let mut watch = Self {
+            kernel: Arc::new(kernel),
+            root: root.to_owned(),
+            options,
+            directories: HashMap::new(),
+            found: HashSet::new(),
+        };
+        if !watch.add(Path::new(""))? {
+            return Err(FileError::NotFound(root.to_owned()));
+        }
+        if options.recursive {
+            watch.add_below(PathBuf::new(), |_| {})?;
+        }
+        Ok(watch)
+    }
+
+    /// Tells of changes until nobody listens, or until it fails. Waits for who listens: meanwhile
+    /// the kernel remembers some thousand changes, and then says that it lost count.
+    pub(super) async fn tell(self, users: Arc<Users>, listener: mpsc::Sender<Told>) {
+        let Ok(kernel) = Polled::new(Arc::clone(&self.kernel)) else {
+            return;
+        };
+        let mut watch = self;
+        loop {
+            tokio::select! {
+                ready = kernel.readable() => match ready {
+                    // Reading goes on until there is nothing, so what is asked for next is news.
+                    Ok(mut ready) => ready.clear_ready(),
+                    Err(_) => return,
+                },
+                () = listener.closed() => return,
+            }
+            let mut more = true;
+            while more {
+                let users = Arc::clone(&users);
+                let taken = tokio::task::spawn_blocking(move || {
+                    let taken = watch.take(&users.directory());
+                    (watch, taken)
+                });
+                let Ok((returned, taken)) = taken.await else {
+                    return;
+                };
+                watch = returned;
+                let events = match taken {
+                    Ok((events, left)) => {
+                        more = left;
+                        events
+                    }
+                    Err(error) => {
+                        let _ = listener.send(Err(error)).await;
+                        return;
+                    }
+                };
+                for event in events {
+                    if listener.send(Ok(event)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next changes, and whether there may be more of them now.
+    fn take(&mut self, users: &Directory) -> Result<(Vec<FilesystemEvent>, bool), FileError> {
+        let mut changes = Vec::new();
+        let more = self.read(&mut changes)?;
+        let told = changes.into_iter().map(|change| self.told(&change, users));
+        Ok((told.collect(), more))
+    }
+
+    fn read(&mut self, changes: &mut Vec<Change>) -> Result<bool, FileError> {
+        let kernel = Arc::clone(&self.kernel);
+        let mut buffer = [const { MaybeUninit::uninit() }; BUFFER];
+        let mut reader = Reader::new(&*kernel, &mut buffer);
+        loop {
+            if changes.len() >= BATCH && reader.is_buffer_empty() {
+                return Ok(true);
+            }
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name().map(|name| name.to_bytes());
+                    self.note(event.wd(), event.events(), name, changes)?;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.found.clear();
+                    return Ok(false);
+                }
+                Err(error) => return Err(FileError::new("watch", &self.root, error)),
+            }
+        }
+    }
+
+    /// Makes changes of what the kernel says.
+    fn note(
+        &mut self,
+        number: i32,
+        flags: ReadFlags,
+        name: Option<&[u8]>,
+        changes: &mut Vec<Change>,
+    ) -> Result<(), FileError> {
+        if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return Err(FileError::Lost);
+        }
+        if flags.contains(ReadFlags::IGNORED) {
+            self.directories.remove(&number);
+            return Ok(());
+        }
+        let Some(directory) = self.directories.get(&number) else {
+            return Ok(());
+        };
+        let Some(kind) = kind(flags) else {
+            return Ok(());
+        };
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            // About the directory itself, which its parent tells too, unless it is the root.
+            if directory.as_os_str().is_empty() {
+                let path = PathBuf::from(".");
+                changes.push(Change { path, kind });
+            }
+            return Ok(());
+        };
+        let path = directory.join(OsStr::from_bytes(name));
+        let tree = self.options.recursive && flags.contains(ReadFlags::ISDIR);
+        if tree && flags.contains(ReadFlags::MOVED_FROM) {
+            self.forget(&path);
+        }
+        let appeared = flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+        if appeared && self.found.remove(&path) {
+            return Ok(());
+        }
+        changes.push(Change {
+            path: path.clone(),
+            kind,
+        });
+        if tree && appeared {
+            self.adopt(path, changes)?;
+        }
+        Ok(())
+    }
+
+    /// Watches a directory that appeared, and tells of what is in it already.
+    fn adopt(&mut self, path: PathBuf, changes: &mut Vec<Change>) -> Result<(), FileError> {
+        if !self.add(&path)? {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        self.add_below(path, |path| found.push(path.to_owned()))?;
+        for path in found {
+            let meta = std::fs::symlink_metadata(self.root.join(&path));
+            let written = meta.is_ok_and(|meta| meta.is_file() && meta.len() > 0);
+            self.found.insert(path.clone());
+            let kinds = [EventType::EVENT_TYPE_CREATE, EventType::EVENT_TYPE_WRITE];
+            let kinds = kinds.into_iter().take(if written { 2 } else { 1 });
+            changes.extend(kinds.map(|kind| Change {
+                path: path.clone(),
+                kind,
+            }));
+        }
+        Ok(())
+    }
+
+    /// Watches one directory. False when it is not there any more, or is none.
+    fn add(&mut self, path: &Path) -> Result<bool, FileError> {
+        let full = self.root.join(path);
+        let mut flags = WatchFlags::CREATE
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::DELETE
+            | WatchFlags::MOVE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        if !path.as_os_str().is_empty() {
+            flags |= WatchFlags::DONT_FOLLOW;
+        }
+        match inotify::add_watch(&*self.kernel, &full, flags) {
+            Ok(number) => {
+                self.directories.insert(number, path.to_owned());
+            }
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+            Err(Errno::NOSPC) => return Err(self.too_many()),
+            Err(error) => return Err(FileError::new("watch", full, error)),
+        }
+        if self.directories.len() > MAX_DIRECTORIES {
+            return Err(self.too_many());
+        }
+        Ok(true)
+    }
+
+    /// Watches all directories below one, and tells of everything in them.
+    fn add_below(&mut self, path: PathBuf, mut see: impl FnMut(&Path)) -> Result<(), FileError> {
+        let mut rest = vec![path];
+        while let Some(directory) = rest.pop() {
+            let Ok(names) = std::fs::read_dir(self.root.join(&directory)) else {
+                continue;
+            };
+            for name in names.filter_map(Result::ok) {
+                let path = directory.join(name.file_name());
+                see(&path);
+                let is_dir = name.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_dir && self.add(&path)? {
+                    rest.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops watching a tree that has another place now; if that is watched too, it comes back.
+    fn forget(&mut self, path: &Path) {
+        let kernel = Arc::clone(&self.kernel);
+        self.directories.retain(|number, directory| {
+            let gone = directory.starts_with(path);
+            if gone {
+                // It may be gone in the kernel too.
+                let _ = inotify::remove_watch(&*kernel, *number);
+            }
+            !gone
+        });
+    }
+
+    fn too_many(&self) -> FileError {
+        FileError::TooMany {
+            what: "directories to watch",
+            limit: MAX_DIRECTORIES,
+            path: self.root.clone(),
+        }
+    }
+
+    /// The event on the wire. What is gone by now is not described, nor what a new file at the same
+    /// path would be mistaken for.
+    fn told(&self, change: &Change, users: &Directory) -> FilesystemEvent {
+        let describe = self.options.include_entry
+            && !matches!(
+                change.kind,
+                EventType::EVENT_TYPE_REMOVE | EventType::EVENT_TYPE_RENAME
+            );
+        let entry = describe
+            .then(|| entry::describe(&self.root.join(&change.path), users).ok())
+            .flatten();
+        FilesystemEvent {
+            name: change.path.to_string_lossy().into_owned(),
+            r#type: change.kind.into(),
+            entry: entry.into(),
+        }
+    }
+}
+
+fn kind(flags: ReadFlags) -> Option<EventType> {
+    let kinds = [
+        (
+            ReadFlags::CREATE | ReadFlags::MOVED_TO,
+            EventType::EVENT_TYPE_CREATE,
+        ),
+        (
+            ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF,
+            EventType::EVENT_TYPE_RENAME,
+        ),
+        (
+            ReadFlags::DELETE | ReadFlags::DELETE_SELF,
+            EventType::EVENT_TYPE_REMOVE,
+        ),
+        (ReadFlags::MODIFY, EventType::EVENT_TYPE_WRITE),
+        (ReadFlags::ATTRIB, EventType::EVENT_TYPE_CHMOD),
+    ];
+    let mut kinds = kinds.into_iter();
+    kinds.find_map(|(mask, kind)| flags.intersects(mask).then_some(kind))
+}
+
+fn is_network(path: &Path) -> Result<bool, FileError> {
+    let stat = rustix::fs::statfs(path);
+    let stat = stat.map_err(|error| FileError::new("look at", path, error))?;
+    // A magic number has 32 bits, whatever the type.
+    Ok(NETWORK.contains(&(stat.f_type.cast_unsigned() & 0xFFFF_FFFF)))
+}
+
+#[cfg(test)]
+mod tests;

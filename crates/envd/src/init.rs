@@ -1,0 +1,168 @@
+//! `POST /init`: the control plane tells the daemon who it is.
+//!
+//! Before there is a token anybody may say so: then only the host can reach the daemon. From then on
+//! a request must know the token, in its header or as the token that it sets; so a clone, which
+//! begins with the token of its original, is given its own by who knows the original's.
+
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use shoal_protocol::ENVD_VERSION;
+use shoal_protocol::headers::{ACCESS_TOKEN, ENVD_VERSION as VERSION_HEADER};
+use shoal_protocol::init::InitRequest;
+use tokio::sync::Mutex;
+
+use crate::answer::{self, Answer};
+use crate::clock;
+use crate::config::Config;
+use crate::log::Log;
+use crate::settings::{Settings, Variables};
+
+mod host_files;
+
+use host_files::HostFiles;
+
+/// The longest request: environment variables, and certificates.
+const MAX_BODY: usize = 8 << 20;
+
+/// Tells processes where the events service is.
+const EVENTS_VARIABLE: &str = "E2B_EVENTS_ADDRESS";
+
+/// Takes what the control plane says.
+pub(crate) struct Init {
+    settings: Arc<Settings>,
+    log: Log,
+    files: HostFiles,
+    set_clock: bool,
+    /// One request at a time.
+    turn: Mutex<()>,
+}
+
+impl Init {
+    /// Changes these settings.
+    pub(crate) fn new(settings: Arc<Settings>, log: Log, config: &Config) -> Self {
+        Self {
+            settings,
+            log,
+            files: HostFiles::new(&config.system_root),
+            set_clock: config.set_clock,
+            turn: Mutex::new(()),
+        }
+    }
+
+    /// Answers a request.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let offered = parts.headers.get(ACCESS_TOKEN);
+        let body = Limited::new(body, MAX_BODY).collect().await;
+        let request = match body.map(http_body_util::Collected::to_bytes) {
+            Ok(body) if body.is_empty() => Ok(InitRequest::default()),
+            Ok(body) => serde_json::from_slice(&body).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut answer = match request {
+            Ok(request) => {
+                self.apply(request, offered.map(|value| value.as_bytes()))
+                    .await
+            }
+            Err(error) => {
+                // The text may quote the body, but not beyond a few characters, and no token.
+                answer::error(
+                    StatusCode::BAD_REQUEST,
+                    format!("invalid request body: {error}"),
+                )
+            }
+        };
+        let version = http::HeaderValue::from_static(ENVD_VERSION);
+        answer.headers_mut().insert(VERSION_HEADER, version);
+        answer::not_stored(answer)
+    }
+
+    async fn apply(&self, request: InitRequest, offered: Option<&[u8]>) -> Answer {
+        let _turn = self.turn.lock().await;
+        let given = request.access_token.as_ref();
+        let given = given.map(|token| token.reveal().as_bytes());
+        if !self.settings.opens(offered) && !self.settings.opens(given) {
+            self.log.warn("init", "refused: unknown token").send();
+            let text = "access token validation failed";
+            return answer::error(StatusCode::UNAUTHORIZED, text);
+        }
+        if let Some(timestamp) = request.timestamp
+            && !self.settings.advance(timestamp)
+        {
+            self.log
+                .debug("init", "passed over: older than the last")
+                .send();
+            return answer::status(StatusCode::NO_CONTENT);
+        }
+        self.set(request);
+        let (files, identity) = (self.files.clone(), self.settings.identity());
+        let log = self.log.clone();
+        let events = self.settings.environment().get(EVENTS_VARIABLE).cloned();
+        let written = tokio::task::spawn_blocking(move || {
+            files.write_identity(&identity, &log);
+            files.write_events_host(events.as_deref(), &log);
+        });
+        // The settings hold even if the files could not be written.
+        let _ = written.await;
+        self.log.info("init", "settings taken").send();
+        answer::status(StatusCode::NO_CONTENT)
+    }
+
+    fn set(&self, request: InitRequest) {
+        if let Some(timestamp) = request.timestamp.filter(|_| self.set_clock) {
+            match clock::set(timestamp) {
+                Ok(true) => self.log.info("init", "clock set").send(),
+                Ok(false) => {}
+                Err(error) => {
+                    let entry = self.log.debug("init", "clock not set");
+                    entry.with("error", error.to_string()).send();
+                }
+            }
+        }
+        if let Some(variables) = request.env_vars {
+            let variables: Variables = variables
+                .into_iter()
+                .filter(|(name, value)| is_variable(name, value))
+                .collect();
+            self.settings.set_variables(variables);
+        }
+        if let Some(token) = request.access_token {
+            self.settings.set_token(token);
+        }
+        if let Some(user) = request.default_user.filter(|user| !user.is_empty()) {
+            self.settings.set_default_user(&user);
+        }
+        if let Some(workdir) = request
+            .default_workdir
+            .filter(|workdir| !workdir.is_empty())
+        {
+            self.settings.set_default_workdir(&workdir);
+        }
+        if let Some(address) = request.hyperloop_ip {
+            let address = match address {
+                std::net::IpAddr::V4(address) => format!("http://{address}"),
+                std::net::IpAddr::V6(address) => format!("http://[{address}]"),
+            };
+            self.settings.set_identity(EVENTS_VARIABLE, &address);
+        }
+        for (name, given) in [
+            ("caBundle", request.ca_bundle.is_some()),
+            ("volumeMounts", request.volume_mounts.is_some()),
+        ] {
+            if given {
+                self.log
+                    .warn("init", "field not supported")
+                    .with("field", name)
+                    .send();
+            }
+        }
+    }
+}
+
+/// Whether a process can be given this variable at all; others would fail each start.
+fn is_variable(name: &str, value: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+}

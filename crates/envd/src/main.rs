@@ -1,0 +1,162 @@
+//! `shoal-envd`: the daemon inside every sandbox.
+//!
+//! It speaks the protocol of E2B's envd ([`shoal_protocol`]), so that E2B's SDKs work unchanged. It
+//! runs as root, as the first process of a sandbox or not, and depends on nothing in the image.
+//!
+//! # How a request goes
+//!
+//! [`server`] accepts it, [`router`] asks for the token and picks who answers: [`rpc`] (with
+//! [`process`] and [`filesystem`] behind it), [`files`], [`init`], [`metrics`], [`tunnel`].
+//! [`settings`] is what the control plane said, [`user`] and [`path`] say who is meant and where.
+//!
+//! # Threads
+//!
+//! One thread serves everybody and never waits for a disk; whatever may wait runs on threads of
+//! tokio's pool, which end when they have had nothing to do for ten seconds. With a pool of workers
+//! instead, an idle daemon would be larger and no faster: what a sandbox asks of it is passing bytes
+//! between sockets, pipes and files, and one thread passes more than a GB/s.
+//!
+//! Nothing in it wakes up without a reason: an idle daemon uses no processor at all, so that an idle
+//! sandbox costs only memory.
+
+mod answer;
+mod clock;
+mod config;
+mod events;
+mod files;
+mod filesystem;
+mod hardening;
+mod init;
+mod log;
+mod metrics;
+mod path;
+mod polled;
+mod process;
+mod query;
+mod router;
+mod rpc;
+mod server;
+mod settings;
+mod tunnel;
+mod user;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use config::{Config, Invocation};
+use files::Files;
+use filesystem::FilesystemService;
+use hardening::Original;
+use init::Init;
+use log::Log;
+use metrics::Meter;
+use process::{Children, ProcessService, Processes};
+use router::Routes;
+use rpc::{Caller, Rpc};
+use settings::Settings;
+use user::Users;
+
+/// The most threads that wait for disks. Uploads keep one each, everything else only briefly.
+const MAX_BLOCKING_THREADS: usize = 256;
+
+/// The stack of such a thread. None calls deeply; archives and trees are walked with lists.
+const BLOCKING_STACK: usize = 512 << 10;
+
+fn main() -> ExitCode {
+    let config = match Invocation::parse(std::env::args_os().skip(1)) {
+        Ok(Invocation::Run(config)) => config,
+        Ok(Invocation::Help) => return say(config::HELP),
+        Ok(Invocation::Version) => {
+            return say(&format!("shoal-envd {}\n", env!("CARGO_PKG_VERSION")));
+        }
+        Err(error) => return complain(&error.to_string()),
+    };
+    match start(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error.to_string()),
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    // Who closed the pipe does not want to read it.
+    let _ = io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+fn complain(text: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "shoal-envd: {text}");
+    ExitCode::FAILURE
+}
+
+fn start(config: &Config) -> io::Result<()> {
+    let original = hardening::seal()?;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_stack_size(BLOCKING_STACK)
+        .build()?
+        .block_on(run(config, original))
+}
+
+/// Serves until told to end.
+async fn run(config: &Config, original: Original) -> io::Result<()> {
+    let mut ended_child = signal(SignalKind::child())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let listener = server::listen(config.bind, config.port)?;
+    let port = listener.local_addr()?.port();
+
+    let log = Log::to_stdout(config.log_level);
+    let settings = Arc::new(Settings::new(config));
+    let children = Arc::<Children>::default();
+    let routes = Arc::new(routes(config, original, &settings, &children, &log));
+
+    if let Some(address) = config.events {
+        tokio::spawn(events::serve(address, settings, log.clone()));
+    }
+    let drain = log.clone();
+    tokio::spawn(async move { drain.drain().await });
+    log.ready(port);
+    tokio::select! {
+        () = server::serve(listener, routes, log) => {}
+        () = reap(&children, &mut ended_child) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Puts together what is served.
+fn routes(
+    config: &Config,
+    original: Original,
+    settings: &Arc<Settings>,
+    children: &Arc<Children>,
+    log: &Log,
+) -> Routes {
+    let users = Arc::new(Users::new(&config.system_root));
+    let caller = Arc::new(Caller::new(Arc::clone(&users), Arc::clone(settings)));
+    let processes = Arc::new(Processes::new(Arc::clone(children), log.clone()));
+    Routes {
+        settings: Arc::clone(settings),
+        rpc: Rpc::new(
+            ProcessService::new(Arc::clone(&caller), processes, original),
+            FilesystemService::new(caller, log.clone()),
+        ),
+        files: Files::new(Arc::clone(settings), users, log.clone()),
+        init: Init::new(Arc::clone(settings), log.clone(), config),
+        meter: Arc::new(Meter::default()),
+        log: log.clone(),
+    }
+}
+
+/// Waits for children that end, for ever. Several may end for one signal.
+async fn reap(children: &Children, ended: &mut Signal) {
+    loop {
+        children.reap();
+        ended.recv().await;
+    }
+}

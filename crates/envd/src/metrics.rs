@@ -1,0 +1,208 @@
+//! `GET /metrics`: how busy the sandbox is, from what the kernel says.
+//!
+//! Processor time is counted between two questions, so nothing is measured while nobody asks.
+
+use std::fs;
+
+use parking_lot::Mutex;
+use shoal_protocol::metrics::Metrics;
+
+use crate::clock::unix_now;
+
+/// The most processes whose time is added up where the kernel does not.
+const MAX_PROCESSES: usize = 10_000;
+
+/// Measures.
+#[derive(Default)]
+pub(crate) struct Meter(Mutex<Option<Times>>);
+
+/// Processor time since the beginning, in ticks of all processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
+    busy: u64,
+    total: u64,
+}
+
+/// Memory in bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Memory {
+    total: u64,
+    used: u64,
+    cached: u64,
+}
+
+impl Meter {
+    /// Measures now. What cannot be known is 0.
+    pub(crate) fn measure(&self) -> Metrics {
+        let count = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let cpu = self.cpu_percent(count);
+        let memory = fs::read_to_string("/proc/meminfo").map(|text| memory(&text));
+        let memory = memory.unwrap_or_default();
+        let (disk_total, disk_used) = disk();
+        const MIB: u64 = 1 << 20;
+        Metrics {
+            ts: unix_now(),
+            cpu_count: u32::try_from(count).unwrap_or(u32::MAX),
+            cpu_used_pct: cpu,
+            mem_total: memory.total,
+            mem_used: memory.used,
+            mem_cache: memory.cached,
+            disk_total,
+            disk_used,
+            mem_total_mib: memory.total / MIB,
+            mem_used_mib: memory.used / MIB,
+        }
+    }
+
+    fn cpu_percent(&self, count: u64) -> f64 {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let Some(now) = times(&stat).or_else(|| times_of_processes(count)) else {
+            return 0.0;
+        };
+        let before = self.0.lock().replace(now);
+        percent(before.unwrap_or(Times { busy: 0, total: 0 }), now)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more")]
+fn percent(before: Times, now: Times) -> f64 {
+    let busy = now.busy.saturating_sub(before.busy) as f64;
+    let total = now.total.saturating_sub(before.total) as f64;
+    if total <= 0.0 {
+        return 0.0;
+    }
+    (busy / total * 10_000.0).round().clamp(0.0, 10_000.0) / 100.0
+}
+
+/// Reads `/proc/stat`. `None` where it is there but counts nothing, as in gVisor.
+fn times(stat: &str) -> Option<Times> {
+    let line = stat.lines().find(|line| line.starts_with("cpu "))?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal; what follows is in `user` and `nice` too.
+    let total: u64 = fields.iter().take(8).sum();
+    let idle: u64 = fields.iter().skip(3).take(2).sum();
+    (total > 0).then_some(Times {
+        busy: total.saturating_sub(idle),
+        total,
+    })
+}
+
+/// Adds up the time of all processes, and takes the time since the start for the whole.
+fn times_of_processes(count: u64) -> Option<Times> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = uptime.split(['.', ' ']).next()?.parse::<u64>().ok()?;
+    let hundredths = uptime.split(['.', ' ']).nth(1)?.parse::<u64>().ok()?;
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    let processes = processes.filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+    });
+    let times = processes.take(MAX_PROCESSES).filter_map(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        ticks(&stat)
+    });
+    Some(Times {
+        busy: times.sum(),
+        // A tick is a hundredth of a second for user space, on every Linux.
+        total: (seconds * 100 + hundredths) * count,
+    })
+}
+
+/// The ticks of a process and of those of its children that it waited for.
+fn ticks(stat: &str) -> Option<u64> {
+    // The name may hold anything, but ends at the last parenthesis.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields = rest.split_whitespace().skip(11).take(4);
+    Some(fields.filter_map(|field| field.parse::<u64>().ok()).sum())
+}
+
+fn memory(text: &str) -> Memory {
+    let value = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = lines.find(|(found, _)| *found == name)?;
+        let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kib << 10)
+    };
+    let total = value("MemTotal").unwrap_or(0);
+    let available = value("MemAvailable").or_else(|| value("MemFree"));
+    Memory {
+        total,
+        used: total.saturating_sub(available.unwrap_or(total)),
+        cached: value("Cached").unwrap_or(0) + value("SReclaimable").unwrap_or(0),
+    }
+}
+
+/// The size of the root file system and how much of it is taken, in bytes.
+fn disk() -> (u64, u64) {
+    let Ok(stat) = rustix::fs::statvfs("/") else {
+        return (0, 0);
+    };
+    let total = stat.f_blocks.saturating_mul(stat.f_frsize);
+    let available = stat.f_bavail.saturating_mul(stat.f_frsize);
+    (total, total.saturating_sub(available))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_busy_unless_idle_or_waiting() {
+        let stat = "cpu  10 1 9 70 10 0 0 0 5 5\ncpu0 1 2 3 4\n";
+        assert_eq!(
+            times(stat),
+            Some(Times {
+                busy: 20,
+                total: 100
+            })
+        );
+        assert_eq!(times("cpu  0 0 0 0 0 0 0 0 0 0\n"), None);
+        assert_eq!(times(""), None);
+    }
+
+    #[test]
+    fn use_is_counted_between_two_questions() {
+        let before = Times {
+            busy: 20,
+            total: 100,
+        };
+        let now = Times {
+            busy: 70,
+            total: 300,
+        };
+        assert!((percent(before, now) - 25.0).abs() < 1e-9);
+        assert!(percent(now, now).abs() < 1e-9);
+        assert!(percent(now, before).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_process_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 1 2 3 4 20 0 1";
+        assert_eq!(ticks(stat), Some(10));
+        assert_eq!(ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let text = "MemTotal:  100 kB\nMemFree: 10 kB\nMemAvailable: 40 kB\nCached: 5 kB\n";
+        let expected = Memory {
+            total: 100 << 10,
+            used: 60 << 10,
+            cached: 5 << 10,
+        };
+        assert_eq!(memory(text), expected);
+        assert_eq!(memory(""), Memory::default());
+    }
+
+    #[test]
+    fn this_machine_can_be_measured() {
+        let metrics = Meter::default().measure();
+        assert!(metrics.cpu_count >= 1 && metrics.mem_total > 0 && metrics.disk_total > 0);
+        assert!(metrics.mem_used <= metrics.mem_total);
+        assert!(times_of_processes(1).is_some());
+    }
+}

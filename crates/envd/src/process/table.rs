@@ -1,0 +1,287 @@
+//! All processes, and for a while those that ended.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_protocol::process::ProcessInfo;
+use shoal_protocol::process::process_event::EndEvent;
+use shoal_protocol::process::process_selector::Selector;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
+
+use super::{Children, Process};
+use crate::log::Log;
+use crate::log::lines::LineRate;
+use crate::process::output::Scratch;
+
+/// How long the end of a process is kept for who connects too late (spec).
+const KEPT: Duration = Duration::from_secs(30);
+
+/// The most ends that are kept; beyond, the oldest is forgotten early.
+const MAX_KEPT: usize = 4096;
+
+/// The most processes at a time. Each costs the daemon three descriptors and some memory.
+pub(super) const MAX_PROCESSES: usize = 8192;
+
+/// How a process ended, for who connects after that.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    /// Its process id.
+    pub(super) pid: u32,
+    /// How it ended.
+    pub(super) event: Arc<EndEvent>,
+    tag: Option<String>,
+    /// Tells it from a later process with the same process id.
+    serial: u64,
+}
+
+/// What a selector names.
+pub(super) enum Found {
+    /// A process that runs, or whose output is still open.
+    Live(Arc<Process>),
+    /// A process that ended a short while ago.
+    Ended(Ended),
+}
+
+/// A selector that names nothing. The texts are E2B's: clients compare them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotFound {
+    /// No process has the number.
+    #[error("process with pid {0} not found")]
+    Pid(u32),
+    /// No process has the name.
+    #[error("process with tag {0} not found")]
+    Tag(String),
+    /// Neither is given.
+    #[error("process selector is empty")]
+    Empty,
+}
+
+/// All processes that were started through the daemon.
+pub(crate) struct Processes {
+    pub(super) children: Arc<Children>,
+    pub(super) log: Log,
+    pub(super) rate: Arc<LineRate>,
+    pub(super) scratch: Arc<Scratch>,
+    room: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    live: BTreeMap<u32, Arc<Process>>,
+    ended: HashMap<u32, Ended>,
+    /// The ends in the order of their time, by process id and serial.
+    order: VecDeque<(u32, u64)>,
+    serial: u64,
+}
+
+impl Processes {
+    /// None yet.
+    pub(crate) fn new(children: Arc<Children>, log: Log) -> Self {
+        Self {
+            children,
+            log,
+            rate: Arc::default(),
+            scratch: Arc::default(),
+            room: Arc::new(Semaphore::new(MAX_PROCESSES)),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Room for one more, until it is dropped. `None` when there are too many.
+    pub(super) fn room(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
+    }
+
+    /// Adds a process. Whatever had its process id or its name before is forgotten.
+    pub(super) fn add(&self, process: &Arc<Process>) {
+        let mut state = self.state.lock();
+        state.ended.remove(&process.pid);
+        if process.tag.is_some() {
+            state.ended.retain(|_, ended| ended.tag != process.tag);
+        }
+        state.live.insert(process.pid, Arc::clone(process));
+    }
+
+    /// Moves a process to those that ended, where it stays for a while.
+    pub(super) fn end(self: &Arc<Self>, process: &Process, event: Arc<EndEvent>) {
+        let pid = process.pid;
+        let mut state = self.state.lock();
+        state.live.remove(&pid);
+        state.serial += 1;
+        let serial = state.serial;
+        let ended = Ended {
+            pid,
+            event,
+            tag: process.tag.clone(),
+            serial,
+        };
+        state.ended.insert(pid, ended);
+        state.order.push_back((pid, serial));
+        if state.order.len() > MAX_KEPT {
+            state.forget_oldest();
+        }
+        drop(state);
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            this.state.lock().forget(pid, serial);
+        });
+    }
+
+    /// The processes that have not ended.
+    pub(super) fn list(&self) -> Vec<ProcessInfo> {
+        let state = self.state.lock();
+        state.live.values().map(|process| process.info()).collect()
+    }
+
+    /// What a selector names. Of several with one name, the youngest.
+    pub(super) fn find(&self, selector: Option<&Selector>) -> Result<Found, NotFound> {
+        let state = self.state.lock();
+        let found = match selector {
+            Some(Selector::Pid(pid)) => {
+                let live = state.live.get(pid).cloned().map(Found::Live);
+                live.or_else(|| state.ended.get(pid).cloned().map(Found::Ended))
+            }
+            Some(Selector::Tag(tag)) => {
+                let is_it = |other: &Option<String>| other.as_ref() == Some(tag);
+                let mut live = state.live.values().rev();
+                let live = live.find(|process| is_it(&process.tag)).cloned();
+                let mut ended = state.ended.values();
+                live.map(Found::Live).or_else(|| {
+                    let ended = ended.find(|ended| is_it(&ended.tag)).cloned();
+                    ended.map(Found::Ended)
+                })
+            }
+            None => return Err(NotFound::Empty),
+        };
+        found.ok_or_else(|| match selector {
+            Some(Selector::Pid(pid)) => NotFound::Pid(*pid),
+            Some(Selector::Tag(tag)) => NotFound::Tag(tag.clone()),
+            None => NotFound::Empty,
+        })
+    }
+
+    /// What a selector names, if it has not ended.
+    pub(super) fn find_live(&self, selector: Option<&Selector>) -> Result<Arc<Process>, NotFound> {
+        match self.find(selector)? {
+            Found::Live(process) => Ok(process),
+            Found::Ended(ended) => Err(match selector {
+                Some(Selector::Tag(tag)) => NotFound::Tag(tag.clone()),
+                _ => NotFound::Pid(ended.pid),
+            }),
+        }
+    }
+}
+
+impl State {
+    fn forget(&mut self, pid: u32, serial: u64) {
+        if self
+            .ended
+            .get(&pid)
+            .is_some_and(|ended| ended.serial == serial)
+        {
+            self.ended.remove(&pid);
+        }
+        self.order.retain(|entry| *entry != (pid, serial));
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some((pid, serial)) = self.order.front().copied() {
+            self.forget(pid, serial);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::process::exit::Status;
+    use crate::process::input::Input;
+
+    fn processes() -> Arc<Processes> {
+        Arc::new(Processes::new(Arc::default(), Log::none()))
+    }
+
+    fn process(pid: u32, tag: Option<&str>) -> Arc<Process> {
+        Arc::new(Process {
+            pid,
+            config: Default::default(),
+            tag: tag.map(str::to_owned),
+            input: Input::pipe(None).unwrap(),
+            feed: Arc::default(),
+            hurry: watch::Sender::new(false),
+        })
+    }
+
+    fn event(code: i32) -> Arc<EndEvent> {
+        Arc::new(Status::Exited(code).to_event())
+    }
+
+    fn code(processes: &Processes, selector: Selector) -> Option<i32> {
+        match processes.find(Some(&selector)) {
+            Ok(Found::Ended(ended)) => Some(ended.event.exit_code),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_is_kept_for_a_while() {
+        let processes = processes();
+        let process = process(7, Some("job"));
+        processes.add(&process);
+        processes.end(&process, event(3));
+        assert_eq!(code(&processes, Selector::Pid(7)), Some(3));
+        assert_eq!(code(&processes, Selector::Tag("job".into())), Some(3));
+        assert!(processes.find_live(Some(&Selector::Pid(7))).is_err());
+        tokio::time::sleep(KEPT - Duration::from_millis(1)).await;
+        assert_eq!(code(&processes, Selector::Pid(7)), Some(3));
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let error = processes.find(Some(&Selector::Pid(7))).err();
+        assert_eq!(
+            error.map(|error| error.to_string()),
+            Some("process with pid 7 not found".into())
+        );
+        assert!(processes.state.lock().order.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_end_is_not_taken_for_that_of_a_new_process() {
+        let processes = processes();
+        let old = process(7, None);
+        processes.add(&old);
+        processes.end(&old, event(1));
+        tokio::time::sleep(KEPT / 2).await;
+        let new = process(7, None);
+        processes.add(&new);
+        assert_eq!(code(&processes, Selector::Pid(7)), None);
+        processes.end(&new, event(2));
+        tokio::time::sleep(KEPT * 3 / 4).await;
+        assert_eq!(code(&processes, Selector::Pid(7)), Some(2));
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_with_one_name_the_younger_is_meant() {
+        let processes = processes();
+        processes.add(&process(7, Some("job")));
+        processes.add(&process(8, Some("job")));
+        let found = processes.find_live(Some(&Selector::Tag("job".into())));
+        assert_eq!(found.unwrap().pid, 8);
+        assert_eq!(processes.list().len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_ends_are_kept() {
+        let processes = processes();
+        for pid in 0..=u32::try_from(MAX_KEPT).unwrap() {
+            processes.end(&process(pid, None), event(0));
+        }
+        assert!(processes.find(Some(&Selector::Pid(0))).is_err());
+        assert!(processes.find(Some(&Selector::Pid(1))).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! Which request goes where, and who may ask.
+
+use std::sync::Arc;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use shoal_protocol::headers::ACCESS_TOKEN;
+
+use crate::answer::{self, Answer};
+use crate::files::Files;
+use crate::init::Init;
+use crate::log::Log;
+use crate::metrics::Meter;
+use crate::rpc::Rpc;
+use crate::server::Answers;
+use crate::settings::Settings;
+use crate::tunnel;
+
+/// What may be asked without the token: whether the daemon lives, and what checks the right to ask
+/// by itself.
+const OPEN: [(Method, &str); 4] = [
+    (Method::GET, "/health"),
+    (Method::GET, "/files"),
+    (Method::POST, "/files"),
+    (Method::POST, "/init"),
+];
+
+/// What is said to who does not know the token. The text is E2B's.
+const UNAUTHORISED: &str =
+    "unauthorized access, please provide a valid access token or method signing if supported";
+
+/// For how many seconds a browser may remember what it may ask.
+const PREFLIGHT_SECONDS: &str = "7200";
+
+/// All that the daemon serves.
+pub(crate) struct Routes {
+    /// Who may ask.
+    pub(crate) settings: Arc<Settings>,
+    /// Connect calls.
+    pub(crate) rpc: Rpc,
+    /// `/files`.
+    pub(crate) files: Files,
+    /// `/init`.
+    pub(crate) init: Init,
+    /// `/metrics`.
+    pub(crate) meter: Arc<Meter>,
+    /// What happens.
+    pub(crate) log: Log,
+}
+
+impl Answers for Routes {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let origin = request.headers().contains_key(ORIGIN);
+        if origin
+            && request.method() == Method::OPTIONS
+            && request
+                .headers()
+                .contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+        {
+            return preflight(request.headers());
+        }
+        let mut answer = if self.may_ask(&request) {
+            self.route(request).await
+        } else {
+            let entry = self.log.warn("envd", "refused: no valid access token");
+            entry.with("path", request.uri().path()).send();
+            answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED)
+        };
+        if origin {
+            let any = HeaderValue::from_static("*");
+            let headers = answer.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, any.clone());
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, any);
+        }
+        answer
+    }
+}
+
+impl Routes {
+    fn may_ask(&self, request: &Request<Incoming>) -> bool {
+        let open = OPEN
+            .iter()
+            .any(|(method, path)| method == request.method() && *path == request.uri().path());
+        let offered = request.headers().get(ACCESS_TOKEN);
+        open || self.settings.opens(offered.map(|value| value.as_bytes()))
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        if path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/") {
+            let answer = self.rpc.call(request).await;
+            return answer.map(|body| body.map_err(|never| match never {}).boxed_unsync());
+        }
+        if path.starts_with("/files") {
+            return self.files.answer(request).await;
+        }
+        if let (Some(port), &Method::GET) = (path.strip_prefix("/tunnel/"), request.method()) {
+            let port = port.to_owned();
+            return tunnel::answer(&port, request, &self.log).await;
+        }
+        match (request.method(), path) {
+            (&Method::GET, "/health") => answer::not_stored(answer::status(StatusCode::NO_CONTENT)),
+            (&Method::GET, "/metrics") => self.metrics().await,
+            (&Method::GET, "/envs") => {
+                let environment = self.settings.environment();
+                answer::not_stored(answer::json(StatusCode::OK, &*environment))
+            }
+            (&Method::POST, "/init") => self.init.answer(request).await,
+            (_, "/health" | "/metrics" | "/envs" | "/init") => {
+                answer::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+            }
+            _ => answer::error(StatusCode::NOT_FOUND, "not found"),
+        }
+    }
+
+    async fn metrics(&self) -> Answer {
+        let meter = Arc::clone(&self.meter);
+        match tokio::task::spawn_blocking(move || meter.measure()).await {
+            Ok(metrics) => answer::not_stored(answer::json(StatusCode::OK, &metrics)),
+            Err(_) => answer::status(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+}
+
+/// Tells a browser that a page of any origin may ask anything: the token is what protects.
+fn preflight(asked: &HeaderMap) -> Answer {
+    let mut answer = answer::status(StatusCode::NO_CONTENT);
+    let headers = answer.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, HEAD");
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let age = HeaderValue::from_static(PREFLIGHT_SECONDS);
+    headers.insert(ACCESS_CONTROL_MAX_AGE, age);
+    if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+    }
+    answer
+}

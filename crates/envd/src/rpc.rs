@@ -1,0 +1,257 @@
+//! What every Connect call has in common: who calls, for how long, and how it is framed.
+//!
+//! # Deadlines
+//!
+//! To Connect, `Connect-Timeout-Ms` bounds the call. To E2B, on `Start` it bounds the process: at
+//! its end the process is killed, whether anybody still listens or not, and the stream ends with
+//! `deadline_exceeded`. The library would drop our handler at that moment instead, so the header is
+//! taken off server-streaming requests before the library sees it and put aside as a
+//! [`Lifetime`]; those handlers keep time themselves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use connectrpc::{ConnectError, ConnectRpcBody, ConnectRpcService, Limits, RequestContext, Router};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use shoal_protocol::headers::{CONNECT_TIMEOUT, KEEPALIVE_INTERVAL};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use crate::filesystem::FilesystemService;
+use crate::process::ProcessService;
+use crate::settings::{Defaults, Settings, Variables};
+use crate::user::{User, Users};
+
+/// The largest message, and the largest request of a call that is not streamed. Clients cut what
+/// they write to a process into pieces far smaller, but need not.
+const MAX_MESSAGE: usize = 32 << 20;
+
+/// After how long a quiet stream sends a sign of life, when the client does not say (spec).
+const KEEPALIVE: Duration = Duration::from_secs(90);
+
+/// The procedures that stream their answers.
+const STREAMING: [&str; 3] = [
+    "/process.Process/Start",
+    "/process.Process/Connect",
+    "/filesystem.Filesystem/WatchDir",
+];
+
+/// How long a streaming call may last, as its client asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lifetime {
+    /// Until this moment.
+    Until(Instant),
+    /// The client said something that is no time.
+    Invalid,
+}
+
+/// Answers Connect calls.
+pub(crate) struct Rpc(ConnectRpcService);
+
+impl Rpc {
+    /// Serves both services.
+    pub(crate) fn new(process: ProcessService, filesystem: FilesystemService) -> Self {
+        let router = Router::new()
+            .add_service(Arc::new(process))
+            .add_service(Arc::new(filesystem));
+        let limits = Limits::default()
+            .with_max_message_size(MAX_MESSAGE)
+            .with_max_request_body_size(MAX_MESSAGE);
+        Self(ConnectRpcService::new(router).with_limits(limits))
+    }
+
+    /// Answers one call.
+    pub(crate) async fn call(&self, mut request: Request<Incoming>) -> Response<ConnectRpcBody> {
+        if STREAMING.contains(&request.uri().path())
+            && let Some(header) = request.headers_mut().remove(CONNECT_TIMEOUT)
+        {
+            let lifetime = header.to_str().map_or(Some(Lifetime::Invalid), lifetime);
+            request.extensions_mut().extend(extension(lifetime));
+        }
+        match self.0.clone().call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
+
+fn extension(lifetime: Option<Lifetime>) -> http::Extensions {
+    let mut extensions = http::Extensions::new();
+    if let Some(lifetime) = lifetime {
+        extensions.insert(lifetime);
+    }
+    extensions
+}
+
+/// Reads a time in milliseconds, of at most ten digits, as Connect has it. 0 means none.
+fn lifetime(text: &str) -> Option<Lifetime> {
+    let digits = (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse() {
+        Ok(0) if digits => None,
+        Ok(millis) if digits => Some(Lifetime::Until(
+            Instant::now() + Duration::from_millis(millis),
+        )),
+        _ => Some(Lifetime::Invalid),
+    }
+}
+
+/// Works out who calls and what holds for it.
+pub(crate) struct Caller {
+    users: Arc<Users>,
+    settings: Arc<Settings>,
+}
+
+impl Caller {
+    /// Knows these users and settings.
+    pub(crate) fn new(users: Arc<Users>, settings: Arc<Settings>) -> Self {
+        Self { users, settings }
+    }
+
+    /// Who calls, and all its groups: the name in `Authorization: Basic`, else the default user.
+    ///
+    /// # Errors
+    /// `unauthenticated` when nobody has that name.
+    pub(crate) fn user(&self, ctx: &RequestContext) -> Result<(User, Vec<u32>), ConnectError> {
+        let directory = self.users.directory();
+        let (name, kind) = match basic_user(ctx.headers()) {
+            Some(name) => (name, "username"),
+            None => (self.settings.defaults().user.to_string(), "default user"),
+        };
+        if name.is_empty() && kind == "default user" {
+            return Err(ConnectError::unauthenticated("no user specified"));
+        }
+        let user = directory
+            .user(&name)
+            .ok_or_else(|| ConnectError::unauthenticated(format!("invalid {kind}: '{name}'")))?;
+        Ok((user.clone(), directory.groups(user)))
+    }
+
+    /// Refuses a call in the name of nobody that is known, where it does not matter who calls.
+    ///
+    /// # Errors
+    /// `unauthenticated` when a name is given that nobody has.
+    pub(crate) fn check(&self, ctx: &RequestContext) -> Result<(), ConnectError> {
+        match basic_user(ctx.headers()) {
+            Some(_) => self.user(ctx).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Who acts and where, when a request does not say.
+    pub(crate) fn defaults(&self) -> Defaults {
+        self.settings.defaults()
+    }
+
+    /// The environment that every process gets.
+    pub(crate) fn environment(&self) -> Arc<Variables> {
+        self.settings.environment()
+    }
+
+    /// The users of the sandbox.
+    pub(crate) fn users(&self) -> &Users {
+        &self.users
+    }
+
+    /// The users of the sandbox, for a task that outlives the call.
+    pub(crate) fn users_shared(&self) -> Arc<Users> {
+        Arc::clone(&self.users)
+    }
+
+    /// When a streaming call ends.
+    ///
+    /// # Errors
+    /// `invalid_argument` when the client asked for something that is no time.
+    pub(crate) fn deadline(&self, ctx: &RequestContext) -> Result<Option<Instant>, ConnectError> {
+        match ctx.extensions().get::<Lifetime>() {
+            None => Ok(None),
+            Some(Lifetime::Until(deadline)) => Ok(Some(*deadline)),
+            Some(Lifetime::Invalid) => {
+                Err(ConnectError::invalid_argument("invalid Connect-Timeout-Ms"))
+            }
+        }
+    }
+
+    /// After how long a quiet stream of this call sends a sign of life.
+    pub(crate) fn keepalive(ctx: &RequestContext) -> Duration {
+        let header = ctx.headers().get(KEEPALIVE_INTERVAL);
+        let seconds = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        match seconds {
+            Some(seconds @ 1..) => Duration::from_secs(u64::from(u32::min(seconds, 86_400))),
+            _ => KEEPALIVE,
+        }
+    }
+}
+
+/// The name in `Authorization: Basic`. What cannot be read is as if it were not there, as for E2B;
+/// so is the password.
+fn basic_user(headers: &HeaderMap) -> Option<String> {
+    let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, encoded) = header.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let decoded = STANDARD.decode(encoded.trim()).ok()?;
+    let (name, _password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    Some(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn user(header: &str) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_str(header).unwrap());
+        basic_user(&headers)
+    }
+
+    #[test]
+    fn the_name_is_what_stands_before_the_first_colon() {
+        assert_eq!(user("Basic dXNlcjo=").as_deref(), Some("user"));
+        assert_eq!(user("basic dXNlcjpwYTpzcw==").as_deref(), Some("user"));
+        assert_eq!(user("Basic Og==").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_as_if_it_were_not_there() {
+        for header in [
+            "Basic",
+            "Basic !",
+            "Basic dXNlcg==",
+            "Bearer dXNlcjo=",
+            "Basic /w==",
+        ] {
+            assert_eq!(user(header), None, "{header}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lifetime_has_at_most_ten_digits_and_zero_means_none() {
+        let in_a_second = Instant::now() + Duration::from_secs(1);
+        assert_eq!(lifetime("1000"), Some(Lifetime::Until(in_a_second)));
+        assert_eq!(lifetime("0"), None);
+        for text in ["", "-1", "+1", "1.5", "1s", "12345678901"] {
+            assert_eq!(lifetime(text), Some(Lifetime::Invalid), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_makes_the_parser_fail(header in "(Basic |)[ -~]{0,60}") {
+            let _ = user(&header);
+        }
+
+        #[test]
+        fn every_name_without_a_colon_is_read_back(name in "[^:\\x00]{0,30}") {
+            let header = format!("Basic {}", STANDARD.encode(format!("{name}:")));
+            prop_assert_eq!(user(&header), Some(name));
+        }
+    }
+}

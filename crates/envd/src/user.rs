@@ -1,0 +1,279 @@
+//! The users of a sandbox, from its `/etc/passwd` and `/etc/group`.
+//!
+//! Read by ourselves: the daemon is linked statically and cannot load the modules by which the C
+//! library looks users up, and an image need not have them. The files belong to the sandbox, so
+//! whatever they hold is parsed with limits, and lines that make no sense are passed over.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The most bytes read of either file: some hundred thousand lines.
+const MAX_FILE: u64 = 8 << 20;
+
+/// The most groups that a process may be in, as the kernel has it.
+const MAX_GROUPS: usize = 65_536;
+
+/// Somebody who may act in the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its number.
+    pub(crate) uid: u32,
+    /// The number of its first group.
+    pub(crate) gid: u32,
+    /// Its home directory.
+    pub(crate) home: String,
+}
+
+/// Everybody who is known at one moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Directory {
+    users: HashMap<String, User>,
+    user_names: HashMap<u32, String>,
+    group_names: HashMap<u32, String>,
+    memberships: HashMap<String, Vec<u32>>,
+}
+
+impl Directory {
+    /// Reads the text of both files. Of two lines with one name or number the first counts, as for
+    /// the C library.
+    pub(crate) fn parse(passwd: &[u8], group: &[u8]) -> Self {
+        let mut directory = Self::default();
+        for user in lines(passwd).filter_map(parse_user) {
+            let names = directory.user_names.entry(user.uid);
+            names.or_insert_with(|| user.name.clone());
+            directory.users.entry(user.name.clone()).or_insert(user);
+        }
+        for (name, gid, members) in lines(group).filter_map(parse_group) {
+            directory
+                .group_names
+                .entry(gid)
+                .or_insert_with(|| name.to_owned());
+            for member in members.split(',').filter(|member| !member.is_empty()) {
+                let groups = directory.memberships.entry(member.to_owned()).or_default();
+                if !groups.contains(&gid) && groups.len() < MAX_GROUPS - 1 {
+                    groups.push(gid);
+                }
+            }
+        }
+        directory
+    }
+
+    /// The user of a name.
+    pub(crate) fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// All groups of a user, its first one first.
+    pub(crate) fn groups(&self, user: &User) -> Vec<u32> {
+        let more = self.memberships.get(&user.name).into_iter().flatten();
+        let more = more.copied().filter(|gid| *gid != user.gid);
+        std::iter::once(user.gid).chain(more).collect()
+    }
+
+    /// The name of a user's number, or the number as text.
+    pub(crate) fn user_name(&self, uid: u32) -> String {
+        let name = self.user_names.get(&uid).cloned();
+        name.unwrap_or_else(|| uid.to_string())
+    }
+
+    /// The name of a group's number, or the number as text.
+    pub(crate) fn group_name(&self, gid: u32) -> String {
+        let name = self.group_names.get(&gid).cloned();
+        name.unwrap_or_else(|| gid.to_string())
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &str> {
+    text.split(|byte| *byte == b'\n')
+        .filter_map(|line| std::str::from_utf8(line).ok())
+}
+
+/// `name:password:uid:gid:comment:home:shell`.
+fn parse_user(line: &str) -> Option<User> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?;
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    let home = fields.nth(1)?;
+    Some(User {
+        name: name.to_owned(),
+        uid,
+        gid,
+        home: if home.starts_with('/') { home } else { "/" }.to_owned(),
+    })
+}
+
+/// `name:password:gid:member,member`.
+fn parse_group(line: &str) -> Option<(&str, u32, &str)> {
+    let mut fields = line.split(':');
+    let name = fields.next().filter(|name| !name.is_empty())?;
+    let gid = fields.nth(1)?.parse().ok()?;
+    Some((name, gid, fields.next().unwrap_or_default()))
+}
+
+/// What a file is recognised by without reading it: device, inode, size, and times of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp([i64; 6]);
+
+/// What was read, and what both files were recognised by then.
+type Known = ([Option<Stamp>; 2], Arc<Directory>);
+
+/// The directory as it is now. It is read again when one of its files changed.
+pub(crate) struct Users {
+    passwd: PathBuf,
+    group: PathBuf,
+    known: Mutex<Option<Known>>,
+}
+
+impl Users {
+    /// The users of the system below `root`.
+    pub(crate) fn new(root: &Path) -> Self {
+        Self {
+            passwd: root.join("etc/passwd"),
+            group: root.join("etc/group"),
+            known: Mutex::new(None),
+        }
+    }
+
+    /// Everybody who is known now. An unreadable file is like an empty one.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        let stamps = [stamp(&self.passwd), stamp(&self.group)];
+        let mut known = self.known.lock();
+        if let Some((seen, directory)) = known.as_ref()
+            && *seen == stamps
+        {
+            return Arc::clone(directory);
+        }
+        let passwd = read(&self.passwd).unwrap_or_default();
+        let group = read(&self.group).unwrap_or_default();
+        let directory = Arc::new(Directory::parse(&passwd, &group));
+        *known = Some((stamps, Arc::clone(&directory)));
+        directory
+    }
+}
+
+#[expect(
+    clippy::cast_possible_wrap,
+    reason = "only compared with itself for equality"
+)]
+fn stamp(path: &Path) -> Option<Stamp> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Stamp([
+        meta.dev() as i64,
+        meta.ino() as i64,
+        meta.size() as i64,
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime_nsec() ^ meta.ctime(),
+    ]))
+}
+
+/// Reads a file of the sandbox that may be anything: a pipe must not make us wait.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/bash\n\
+        # a comment: with: colons\n\
+        user:x:1000:1000:,,,:/home/user:/bin/bash\n\
+        user:x:1001:1001::/elsewhere:/bin/sh\n\
+        short:x:5\n\
+        nan:x:many:0::/:/bin/sh\n\
+        huge:x:4294967296:0::/:/bin/sh\n\
+        \xff\xfe:x:7:7::/:/bin/sh\n\
+        nohome:x:8:8:::\n\
+        :x:9:9::/:/bin/sh\n";
+    const GROUP: &[u8] = b"root:x:0:\nsudo:x:27:user,other\nuser:x:1000:user\nempty:x:50\n\
+        docker:x:999:user,,user\nbad:x:a:user\n";
+
+    #[test]
+    fn users_are_found_by_their_first_line() {
+        let directory = Directory::parse(PASSWD, GROUP);
+        let user = directory.user("user").unwrap();
+        assert_eq!((user.uid, user.gid), (1000, 1000));
+        assert_eq!(user.home, "/home/user");
+        assert_eq!(directory.user("nohome").unwrap().home, "/");
+    }
+
+    #[test]
+    fn lines_that_make_no_sense_are_passed_over() {
+        let directory = Directory::parse(PASSWD, GROUP);
+        for name in ["short", "nan", "huge", "", "# a comment", "\u{fffd}"] {
+            assert_eq!(directory.user(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_begin_with_the_first_and_hold_none_twice() {
+        let directory = Directory::parse(PASSWD, GROUP);
+        let user = directory.user("user").unwrap();
+        assert_eq!(directory.groups(user), [1000, 27, 999]);
+        assert_eq!(directory.groups(directory.user("root").unwrap()), [0]);
+    }
+
+    #[test]
+    fn an_unknown_number_is_its_own_name() {
+        let directory = Directory::parse(PASSWD, GROUP);
+        assert_eq!(directory.user_name(1000), "user");
+        assert_eq!(directory.user_name(4242), "4242");
+        assert_eq!(directory.group_name(27), "sudo");
+        assert_eq!(directory.group_name(4242), "4242");
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        let users = Users::new(root.path());
+        assert_eq!(users.directory().user("root"), None);
+        std::fs::write(root.path().join("etc/passwd"), PASSWD).unwrap();
+        assert!(users.directory().user("root").is_some());
+        assert!(Arc::ptr_eq(&users.directory(), &users.directory()));
+    }
+
+    #[test]
+    fn a_pipe_instead_of_a_file_does_not_make_it_wait() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("etc")).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let path = root.path().join("etc/passwd");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(Users::new(root.path()).directory().user("root"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parser_fail(
+            passwd in proptest::collection::vec(any::<u8>(), 0..500),
+            group in "[a-z:0-9,\n]{0,500}",
+        ) {
+            let directory = Directory::parse(&passwd, group.as_bytes());
+            for user in directory.users.values() {
+                prop_assert!(user.home.starts_with('/'));
+                prop_assert_eq!(directory.groups(user)[0], user.gid);
+            }
+        }
+    }
+}

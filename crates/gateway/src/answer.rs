@@ -1,0 +1,233 @@
+//! What the gateway itself answers: as JSON, or as a page for people.
+//!
+//! The texts are the field's: its SDKs and tests compare them.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::target::{InvalidTarget, Target};
+
+/// Why a request does not reach a server in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The request names no possible sandbox.
+    Invalid(InvalidTarget),
+    /// There is none, or it does not run.
+    NotFound,
+    /// Nothing listens there.
+    PortClosed,
+    /// It is on its way from one state to another.
+    Busy,
+    /// The traffic token is missing.
+    TokenMissing,
+    /// The traffic token is wrong.
+    TokenInvalid,
+    /// A route of the daemon that is not for the outside; the path as it was asked for.
+    Internal(String),
+    /// More connections than a sandbox may have.
+    TooMany(usize),
+    /// The server in the sandbox broke off before it had answered.
+    Broken,
+}
+
+impl Refusal {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound | Self::PortClosed | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::Busy => StatusCode::CONFLICT,
+            Self::TokenMissing | Self::TokenInvalid => StatusCode::FORBIDDEN,
+            Self::Internal(_) => StatusCode::NOT_FOUND,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Self::Invalid(invalid) => invalid.to_string(),
+            Self::NotFound => "The sandbox was not found".to_owned(),
+            Self::PortClosed => "The sandbox is running but port is not open".to_owned(),
+            Self::Busy => "The sandbox is changing its state: try again".to_owned(),
+            Self::TokenMissing => "Sandbox is secured with traffic access token. Token header \
+                                   'e2b-traffic-access-token' is missing"
+                .to_owned(),
+            Self::TokenInvalid => {
+                "Sandbox is secured with traffic access token. Provided token in \
+                                   header 'e2b-traffic-access-token' is invalid"
+                    .to_owned()
+            }
+            Self::Internal(_) => "Not found".to_owned(),
+            Self::TooMany(limit) => {
+                format!("The sandbox has reached its limit of {limit} connections at once")
+            }
+            Self::Broken => "The server in the sandbox broke the connection".to_owned(),
+        }
+    }
+
+    /// The answer to a request with these headers.
+    pub(crate) fn answer(&self, headers: &HeaderMap, target: Option<&Target>) -> Response<Bytes> {
+        let (kind, body) = match (self, target) {
+            (Self::Invalid(_), _) | (_, None) => ("text/plain; charset=utf-8", self.message()),
+            (_, Some(target)) => match self.page(target).filter(|_| wants_page(headers)) {
+                Some(page) => ("text/html; charset=utf-8", page),
+                None => (
+                    "application/json; charset=utf-8",
+                    self.json(target).to_string(),
+                ),
+            },
+        };
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        response
+    }
+
+    fn json(&self, target: &Target) -> Value {
+        let (message, code) = (self.message(), self.status().as_u16());
+        let sandbox = target.sandbox.as_str();
+        match self {
+            Self::Internal(path) => json!({"message": message, "path": path, "code": code}),
+            Self::PortClosed => {
+                json!({"sandboxId": sandbox, "message": message, "port": target.port, "code": code})
+            }
+            Self::TooMany(limit) => json!({
+                "sandboxId": sandbox, "message": message, "connectionLimit": limit, "code": code
+            }),
+            _ => json!({"sandboxId": sandbox, "message": message, "code": code}),
+        }
+    }
+
+    fn page(&self, target: &Target) -> Option<String> {
+        let (id, port) = (&target.sandbox, target.port);
+        let (title, text) = match self {
+            Self::NotFound => (
+                "Sandbox Not Found",
+                format!("There is no sandbox <code>{id}</code>, or it no longer runs."),
+            ),
+            Self::PortClosed => (
+                "Closed Port",
+                format!(
+                    "The sandbox <code>{id}</code> runs, but there is no service running on port \
+                 <code>{port}</code>."
+                ),
+            ),
+            Self::TokenMissing => (
+                "Missing Traffic Access Token",
+                format!(
+                    "The sandbox <code>{id}</code> is private: send the header \
+                 <code>e2b-traffic-access-token</code> to reach port <code>{port}</code>."
+                ),
+            ),
+            Self::TokenInvalid => (
+                "Invalid Traffic Access Token",
+                format!(
+                    "The token that was sent does not open the sandbox <code>{id}</code>, \
+                 port <code>{port}</code>."
+                ),
+            ),
+            _ => return None,
+        };
+        Some(format!(
+            "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
+             <style>body{{font:16px/1.5 system-ui,sans-serif;max-width:40em;margin:15vh auto;\
+             padding:0 1em;color:#1c2b33}}h1{{font-size:1.4em}}code{{background:#eef2f4;\
+             padding:.1em .3em;border-radius:3px}}</style></head>\
+             <body><h1>{title}</h1><p>{text}</p></body></html>"
+        ))
+    }
+}
+
+/// Whether a person looks at the answer: a browser that does not ask for data.
+fn wants_page(headers: &HeaderMap) -> bool {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|v: &HeaderValue| v.to_str().ok())
+    };
+    let agent = text(USER_AGENT).unwrap_or_default();
+    let engine = ["AppleWebKit", "Gecko", "Trident", "Presto", "Blink"];
+    let browser = agent.contains("Mozilla") && engine.iter().any(|name| agent.contains(name));
+    let accepts = text(ACCEPT).unwrap_or_default();
+    browser && !accepts.contains("json") && !accepts.contains("javascript")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0";
+
+    fn target() -> Target {
+        Target {
+            sandbox: "iabc".parse().unwrap(),
+            port: 8080,
+        }
+    }
+
+    fn answer(refusal: &Refusal, agent: &str, accept: &str) -> (StatusCode, String, String) {
+        let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_str(agent).unwrap());
+        headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
+        let response = refusal.answer(&headers, Some(&target()));
+        let kind = response.headers()[CONTENT_TYPE]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        (
+            response.status(),
+            kind,
+            String::from_utf8(response.body().to_vec()).unwrap(),
+        )
+    }
+
+    #[test]
+    fn programs_get_json_with_the_texts_that_they_compare() {
+        let (status, kind, body) = answer(&Refusal::NotFound, "python", "*/*");
+        assert_eq!(status, 502);
+        assert_eq!(kind, "application/json; charset=utf-8");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(
+            body,
+            json!({
+                "sandboxId": "iabc", "message": "The sandbox was not found", "code": 502
+            })
+        );
+        let (_, _, body) = answer(&Refusal::PortClosed, "curl", "*/*");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body["port"], 8080);
+        assert_eq!(
+            body["message"],
+            "The sandbox is running but port is not open"
+        );
+    }
+
+    #[test]
+    fn people_get_a_page_and_their_scripts_get_json() {
+        for (refusal, words) in [
+            (Refusal::NotFound, "Sandbox Not Found"),
+            (Refusal::PortClosed, "no service running on port"),
+            (Refusal::TokenMissing, "Missing Traffic Access Token"),
+            (Refusal::TokenInvalid, "Invalid Traffic Access Token"),
+        ] {
+            let (status, kind, body) = answer(&refusal, FIREFOX, "text/html");
+            assert_eq!(status, refusal.status());
+            assert_eq!(kind, "text/html; charset=utf-8");
+            assert!(body.starts_with("<html") && body.ends_with("</html>"));
+            assert!(body.contains(words) && body.contains("iabc"), "{body}");
+            let (_, kind, _) = answer(&refusal, FIREFOX, "application/json");
+            assert_eq!(kind, "application/json; charset=utf-8");
+        }
+    }
+
+    #[test]
+    fn a_request_that_names_nothing_gets_a_word() {
+        let refusal = Refusal::Invalid(InvalidTarget::MissingHeader);
+        let response = refusal.answer(&HeaderMap::new(), None);
+        assert_eq!(response.status(), 400);
+        assert_eq!(response.body(), "missing header");
+    }
+}

@@ -1,0 +1,306 @@
+//! A request's way to a sandbox and back.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use shoal_core::BoxFuture;
+use shoal_core::catalog::{Catalog, Lookup, Route};
+use shoal_core::id::ExecutionId;
+use shoal_protocol::{ENVD_PORT, is_internal_route};
+
+use crate::answer::Refusal;
+use crate::forward::{
+    TRAFFIC_TOKEN, ask_upgrade, introduce, needs_http2, strip_hop_by_hop, upgrade_of,
+};
+use crate::guarded::Guarded;
+use crate::limit::{Connections, Slot};
+use crate::signed;
+use crate::target::{self, InvalidTarget, Target};
+use crate::upstream::{BoxError, ForwardedBody, Upstream, uri_for};
+
+/// How the gateway works.
+#[derive(Debug, Clone)]
+pub struct GatewayConfig {
+    /// The domain below which sandboxes have their names, if there is one.
+    pub domain: Option<String>,
+    /// How many requests and connections a sandbox may have at once.
+    pub connections: usize,
+}
+
+impl Default for GatewayConfig {
+    /// No domain; as many connections as the field allows a sandbox to have outwards.
+    fn default() -> Self {
+        Self {
+            domain: None,
+            connections: 2500,
+        }
+    }
+}
+
+/// Who sent a request, and how.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Client {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// Whether it came over TLS.
+    pub tls: bool,
+}
+
+/// The data path. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: GatewayConfig,
+    catalog: Arc<dyn Catalog>,
+    upstreams: Mutex<HashMap<ExecutionId, Arc<Upstream>>>,
+    connections: Connections,
+}
+
+/// An answer on its way back.
+pub type GatewayBody = ForwardedBody;
+
+impl Gateway {
+    /// A gateway to the sandboxes in `catalog`.
+    #[must_use]
+    pub fn new(config: GatewayConfig, catalog: Arc<dyn Catalog>) -> Self {
+        let connections = Connections::new(config.connections);
+        let shared = Shared {
+            config,
+            catalog,
+            upstreams: Mutex::default(),
+            connections,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// What a request is for; none when it is for the API.
+    ///
+    /// # Errors
+    /// When it names a sandbox that cannot be.
+    pub fn target<B>(&self, request: &Request<B>) -> Result<Option<Target>, InvalidTarget> {
+        let domain = self.shared.config.domain.as_deref();
+        let named = target::find(request.headers(), request.uri(), domain)?;
+        Ok(named.or_else(|| {
+            signed::find(
+                request.method(),
+                request.uri(),
+                self.shared.catalog.as_ref(),
+            )
+        }))
+    }
+
+    /// The answer to a request that names a sandbox that cannot be.
+    #[must_use]
+    pub fn refuse(&self, invalid: InvalidTarget) -> Response<GatewayBody> {
+        answer_of(Refusal::Invalid(invalid).answer(&http::HeaderMap::new(), None))
+    }
+
+    /// Passes a request on, and its answer back.
+    pub async fn proxy<B>(
+        &self,
+        request: Request<B>,
+        target: Target,
+        client: Client,
+    ) -> Response<GatewayBody>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let asked = request.headers().clone();
+        let answer = match self.pass_on(request, &target, client).await {
+            Ok(response) => response,
+            Err(refusal) => answer_of(refusal.answer(&asked, Some(&target))),
+        };
+        let class = answer.status().as_u16() / 100;
+        metrics::counter!("shoal_gateway_requests_total", "status" => format!("{class}xx"))
+            .increment(1);
+        answer
+    }
+
+    async fn pass_on<B>(
+        &self,
+        request: Request<B>,
+        target: &Target,
+        client: Client,
+    ) -> Result<Response<GatewayBody>, Refusal>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let shared = &self.shared;
+        if target.port == ENVD_PORT && is_internal_route(request.uri().path()) {
+            return Err(Refusal::Internal(request.uri().path().to_owned()));
+        }
+        let route = match shared.catalog.lookup(&target.sandbox) {
+            Lookup::Running(route) => route,
+            Lookup::Busy => return Err(Refusal::Busy),
+            Lookup::Unknown => return Err(Refusal::NotFound),
+        };
+        may_pass(&route, target, request.headers())?;
+        let slot = shared.connections.take(&target.sandbox);
+        let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
+        let http2 = needs_http2(request.version(), request.headers());
+        let upgrade = upgrade_of(request.headers()).filter(|_| !http2);
+        let (forwarded, client_side) = prepare(request, target, &route, client, upgrade)?;
+        let upstream = self.upstream(&route);
+        let chosen = if http2 {
+            &upstream.http2
+        } else {
+            &upstream.http1
+        };
+        let mut ended = shared.catalog.ended(&route);
+        let response = tokio::select! {
+            response = chosen.request(forwarded) => response.map_err(|error| {
+                if error.is_connect() { Refusal::PortClosed } else { Refusal::Broken }
+            }),
+            () = &mut ended => Err(Refusal::NotFound),
+        };
+        match response {
+            Ok(response) => Ok(give_back(response, client_side, ended, slot)),
+            // What broke because the sandbox ended is told as its end.
+            Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn has_ended(&self, route: &Route) -> bool {
+        match self.shared.catalog.lookup(&route.sandbox) {
+            Lookup::Running(now) => now.execution != route.execution,
+            Lookup::Busy | Lookup::Unknown => true,
+        }
+    }
+
+    /// The clients of a run: made with its first request, gone with its end.
+    fn upstream(&self, route: &Arc<Route>) -> Arc<Upstream> {
+        let mut upstreams = self.shared.upstreams.lock();
+        if let Some(known) = upstreams.get(&route.execution) {
+            return known.clone();
+        }
+        let upstream = Arc::new(Upstream::new(route));
+        upstreams.insert(route.execution, upstream.clone());
+        let (shared, execution) = (self.shared.clone(), route.execution);
+        let ended = shared.catalog.ended(route);
+        tokio::spawn(async move {
+            ended.await;
+            shared.upstreams.lock().remove(&execution);
+        });
+        upstream
+    }
+}
+
+/// The daemon has a token of its own; every other port of a sandbox that is not public asks for
+/// the traffic token.
+fn may_pass(route: &Route, target: &Target, headers: &http::HeaderMap) -> Result<(), Refusal> {
+    let Some(token) = route
+        .traffic_access_token
+        .as_ref()
+        .filter(|_| target.port != ENVD_PORT)
+    else {
+        return Ok(());
+    };
+    let offered = headers.get(&TRAFFIC_TOKEN).ok_or(Refusal::TokenMissing)?;
+    let good = offered.to_str().is_ok_and(|offered| token.matches(offered));
+    if good {
+        Ok(())
+    } else {
+        Err(Refusal::TokenInvalid)
+    }
+}
+
+/// Makes the request that goes on, and keeps the client's side of an upgrade.
+fn prepare<B>(
+    mut request: Request<B>,
+    target: &Target,
+    route: &Route,
+    client: Client,
+    upgrade: Option<http::HeaderValue>,
+) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    let uri =
+        uri_for(target.port, request.uri()).map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
+    let proto = if client.tls { "https" } else { "http" };
+    let asked = std::mem::replace(request.uri_mut(), uri);
+    let headers = request.headers_mut();
+    strip_hop_by_hop(headers);
+    let mask = route.mask_request_host.as_ref();
+    introduce(headers, &asked, target.port, mask, client.address, proto);
+    if let Some(protocol) = upgrade {
+        ask_upgrade(headers, protocol);
+    }
+    // Each side speaks its own version.
+    *request.version_mut() = http::Version::HTTP_11;
+    request.extensions_mut().clear();
+    Ok((
+        request.map(|body| body.map_err(Into::into).boxed_unsync()),
+        client_side,
+    ))
+}
+
+/// Makes the answer that goes back, cut when the sandbox ends.
+fn give_back(
+    mut response: Response<hyper::body::Incoming>,
+    client_side: Option<OnUpgrade>,
+    ended: BoxFuture<'static, ()>,
+    slot: Slot,
+) -> Response<GatewayBody> {
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client_side) = client_side
+    {
+        let sandbox_side = hyper::upgrade::on(&mut response);
+        tokio::spawn(copy(client_side, sandbox_side, ended, slot));
+        return response.map(|_| empty());
+    }
+    strip_hop_by_hop(response.headers_mut());
+    *response.version_mut() = http::Version::HTTP_11;
+    response.map(|body| {
+        let body = body.map_err(Into::into).boxed_unsync();
+        Guarded::new(body, ended, slot).boxed_unsync()
+    })
+}
+
+/// Copies an upgraded connection both ways until a side closes or the sandbox ends.
+async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, ()>, _slot: Slot) {
+    let Ok((client, sandbox)) = tokio::try_join!(client, sandbox) else {
+        return;
+    };
+    let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));
+    tokio::select! {
+        // How a connection ends is between the two that spoke.
+        _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
+        () = ended => {}
+    }
+}
+
+fn empty() -> GatewayBody {
+    Full::new(Bytes::new())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}
+
+fn answer_of(response: Response<Bytes>) -> Response<GatewayBody> {
+    response.map(|body| {
+        Full::new(body)
+            .map_err(|never| match never {})
+            .boxed_unsync()
+    })
+}
+
+#[cfg(test)]
+mod tests;

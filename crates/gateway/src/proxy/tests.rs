@@ -1,0 +1,363 @@
+//! The gateway between a client and a server, both real, over loopback.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use shoal_core::auth::TokenSeed;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+
+use super::*;
+
+/// A catalogue with one sandbox, whose ports are this machine's.
+struct OneSandbox {
+    route: watch::Sender<Option<Arc<Route>>>,
+}
+
+impl Catalog for OneSandbox {
+    fn lookup(&self, id: &shoal_core::id::SandboxId) -> Lookup {
+        match self
+            .route
+            .borrow()
+            .as_ref()
+            .filter(|route| route.sandbox == *id)
+        {
+            Some(route) => Lookup::Running(route.clone()),
+            None => Lookup::Unknown,
+        }
+    }
+
+    fn routes(&self) -> Vec<Arc<Route>> {
+        self.route.borrow().iter().cloned().collect()
+    }
+
+    fn ended(&self, _: &Route) -> BoxFuture<'static, ()> {
+        let mut route = self.route.subscribe();
+        Box::pin(async move {
+            let _ = route.wait_for(Option::is_none).await;
+        })
+    }
+}
+
+struct Fixture {
+    catalog: Arc<OneSandbox>,
+    gateway: SocketAddr,
+    server: SocketAddr,
+    /// What the server in the sandbox was asked.
+    asked: mpsc::UnboundedReceiver<http::request::Parts>,
+}
+
+async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
+    let (saw, asked) = mpsc::unbounded_channel();
+    let server = serve(move |request: Request<Incoming>| {
+        let saw = saw.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let answer = respond(&parts, body).await;
+            saw.send(parts).unwrap();
+            answer
+        }
+    })
+    .await;
+    let mut route = Route {
+        sandbox: "iabc".parse().unwrap(),
+        execution: ExecutionId::from_entropy([1; 16]),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        envd_access_token: Some(
+            TokenSeed::new([1; 32]).envd_access_token(&"iabc".parse().unwrap()),
+        ),
+        traffic_access_token: None,
+        mask_request_host: None,
+    };
+    change(&mut route);
+    let catalog = Arc::new(OneSandbox {
+        route: watch::channel(Some(Arc::new(route))).0,
+    });
+    let gateway = Gateway::new(GatewayConfig::default(), catalog.clone());
+    let gateway = serve(move |request: Request<Incoming>| {
+        let gateway = gateway.clone();
+        async move {
+            match gateway.target(&request) {
+                Ok(Some(target)) => gateway.proxy(request, target, Client::default()).await,
+                Ok(None) => answer_of(Response::new(Bytes::from("the api"))),
+                Err(invalid) => gateway.refuse(invalid),
+            }
+        }
+    })
+    .await;
+    Fixture {
+        catalog,
+        gateway,
+        server,
+        asked,
+    }
+}
+
+/// The server in the sandbox.
+async fn respond(parts: &http::request::Parts, body: Incoming) -> Response<ForwardedBody> {
+    match parts.uri.path() {
+        "/echo" => Response::new(body.map_err(Into::into).boxed_unsync()),
+        "/forever" => {
+            let (send, frames) = mpsc::unbounded_channel::<Result<Frame<Bytes>, BoxError>>();
+            send.send(Ok(Frame::data(Bytes::from("first")))).unwrap();
+            // The stream stays open for as long as the server does.
+            std::mem::forget(send);
+            let frames = futures_util::stream::unfold(frames, async |mut frames| {
+                Some((frames.recv().await?, frames))
+            });
+            Response::new(StreamBody::new(Box::pin(frames)).boxed_unsync())
+        }
+        "/upgrade" => {
+            let mut request = Request::from_parts(parts.clone(), ());
+            tokio::spawn(async move {
+                let upgraded = hyper::upgrade::on(&mut request).await.unwrap();
+                let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            ask_upgrade(
+                response.headers_mut(),
+                http::HeaderValue::from_static("echo"),
+            );
+            response
+        }
+        _ => answer_of(Response::new(Bytes::from("hello"))),
+    }
+}
+
+async fn serve<F, R>(answer: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<ForwardedBody>> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = answer.clone();
+            let service = service_fn(move |request| {
+                let answered = answer(request);
+                async move { Ok::<_, std::convert::Infallible>(answered.await) }
+            });
+            tokio::spawn(async move {
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                // A client may go at any time.
+                let stream = TokioIo::new(stream);
+                let _ = builder
+                    .serve_connection_with_upgrades(stream, service)
+                    .await;
+            });
+        }
+    });
+    address
+}
+
+/// A connection on which one request has been sent, word for word.
+async fn send(fixture: &Fixture, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(fixture.gateway).await.unwrap();
+    stream
+        .write_all(request.replace('\n', "\r\n").as_bytes())
+        .await
+        .unwrap();
+    stream
+}
+
+/// Everything that is answered until the connection is closed.
+async fn ask(fixture: &Fixture, request: &str) -> String {
+    let mut stream = send(fixture, request).await;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+fn to(port: u16, path: &str, more: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\nHost: localhost\nConnection: close\n\
+         E2b-Sandbox-Id: iabc\nE2b-Sandbox-Port: {port}\n{more}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_request_reaches_the_server_by_headers_and_by_host() {
+    let mut fixture = fixture(|_| {}).await;
+    let port = fixture.server.port();
+    let answer = ask(&fixture, &to(port, "/a?b=c", "X-Own: 1\n")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
+        "{answer}"
+    );
+    let seen = fixture.asked.recv().await.unwrap();
+    assert_eq!(seen.uri.to_string(), "/a?b=c");
+    assert_eq!(seen.headers["x-own"], "1");
+    assert_eq!(seen.headers["host"], "localhost");
+    let by_host = format!("GET / HTTP/1.1\nHost: {port}-iabc.e2b.app\nConnection: close\n\n");
+    assert!(ask(&fixture, &by_host).await.ends_with("hello"));
+    let seen = fixture.asked.recv().await.unwrap();
+    assert_eq!(
+        seen.headers["x-forwarded-host"],
+        format!("{port}-iabc.e2b.app")
+    );
+    let api = "GET / HTTP/1.1\nHost: localhost\nConnection: close\n\n";
+    assert!(ask(&fixture, api).await.ends_with("the api"));
+}
+
+#[tokio::test]
+async fn bodies_stream_in_both_directions_before_either_is_whole() {
+    let fixture = fixture(|_| {}).await;
+    let head = to(
+        fixture.server.port(),
+        "/echo",
+        "Transfer-Encoding: chunked\n",
+    );
+    let mut stream = send(&fixture, &head.replace("GET", "POST")).await;
+    let mut buffer = vec![0; 4096];
+    let mut seen = String::new();
+    for part in ["one", "two"] {
+        stream
+            .write_all(format!("3\r\n{part}\r\n").as_bytes())
+            .await
+            .unwrap();
+        while !seen.contains(part) {
+            let n = stream.read(&mut buffer).await.unwrap();
+            seen.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
+        }
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(seen.ends_with("0\r\n\r\n"), "{seen}");
+}
+
+#[tokio::test]
+async fn what_does_not_run_is_not_found() {
+    let fixture = fixture(|_| {}).await;
+    let unknown = "GET / HTTP/1.1\nHost: 80-ixyz.e2b.app\nConnection: close\n\n";
+    let answer = ask(&fixture, unknown).await;
+    assert!(answer.starts_with("HTTP/1.1 502"));
+    assert!(answer.contains("The sandbox was not found") && answer.contains("ixyz"));
+    let half = "GET / HTTP/1.1\nHost: localhost\nConnection: close\nE2b-Sandbox-Id: iabc\n\n";
+    assert!(ask(&fixture, half).await.ends_with("missing header"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_port_is_tried_again_and_then_said_to_be_closed() {
+    let fixture = fixture(|_| {}).await;
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let begun = tokio::time::Instant::now();
+    let answer = ask(&fixture, &to(port, "/", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    assert!(
+        answer.contains("The sandbox is running but port is not open"),
+        "{answer}"
+    );
+    assert!(answer.contains(&format!("\"port\":{port}")));
+    assert!(begun.elapsed().as_millis() >= 1000);
+}
+
+#[tokio::test]
+async fn a_private_sandbox_asks_for_its_token_and_keeps_it_from_the_server() {
+    let seed = TokenSeed::new([1; 32]);
+    let token = seed.traffic_access_token(&"iabc".parse().unwrap());
+    let mut fixture = fixture(|route| route.traffic_access_token = Some(token.clone())).await;
+    let port = fixture.server.port();
+    let answer = ask(&fixture, &to(port, "/", "")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("is missing"),
+        "{answer}"
+    );
+    let answer = ask(
+        &fixture,
+        &to(port, "/", "e2b-traffic-access-token: wrong\n"),
+    )
+    .await;
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("is invalid"),
+        "{answer}"
+    );
+    let good = format!("e2b-traffic-access-token: {}\n", token.reveal());
+    assert!(
+        ask(&fixture, &to(port, "/", &good))
+            .await
+            .ends_with("hello")
+    );
+    let seen = fixture.asked.recv().await.unwrap();
+    assert!(!seen.headers.contains_key("e2b-traffic-access-token"));
+}
+
+#[tokio::test]
+async fn routes_that_are_for_the_host_do_not_exist_outside() {
+    let fixture = fixture(|_| {}).await;
+    for path in ["/init", "//init", "/%69nit", "/tunnel/80", "/freeze"] {
+        let answer = ask(&fixture, &to(ENVD_PORT, path, "")).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+        assert!(answer.contains("\"code\":404"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_cut_and_not_closed_when_its_sandbox_ends() {
+    let fixture = fixture(|_| {}).await;
+    let mut stream = send(&fixture, &to(fixture.server.port(), "/forever", "")).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"first\r\n") {
+        seen.push(stream.read_u8().await.unwrap());
+    }
+    fixture.catalog.route.send_replace(None);
+    let mut rest = Vec::new();
+    // Whether the cut is seen as an end or as a reset depends on what was on its way.
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(
+        !rest.ends_with(b"0\r\n\r\n"),
+        "half an answer must not look whole"
+    );
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_goes_both_ways_until_the_sandbox_ends() {
+    let fixture = fixture(|_| {}).await;
+    let port = fixture.server.port();
+    let head = format!(
+        "GET /upgrade HTTP/1.1\nHost: {port}-iabc.x.y\nConnection: Upgrade\nUpgrade: echo\n\n"
+    );
+    let mut stream = send(&fixture, &head).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        seen.push(stream.read_u8().await.unwrap());
+    }
+    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    stream.write_all(b"ping").await.unwrap();
+    let mut echoed = [0; 4];
+    stream.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(&echoed, b"ping");
+    fixture.catalog.route.send_replace(None);
+    assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn a_signed_url_finds_its_sandbox_by_the_signature() {
+    let fixture = fixture(|_| {}).await;
+    let token = TokenSeed::new([1; 32]).envd_access_token(&"iabc".parse().unwrap());
+    let claim = shoal_protocol::signature::Claim {
+        path: "a b",
+        operation: shoal_protocol::signature::Operation::Read,
+        username: "",
+        expiration: None,
+    };
+    let signature = shoal_protocol::signature::sign(&claim, token.reveal()).replace('+', "%2B");
+    let request = |signature: &str| {
+        Request::get(format!("/files?path=a%20b&signature={signature}"))
+            .body(())
+            .unwrap()
+    };
+    let gateway = Gateway::new(GatewayConfig::default(), fixture.catalog.clone());
+    let found = gateway.target(&request(&signature)).unwrap().unwrap();
+    assert_eq!((found.sandbox.as_str(), found.port), ("iabc", ENVD_PORT));
+    assert_eq!(gateway.target(&request("v1_other")).unwrap(), None);
+}

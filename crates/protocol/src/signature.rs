@@ -1,0 +1,178 @@
+//! Signed URLs: the right to read or write one path, without the token.
+//!
+//! A signature is made from the token, so it can be checked by whoever knows the token: the daemon
+//! does, and the gateway, which finds the sandbox of a signed URL by trying each token that it
+//! holds (a URL built with `E2B_SANDBOX_URL` names no sandbox).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// What begins every signature. Another way to sign would have another number.
+const PREFIX: &str = "v1_";
+
+/// What a signed URL permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// `GET /files`.
+    Read,
+    /// `POST /files`.
+    Write,
+}
+
+/// What a signature is made of, as it stands in the query of the URL, percent-decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim<'a> {
+    /// `path`; empty when absent.
+    pub path: &'a str,
+    /// By the request's method.
+    pub operation: Operation,
+    /// `username`; empty when absent, which means the default user.
+    pub username: &'a str,
+    /// `signature_expiration`: the last Unix second at which it holds; for ever when absent.
+    pub expiration: Option<i64>,
+}
+
+/// Why a signature does not open anything. The texts are E2B's: clients compare them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSignature {
+    /// None was given.
+    #[error("missing signature query parameter")]
+    Missing,
+    /// It is not this token's, or not for this claim.
+    #[error("invalid signature")]
+    Mismatch,
+    /// It was good once.
+    #[error("signature is already expired")]
+    Expired,
+}
+
+impl Operation {
+    /// The word that is signed.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Signs a claim.
+#[must_use]
+pub fn sign(claim: &Claim<'_>, token: &str) -> String {
+    let mut hash = Sha256::new();
+    let parts = [claim.path, claim.operation.as_str(), claim.username, token];
+    hash.update(parts.join(":"));
+    if let Some(expiration) = claim.expiration {
+        hash.update(format!(":{expiration}"));
+    }
+    format!("{PREFIX}{}", STANDARD_NO_PAD.encode(hash.finalize()))
+}
+
+/// Checks a signature at the Unix second `now`.
+///
+/// # Errors
+/// Says why it does not hold. An expired one is told from a wrong one only when it is genuine.
+pub fn verify(
+    claim: &Claim<'_>,
+    token: &str,
+    signature: Option<&str>,
+    now: i64,
+) -> Result<(), InvalidSignature> {
+    let signature = signature.ok_or(InvalidSignature::Missing)?;
+    let expected = sign(claim, token);
+    if !bool::from(expected.as_bytes().ct_eq(signature.as_bytes())) {
+        return Err(InvalidSignature::Mismatch);
+    }
+    match claim.expiration {
+        Some(expiration) if expiration < now => Err(InvalidSignature::Expired),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn claim(path: &str) -> Claim<'_> {
+        Claim {
+            path,
+            operation: Operation::Read,
+            username: "",
+            expiration: None,
+        }
+    }
+
+    const TOKEN: &str = "tok123";
+
+    #[test]
+    fn the_vector_of_the_specification_holds() {
+        assert_eq!(
+            sign(&claim("a"), TOKEN),
+            "v1_Kvu+IViIXi/QoKRKhduH4tRCWgTH2sKkharnzD35sDA"
+        );
+    }
+
+    #[test]
+    fn a_signature_expires_after_its_last_second() {
+        let claim = Claim {
+            expiration: Some(100),
+            ..claim("a")
+        };
+        let signature = sign(&claim, TOKEN);
+        let verify = |now| verify(&claim, TOKEN, Some(&signature), now);
+        assert_eq!(verify(100), Ok(()));
+        assert_eq!(verify(101), Err(InvalidSignature::Expired));
+    }
+
+    #[test]
+    fn an_expiration_cannot_be_taken_off_or_moved() {
+        let signed = Claim {
+            expiration: Some(100),
+            ..claim("a")
+        };
+        let signature = sign(&signed, TOKEN);
+        for expiration in [None, Some(101)] {
+            let claim = Claim {
+                expiration,
+                ..signed
+            };
+            assert_eq!(
+                verify(&claim, TOKEN, Some(&signature), 0),
+                Err(InvalidSignature::Mismatch)
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_signature_is_told_from_a_wrong_one() {
+        assert_eq!(
+            verify(&claim("a"), TOKEN, None, 0),
+            Err(InvalidSignature::Missing)
+        );
+        assert_eq!(
+            verify(&claim("a"), TOKEN, Some(""), 0),
+            Err(InvalidSignature::Mismatch)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_signature_is_for_one_path_user_and_operation(
+            path in "[a-z/]{0,8}", other in "[a-z/]{0,8}", user in "[a-z]{0,4}",
+        ) {
+            let signed = Claim { username: &user, ..claim(&path) };
+            let signature = sign(&signed, TOKEN);
+            prop_assert!(verify(&signed, TOKEN, Some(&signature), 0).is_ok());
+            let writes = Claim { operation: Operation::Write, ..signed };
+            prop_assert!(verify(&writes, TOKEN, Some(&signature), 0).is_err());
+            if path != other {
+                let elsewhere = Claim { path: &other, ..signed };
+                prop_assert!(verify(&elsewhere, TOKEN, Some(&signature), 0).is_err());
+            }
+        }
+    }
+}

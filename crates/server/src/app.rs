@@ -1,0 +1,220 @@
+//! The whole object graph, from the leaves up.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use shoal_api::{ApiConfig, RateLimit};
+use shoal_core::driver::Driver;
+use shoal_engine::{
+    Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
+};
+use shoal_gateway::{Gateway, GatewayConfig};
+use shoal_oci::{
+    ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig,
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::api_key;
+use crate::config::Config;
+use crate::listen::{self, Dispatch};
+use crate::stock;
+use crate::telemetry::Telemetry;
+use crate::tls::{self, Certificates};
+
+/// Serves until a signal says to end.
+///
+/// # Errors
+/// When a part cannot be set up; says what to do.
+pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result<()> {
+    // Bound early, so that a port that is taken is known before anything is made; served late.
+    let listener = listen::bind(config.listen).await?;
+    let metrics = match config.metrics_listen {
+        Some(address) => Some(listen::bind(address).await?),
+        None => None,
+    };
+    std::fs::create_dir_all(&config.data)
+        .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
+    let certificates = load_certificates(&config)?;
+    let users = Arc::new(SandboxLayers::of(&config.data));
+    let images = Arc::new(ImageStore::open(
+        StoreConfig::at(config.data.join("images")),
+        users,
+    )?);
+    let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
+    let engine = Engine::open(EngineParts {
+        config: engine_config(&config),
+        store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
+        driver: Arc::new(driver.clone()),
+        images: images.clone(),
+        guest: Arc::new(EnvdGuest),
+        clock: Arc::new(SystemClock),
+    })
+    .await?;
+    let going_on = engine.recover().await?;
+    stock::ensure(&engine, &images).await?;
+    let api_key = api_key::ensure(&engine, &config.data).await?;
+    let gateway = Gateway::new(
+        GatewayConfig {
+            domain: config.domain.clone(),
+            connections: config.connections,
+        },
+        Arc::new(engine.catalog()),
+    );
+    let api = shoal_api::router(engine.clone(), api_config(&config));
+    let (end, ending) = watch::channel(false);
+    let engine_task = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.run().await }
+    });
+    if let Some(metrics) = metrics {
+        telemetry.serve_metrics(metrics, engine.clone());
+    }
+    let acceptor = certificates
+        .as_ref()
+        .map(|certificates| certificates.acceptor.clone());
+    let dispatch = Dispatch::new(gateway, api);
+    let served = tokio::spawn(listen::serve(listener, acceptor, dispatch, ending));
+    log_start(&config, &driver, going_on);
+    announce(&config, api_key.as_deref(), certificates.as_ref());
+    wait_for_signal().await?;
+    tracing::info!("ending; sandboxes go on");
+    end.send_replace(true);
+    served.await?;
+    engine_task.abort();
+    driver.close().await?;
+    Ok(())
+}
+
+fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
+    Ok(OciConfig {
+        data: config.data.clone(),
+        envd: match &config.envd {
+            Some(path) => path.clone(),
+            None => envd_beside_this_program()?,
+        },
+        runtimes: RuntimeConfig {
+            runsc: config.runsc.clone(),
+            runc: config.runc.clone(),
+            platform: config.platform.clone(),
+        },
+        network: NetworkConfig {
+            range: config.network_range,
+            dns: config.network_dns.clone(),
+            warm: config.warm_slots,
+        },
+        disk: config.disk.clone(),
+        starts: config.starts,
+    })
+}
+
+fn envd_beside_this_program() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let beside = own.with_file_name("shoal-envd");
+    anyhow::ensure!(
+        beside.is_file(),
+        "the daemon {} is missing: build it with `make`, or set `envd`",
+        beside.display()
+    );
+    Ok(beside)
+}
+
+fn engine_config(config: &Config) -> EngineConfig {
+    EngineConfig {
+        limits: Limits {
+            max_timeout: config.max_timeout,
+            sandboxes: config.sandboxes,
+            sandboxes_per_team: config.sandboxes_per_team,
+        },
+        keep_ended: config.keep_ended,
+        ..EngineConfig::new(config.data.join("logs"))
+    }
+}
+
+fn api_config(config: &Config) -> ApiConfig {
+    ApiConfig {
+        domain: public_domain(config),
+        rate_limit: config.rate_calls.map(|calls| RateLimit {
+            calls,
+            per: config.rate_per,
+        }),
+    }
+}
+
+/// The domain as clients have to say it, with the port when that is not the usual one. Without
+/// TLS clients cannot use it: they ask for `https`.
+fn public_domain(config: &Config) -> Option<String> {
+    config.tls.as_ref()?;
+    let (domain, port) = (config.domain.as_ref()?, config.listen.port());
+    Some(if port == 443 {
+        domain.clone()
+    } else {
+        format!("{domain}:{port}")
+    })
+}
+
+fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
+    let Some(tls) = &config.tls else {
+        return Ok(None);
+    };
+    let domain = config.domain.as_deref().unwrap_or("localhost");
+    tls::load(tls, domain, &config.data).map(Some)
+}
+
+fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
+    let runtimes = &driver.capabilities().runtimes;
+    let names: Vec<String> = runtimes
+        .iter()
+        .map(|r| format!("{} ({})", r.name, r.isolation))
+        .collect();
+    tracing::info!(
+        listen = %config.listen,
+        runtimes = names.join(", "),
+        disk = driver.capabilities().disk_limit,
+        sandboxes = going_on,
+        "serving"
+    );
+}
+
+/// Says to whoever started the server how to use it: lines for a shell.
+fn announce(config: &Config, api_key: Option<&str>, certificates: Option<&Certificates>) {
+    let scheme = if certificates.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    println!("export E2B_API_KEY={}", api_key.unwrap_or("<your key>"));
+    match public_domain(config) {
+        Some(domain) => println!("export E2B_DOMAIN={domain}"),
+        None => {
+            let address = reachable(config.listen);
+            println!("export E2B_API_URL={scheme}://{address}");
+            println!("export E2B_SANDBOX_URL={scheme}://{address}");
+        }
+    }
+    if let Some(authority) = certificates.and_then(|c| c.authority.as_ref()) {
+        println!("export SSL_CERT_FILE={}", authority.display());
+        println!("export NODE_EXTRA_CA_CERTS={}", authority.display());
+    }
+}
+
+/// An address at which a client on this machine reaches the listener.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
+        _ => listen,
+    }
+}
+
+async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

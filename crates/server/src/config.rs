@@ -1,0 +1,267 @@
+//! What an operator says: a pure function from texts to a value.
+//!
+//! Each setting has a dotted name, the same in the file (`[network]` `range = …`), in the
+//! environment (`SHOAL_NETWORK_RANGE`) and, for the common ones, as a flag. Flags win over the
+//! environment, and that over the file. All settings are read before anything else happens, and
+//! all mistakes are told in one run.
+
+mod read;
+mod sources;
+mod units;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+use shoal_core::resources::Mib;
+use shoal_oci::DiskConfig;
+
+use self::read::Reader;
+pub(crate) use self::sources::Sources;
+use self::units::{parse_duration, parse_size};
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Made here, with an authority of its own, kept in the data directory.
+    SelfSigned,
+    /// Files in PEM.
+    Files {
+        /// The certificate and those that vouch for it.
+        certificate: PathBuf,
+        /// Its key.
+        key: PathBuf,
+    },
+}
+
+/// Everything that is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) data: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) domain: Option<String>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) metrics_listen: Option<SocketAddr>,
+    pub(crate) log_level: String,
+    pub(crate) log_format: LogFormat,
+    pub(crate) envd: Option<PathBuf>,
+    pub(crate) starts: usize,
+    pub(crate) max_timeout: Duration,
+    pub(crate) sandboxes: usize,
+    pub(crate) sandboxes_per_team: usize,
+    pub(crate) keep_ended: Duration,
+    pub(crate) rate_calls: Option<NonZeroU32>,
+    pub(crate) rate_per: Duration,
+    pub(crate) connections: usize,
+    pub(crate) runsc: PathBuf,
+    pub(crate) runc: PathBuf,
+    pub(crate) platform: String,
+    pub(crate) network_range: Ipv4Net,
+    pub(crate) network_dns: Vec<Ipv4Addr>,
+    pub(crate) warm_slots: usize,
+    pub(crate) disk: DiskConfig,
+}
+
+/// One setting: its name, what it is, and what it is when nothing is said.
+pub(crate) struct Setting {
+    /// The dotted name.
+    pub(crate) name: &'static str,
+    /// What is taken when nothing is said; empty for none.
+    pub(crate) default: &'static str,
+    /// What it is, for people.
+    pub(crate) about: &'static str,
+}
+
+macro_rules! settings {
+    ($($name:literal = $default:literal, $about:literal;)*) => {
+        /// Every setting there is: the only list of them.
+        pub(crate) const SETTINGS: &[Setting] = &[
+            $(Setting { name: $name, default: $default, about: $about },)*
+        ];
+    };
+}
+
+settings! {
+    "data" = "/var/lib/shoal", "where everything is kept";
+    "listen" = "127.0.0.1:3000", "address of the API and of all sandboxes";
+    "domain" = "", "name below which sandboxes have theirs: {port}-{sandbox}.<domain>";
+    "tls" = "", "self-signed, or <certificate>,<key> in PEM";
+    "metrics.listen" = "off", "address of GET /metrics for Prometheus, or off";
+    "log.level" = "info", "what is logged: error, warn, info, debug, trace, or a filter";
+    "log.format" = "text", "text or json";
+    "envd" = "", "the daemon for sandboxes; beside this program when nothing is said";
+    "starts" = "4", "how many sandboxes are started at once";
+    "limits.max_timeout" = "24h", "the longest life of a sandbox";
+    "limits.sandboxes" = "1000", "how many sandboxes there may be";
+    "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have";
+    "limits.keep_ended" = "7d", "how long the log of an ended sandbox is kept";
+    "rate.calls" = "0", "how many calls of a route a team may make in rate.per; 0 for any number";
+    "rate.per" = "1s", "the time in which rate.calls are counted";
+    "gateway.connections" = "2500", "how many requests a sandbox may have at once";
+    "runtime.runsc" = "runsc", "the gVisor runtime";
+    "runtime.runc" = "runc", "the reference runtime, for trusted code";
+    "runtime.platform" = "systrap", "how gVisor intercepts calls: systrap, ptrace or kvm";
+    "network.range" = "10.79.0.0/16", "where network slots have their addresses";
+    "network.dns" = "", "name servers of sandboxes, by commas; the host's when nothing is said";
+    "network.warm_slots" = "16", "how many network slots are kept ready";
+    "disk.backend" = "auto", "how the disk of sandboxes is bounded: auto, btrfs or plain";
+    "disk.size" = "", "how much disk all sandboxes have; a quarter of the free space";
+}
+
+impl Config {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// Every mistake there is.
+    pub(crate) fn read(sources: &Sources) -> Result<Self, Mistakes> {
+        let mut reader = Reader::new(sources);
+        let config = Self::read_all(&mut reader);
+        let mistakes = reader.finish();
+        match config {
+            Some(config) if mistakes.is_empty() => Ok(config),
+            _ => Err(Mistakes(mistakes)),
+        }
+    }
+
+    fn read_all(reader: &mut Reader<'_>) -> Option<Self> {
+        let data = reader.parse("data", "a path");
+        let listen = reader.parse("listen", "an address like 127.0.0.1:3000");
+        let domain = reader.optional("domain", "a name", parse_domain);
+        let tls = reader.optional("tls", "self-signed or <certificate>,<key>", parse_tls);
+        let metrics_listen = reader.with("metrics.listen", "an address or off", |text| {
+            if text == "off" {
+                Some(None)
+            } else {
+                text.parse().ok().map(Some)
+            }
+        });
+        let log_level = reader.parse("log.level", "a level");
+        let log_format = reader.with("log.format", "text or json", |text| match text {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        });
+        let envd = reader.optional("envd", "a path", |text| Some(text.into()));
+        let number = "a number above zero";
+        let positive = |text: &str| text.parse::<usize>().ok().filter(|n| *n > 0);
+        let starts = reader.with("starts", number, positive);
+        let duration = "a time like 90s, 5m, 24h or 7d";
+        let max_timeout = reader.with("limits.max_timeout", duration, parse_duration);
+        let sandboxes = reader.with("limits.sandboxes", number, positive);
+        let sandboxes_per_team = reader.with("limits.sandboxes_per_team", number, positive);
+        let keep_ended = reader.with("limits.keep_ended", duration, parse_duration);
+        let rate_calls = reader.with("rate.calls", "a number", |text| {
+            text.parse::<u32>().ok().map(NonZeroU32::new)
+        });
+        let rate_per = reader.with("rate.per", duration, |text| {
+            parse_duration(text).filter(|time| !time.is_zero())
+        });
+        let connections = reader.with("gateway.connections", number, positive);
+        let runsc = reader.parse("runtime.runsc", "a path");
+        let runc = reader.parse("runtime.runc", "a path");
+        let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
+            matches!(text, "systrap" | "ptrace" | "kvm").then(|| text.to_owned())
+        });
+        let network_range = reader.with(
+            "network.range",
+            "a private range like 10.79.0.0/16",
+            parse_range,
+        );
+        let network_dns = reader.with("network.dns", "IPv4 addresses by commas", |text| {
+            let parts = text
+                .split(',')
+                .map(str::trim)
+                .filter(|part| !part.is_empty());
+            parts.map(|part| part.parse().ok()).collect()
+        });
+        let warm_slots = reader.parse("network.warm_slots", "a number");
+        let disk = read_disk(reader);
+        Some(Self {
+            data: data?,
+            listen: listen?,
+            domain: domain?,
+            tls: tls?,
+            metrics_listen: metrics_listen?,
+            log_level: log_level?,
+            log_format: log_format?,
+            envd: envd?,
+            starts: starts?,
+            max_timeout: max_timeout?,
+            sandboxes: sandboxes?,
+            sandboxes_per_team: sandboxes_per_team?,
+            keep_ended: keep_ended?,
+            rate_calls: rate_calls?,
+            rate_per: rate_per?,
+            connections: connections?,
+            runsc: runsc?,
+            runc: runc?,
+            platform: platform?,
+            network_range: network_range?,
+            network_dns: network_dns?,
+            warm_slots: warm_slots?,
+            disk: disk?,
+        })
+    }
+}
+
+fn read_disk(reader: &mut Reader<'_>) -> Option<DiskConfig> {
+    let size: Option<Option<Mib>> =
+        reader.optional("disk.size", "a size like 512MiB or 10GiB", parse_size);
+    let backend = reader.with("disk.backend", "auto, btrfs or plain", |text| {
+        matches!(text, "auto" | "btrfs" | "plain").then(|| text.to_owned())
+    });
+    Some(match (backend?.as_str(), size?) {
+        ("plain", _) => DiskConfig::Plain,
+        // Whoever says how large it is to be wants it.
+        ("btrfs", size) | (_, size @ Some(_)) => DiskConfig::Btrfs { size },
+        (_, None) => DiskConfig::Auto,
+    })
+}
+
+fn parse_domain(text: &str) -> Option<String> {
+    let label = |l: &str| {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        (1..=63).contains(&l.len()) && l.bytes().all(good) && !l.starts_with('-')
+    };
+    let good = text.contains('.') && text.split('.').all(label);
+    good.then(|| text.to_ascii_lowercase())
+}
+
+fn parse_tls(text: &str) -> Option<Tls> {
+    match text.split_once(',') {
+        None if text == "self-signed" => Some(Tls::SelfSigned),
+        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => {
+            Some(Tls::Files {
+                certificate: certificate.into(),
+                key: key.into(),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn parse_range(text: &str) -> Option<Ipv4Net> {
+    let range: Ipv4Net = text.parse().ok()?;
+    // Between one slot and as many as a machine could ever carry; never public addresses.
+    let fits = (8..=30).contains(&range.prefix_len());
+    (fits && range.network().is_private()).then(|| range.trunc())
+}
+
+/// What is wrong with the configuration, all of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the configuration has {} mistake(s):\n  {}", .0.len(), .0.join("\n  "))]
+pub(crate) struct Mistakes(pub(crate) Vec<String>);
+
+#[cfg(test)]
+mod tests;

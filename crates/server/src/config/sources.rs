@@ -1,0 +1,173 @@
+//! Where settings come from, as texts.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::Context;
+
+use super::SETTINGS;
+
+/// What begins the names of our variables in the environment.
+const PREFIX: &str = "SHOAL_";
+
+/// Variables with our prefix that are no settings of the server: the client's.
+const NOT_SETTINGS: [&str; 3] = ["SHOAL_CONFIG", "SHOAL_API_KEY", "SHOAL_URL"];
+
+/// Texts from all sources, by dotted name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sources {
+    flags: BTreeMap<String, String>,
+    environment: BTreeMap<String, String>,
+    file: BTreeMap<String, String>,
+    /// What is wrong with the sources themselves.
+    pub(super) mistakes: Vec<String>,
+}
+
+impl Sources {
+    /// Takes flags, which win over all else.
+    pub(crate) fn with_flags(
+        mut self,
+        flags: impl IntoIterator<Item = (&'static str, Option<String>)>,
+    ) -> Self {
+        let said = flags
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.flags.extend(said);
+        self
+    }
+
+    /// Takes `name=value` for any setting; they win like flags.
+    pub(crate) fn with_settings(mut self, settings: &[String]) -> Self {
+        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        for text in settings {
+            match text.split_once('=') {
+                Some((name, value)) if known.contains(&name) => {
+                    self.flags.insert(name.to_owned(), value.to_owned());
+                }
+                Some((name, _)) => {
+                    self.mistakes
+                        .push(format!("--set {name}: {}", unknown(name, &known)));
+                }
+                None => self
+                    .mistakes
+                    .push(format!("--set {text}: is not NAME=VALUE")),
+            }
+        }
+        self
+    }
+
+    /// Takes the variables of an environment that are ours.
+    pub(crate) fn with_environment(
+        mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
+                continue;
+            };
+            if NOT_SETTINGS.contains(&name) {
+                continue;
+            }
+            let setting = SETTINGS
+                .iter()
+                .find(|setting| variable(setting.name) == name);
+            match (setting, value.into_string()) {
+                (Some(setting), Ok(value)) => {
+                    self.environment.insert(setting.name.to_owned(), value);
+                }
+                (Some(_), Err(_)) => self.mistakes.push(format!("{name}: is not UTF-8")),
+                (None, _) => {
+                    let known: Vec<String> = SETTINGS
+                        .iter()
+                        .map(|setting| variable(setting.name))
+                        .collect();
+                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+                    self.mistakes
+                        .push(format!("{name}: {}", unknown(name, &known)));
+                }
+            }
+        }
+        self
+    }
+
+    /// Takes a TOML file.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no TOML.
+    pub(crate) fn with_file(mut self, path: &Path) -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+        let table: toml::Table = text
+            .parse()
+            .with_context(|| format!("the configuration {} is no TOML", path.display()))?;
+        let mut flat = BTreeMap::new();
+        flatten("", &table, &mut flat);
+        let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
+        for (name, value) in flat {
+            if known.contains(&name.as_str()) {
+                self.file.insert(name, value);
+            } else {
+                let word = unknown(&name, &known);
+                self.mistakes
+                    .push(format!("{name} in {}: {word}", path.display()));
+            }
+        }
+        Ok(self)
+    }
+
+    /// The text of a setting, and how to name where it was said.
+    pub(super) fn get(&self, name: &str) -> Option<(&str, String)> {
+        if let Some(text) = self.flags.get(name) {
+            return Some((text, format!("--{}", name.replace('.', "-"))));
+        }
+        if let Some(text) = self.environment.get(name) {
+            return Some((text, variable(name)));
+        }
+        self.file
+            .get(name)
+            .map(|text| (text.as_str(), name.to_owned()))
+    }
+}
+
+/// The name of a setting in the environment.
+pub(crate) fn variable(name: &str) -> String {
+    format!("{PREFIX}{}", name.replace('.', "_").to_ascii_uppercase())
+}
+
+/// Says that a name is not known, and which one may have been meant.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let near = known
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 3);
+    match near {
+        Some((_, candidate)) => format!("is not a setting; did you mean {candidate}?"),
+        None => "is not a setting".to_owned(),
+    }
+}
+
+fn flatten(prefix: &str, table: &toml::Table, flat: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let name = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}.{key}")
+        };
+        let text = |value: &toml::Value| match value {
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        match value {
+            toml::Value::Table(inner) => flatten(&name, inner, flat),
+            toml::Value::Array(list) => {
+                let joined: Vec<String> = list.iter().map(text).collect();
+                flat.insert(name, joined.join(","));
+            }
+            other => {
+                flat.insert(name, text(other));
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+use super::*;
+
+fn sources(toml: &str, environment: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Sources {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    std::fs::write(&file, toml).unwrap();
+    let environment = environment
+        .iter()
+        .map(|(name, value)| (name.into(), value.into()));
+    let flags = flags
+        .iter()
+        .map(|(name, value)| (*name, Some((*value).to_owned())));
+    Sources::default()
+        .with_file(&file)
+        .unwrap()
+        .with_environment(environment)
+        .with_flags(flags)
+}
+
+#[test]
+fn the_defaults_are_a_valid_configuration() {
+    let config = Config::read(&Sources::default()).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:3000");
+    assert_eq!(config.max_timeout, Duration::from_secs(24 * 3600));
+    assert_eq!(config.disk, DiskConfig::Auto);
+    assert_eq!(config.rate_calls, None);
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let file = "data = '/f'\nlisten = '127.0.0.1:1'\n[network]\ndns = ['9.9.9.9', '8.8.8.8']\n";
+    let environment = [
+        ("SHOAL_DATA", "/e"),
+        ("SHOAL_LISTEN", "127.0.0.1:2"),
+        ("PATH", "/bin"),
+    ];
+    let config = Config::read(&sources(file, &environment, &[("listen", "127.0.0.1:3")])).unwrap();
+    assert_eq!(config.data, PathBuf::from("/e"));
+    assert_eq!(config.listen.port(), 3);
+    assert_eq!(config.network_dns.len(), 2);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_with_where_and_what() {
+    let file = "lisen = 'x'\nstarts = 0\n[disk]\nsize = 'much'\n";
+    let environment = [
+        ("SHOAL_TLS", "maybe"),
+        ("SHOAL_LISTN", "1"),
+        ("SHOAL_API_KEY", "k"),
+    ];
+    let mistakes = Config::read(&sources(file, &environment, &[("listen", "here")])).unwrap_err();
+    let text = mistakes.to_string();
+    for part in [
+        "6 mistake(s)",
+        "is not a setting; did you mean listen?",
+        "SHOAL_LISTN: is not a setting; did you mean SHOAL_LISTEN?",
+        "--listen: \"here\" is not an address like 127.0.0.1:3000",
+        "SHOAL_TLS: \"maybe\" is not self-signed or <certificate>,<key>",
+        "starts: \"0\" is not a number above zero",
+        "disk.size: \"much\" is not a size like 512MiB or 10GiB",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+#[test]
+fn every_setting_is_read() {
+    // A setting that nobody reads would accept anything.
+    for setting in SETTINGS {
+        let free_text = ["data", "log.level", "envd", "runtime.runsc", "runtime.runc"];
+        if !free_text.contains(&setting.name) {
+            let sources = Sources::default().with_flags([(setting.name, Some("\u{1}".to_owned()))]);
+            assert!(Config::read(&sources).is_err(), "{}", setting.name);
+        }
+    }
+}
+
+#[test]
+fn public_addresses_are_no_range_for_slots() {
+    assert_eq!(parse_range("8.8.0.0/16"), None);
+    assert_eq!(
+        parse_range("10.1.2.3/16").unwrap().to_string(),
+        "10.1.0.0/16"
+    );
+}

@@ -1,0 +1,185 @@
+//! One listener for everything: a request that names a sandbox goes to the gateway, every other
+//! to the API.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use shoal_gateway::{Client, Gateway};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+/// How long a client may take to send the head of a request. The same as E2B's.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a client may take over the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long requests may go on after the server was told to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long to wait after the system refused a connection: it has run out of something.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What answers.
+#[derive(Clone)]
+pub(crate) struct Dispatch {
+    gateway: Gateway,
+    api: Router,
+}
+
+impl Dispatch {
+    pub(crate) fn new(gateway: Gateway, api: Router) -> Self {
+        Self { gateway, api }
+    }
+
+    async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
+        match self.gateway.target(&request) {
+            Ok(Some(target)) => self
+                .gateway
+                .proxy(request, target, client)
+                .await
+                .map(Body::new),
+            Ok(None) => {
+                let call = tower_service_call(self.api, request.map(Body::new));
+                call.await.unwrap_or_else(|never| match never {})
+            }
+            Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
+        }
+    }
+}
+
+async fn tower_service_call(
+    mut api: Router,
+    request: Request<Body>,
+) -> Result<Response<Body>, Infallible> {
+    // A router is always ready.
+    tower_service::Service::call(&mut api, request).await
+}
+
+/// Serves until `ending` says so, and then lets what is under way finish.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    dispatch: Dispatch,
+    mut ending: watch::Receiver<bool>,
+) {
+    let graceful = Arc::new(GracefulShutdown::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ending.wait_for(|ending| *ending) => break,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                // Answers are small and waited for. A stream that refuses this works too.
+                let _ = stream.set_nodelay(true);
+                let connection = Connection {
+                    from,
+                    dispatch: dispatch.clone(),
+                    tls: tls.clone(),
+                };
+                tokio::spawn(connection.serve(stream, graceful.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+    drop(listener);
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        if tokio::time::timeout(GRACE, graceful.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::info!("some requests were cut off");
+        }
+    }
+}
+
+struct Connection {
+    from: SocketAddr,
+    dispatch: Dispatch,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream, graceful: Arc<GracefulShutdown>) {
+        let client = Client {
+            address: Some(self.from.ip()),
+            tls: self.tls.is_some(),
+        };
+        let dispatch = self.dispatch;
+        let service = service_fn(move |request| {
+            let answer = dispatch.clone().answer(request, client);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let Some(acceptor) = self.tls else {
+            return serve_http(stream, service, &graceful).await;
+        };
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => serve_http(stream, service, &graceful).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+            Err(_) => tracing::debug!("a handshake took too long"),
+        }
+    }
+}
+
+async fn serve_http<T, S>(stream: T, service: S, graceful: &GracefulShutdown)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send + 'static,
+    S::Future: Send,
+{
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .enable_connect_protocol();
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    // How a connection ends is the client's affair.
+    if let Err(error) = graceful.watch(connection.into_owned()).await {
+        tracing::trace!(%error, "a connection broke");
+    }
+}
+
+/// Binds the address of the listener.
+///
+/// # Errors
+/// Says what to do when the port is taken.
+pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => io::Error::new(
+                error.kind(),
+                format!("{address} is taken by another program: stop it, or choose --listen"),
+            ),
+            io::ErrorKind::AddrNotAvailable => io::Error::new(
+                error.kind(),
+                format!("{address} is not an address of this machine: choose --listen"),
+            ),
+            io::ErrorKind::PermissionDenied => io::Error::new(
+                error.kind(),
+                format!("{address} may only be listened on by root: choose a port above 1023"),
+            ),
+            _ => error,
+        })
+}

@@ -1,0 +1,124 @@
+//! The program `shoal`.
+
+mod api_key;
+mod app;
+mod config;
+mod listen;
+mod progress;
+mod stock;
+mod telemetry;
+mod tls;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, Sources};
+
+/// What a wrong configuration exits with (`EX_USAGE` of sysexits).
+const BAD_CONFIGURATION: u8 = 64;
+
+/// Sandboxes for AI agents, on one machine.
+#[derive(Debug, Parser)]
+#[command(name = "shoal", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API, the gateway and the sandboxes of this machine.
+    Serve(ServeArgs),
+    /// Say which version this is.
+    Version,
+}
+
+/// What can be said on the command line; every setting can be said in the file and in the
+/// environment.
+#[derive(Debug, Args)]
+struct ServeArgs {
+    /// A TOML file with settings.
+    #[arg(long, env = "SHOAL_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where everything is kept [default: /var/lib/shoal].
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Address of the API and of all sandboxes [default: 127.0.0.1:3000].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Name below which sandboxes have theirs.
+    #[arg(long, value_name = "NAME")]
+    domain: Option<String>,
+    /// `self-signed`, or a certificate and its key.
+    #[arg(long, value_name = "self-signed|CERT,KEY")]
+    tls: Option<String>,
+    /// What is logged: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Any setting by its name, as in the file: `--set network.warm_slots=4`.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve(args) => serve(args),
+        Command::Version => {
+            println!("shoal {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn serve(args: ServeArgs) -> ExitCode {
+    let config = match read(args) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            return ExitCode::from(BAD_CONFIGURATION);
+        }
+    };
+    match run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(config: Config) -> anyhow::Result<()> {
+    // One provider of cryptography for the whole program; a second call would be a mistake of ours.
+    if rustls::crypto::ring::default_provider()
+        .install_default()
+        .is_err()
+    {
+        anyhow::bail!("a provider of cryptography is installed already");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let telemetry = telemetry::start(&config)?;
+        let outcome = app::run(config, &telemetry).await;
+        telemetry.end();
+        outcome
+    })
+}
+
+fn read(args: ServeArgs) -> anyhow::Result<Config> {
+    let mut sources = Sources::default().with_environment(std::env::vars_os());
+    if let Some(file) = &args.config {
+        sources = sources.with_file(file)?;
+    }
+    sources = sources.with_settings(&args.settings).with_flags([
+        ("data", args.data),
+        ("listen", args.listen),
+        ("domain", args.domain),
+        ("tls", args.tls),
+        ("log.level", args.log_level),
+    ]);
+    Ok(Config::read(&sources)?)
+}

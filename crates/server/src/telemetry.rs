@@ -1,0 +1,117 @@
+//! The log, the traces and the counters.
+//!
+//! Traces leave by the standard variables of OpenTelemetry (`OTEL_EXPORTER_OTLP_ENDPOINT` and the
+//! others): none set, none sent.
+
+use std::env;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use shoal_engine::Engine;
+use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{Config, LogFormat};
+
+/// The variables that say where traces go.
+const ENDPOINTS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+];
+
+/// The bounds of the buckets in which times are counted, in seconds: from a claim to a build.
+const SECONDS: [f64; 15] = [
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
+];
+
+/// How often what is no longer asked for is let go.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// What was started, to be ended with the server.
+pub(crate) struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+    counters: PrometheusHandle,
+}
+
+/// Begins to log to standard error, to count, and to send traces when told where to; for a caller
+/// on the runtime.
+///
+/// # Errors
+/// When the filter makes no sense, or traces cannot be sent.
+pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
+    let filter = EnvFilter::builder().parse(&config.log_level)?;
+    let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
+    let traces = traces.then(trace_provider).transpose()?;
+    let trace_layer = traces
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("shoal")));
+    let registry = tracing_subscriber::registry()
+        .with(filter)
+        .with(trace_layer);
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => registry.with(text).try_init()?,
+        LogFormat::Json => registry.with(text.json()).try_init()?,
+    }
+    let counters = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
+        .install_recorder()?;
+    Ok(Telemetry { traces, counters })
+}
+
+fn trace_provider() -> anyhow::Result<SdkTracerProvider> {
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(reqwest::Client::new())
+        .build()?;
+    let resource = opentelemetry_sdk::Resource::builder()
+        .with_service_name("shoal")
+        .build();
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(resource)
+        .build())
+}
+
+impl Telemetry {
+    /// Serves `GET /metrics` on a listener of its own, for as long as the server runs.
+    pub(crate) fn serve_metrics(&self, listener: TcpListener, engine: Engine) {
+        let counters = self.counters.clone();
+        tokio::spawn({
+            let counters = counters.clone();
+            async move {
+                loop {
+                    tokio::time::sleep(UPKEEP).await;
+                    counters.run_upkeep();
+                }
+            }
+        });
+        let show = move || {
+            engine.count_states();
+            let text = counters.render();
+            async move { text }
+        };
+        let router: Router = Router::new().route("/metrics", get(show));
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "metrics are no longer served");
+            }
+        });
+    }
+
+    /// Sends what has not been sent yet.
+    pub(crate) fn end(self) {
+        if let Some(traces) = self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "some traces are lost");
+        }
+    }
+}
