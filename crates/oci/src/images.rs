@@ -118,7 +118,8 @@ struct Shared {
 type PullKey = (ImageName, Option<Digest>);
 
 impl ImageStore {
-    /// Opens the store, making it if it is not there, and clears what a crash has left.
+    /// Opens the store, making it if it is not there, and clears what a crash has left. It blocks
+    /// meanwhile.
     ///
     /// # Errors
     /// When another process has it open, a later version wrote it, or the disk fails.

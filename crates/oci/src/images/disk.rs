@@ -12,9 +12,9 @@
 //! What goes is renamed into `tmp/` first and removed there. So a crash leaves its traces in
 //! `tmp/` alone, and opening the store clears that.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -245,9 +245,11 @@ impl Stage {
     /// A new, empty directory in it, with the mode of a root directory.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, Fault> {
         let path = self.path.join(name);
+        // The mode is set apart from making it, so that this program's umask has no say.
         DirBuilder::new()
-            .mode(0o755)
+            .mode(PRIVATE)
             .create(&path)
+            .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o755)))
             .map_err(|e| Fault::io("make", &path, e))?;
         Ok(path)
     }

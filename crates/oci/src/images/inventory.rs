@@ -14,7 +14,7 @@ use super::fault::Fault;
 /// Knows which layers running and paused sandboxes stand on.
 pub trait LayerUsers: Send + Sync {
     /// A sandbox that stands on this layer (`sha256:…`), if there is one. It is asked while
-    /// images are being removed: it must answer from memory, and not ask the store anything.
+    /// images are being removed, layer by layer: it must be quick, and not ask the store anything.
     fn user_of(&self, layer: &str) -> Option<String>;
 }
 

@@ -31,9 +31,17 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long its processes may take to die.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How many of its last lines are kept to explain a failure, and how much of each.
+/// How many lines are kept to explain a failure, and how much of each.
 const LINES_KEPT: usize = 12;
 const LINE_KEPT: usize = 300;
+
+/// How lines begin that say what went wrong.
+const ERRORS: [&str; 4] = [
+    "E: ",
+    "dpkg: error",
+    "dpkg: unrecoverable",
+    "Errors were encountered",
+];
 
 /// The longest line that is read as one.
 const LINE_MAX: u64 = 64 * 1024;
@@ -96,12 +104,12 @@ pub(super) fn run(
         child: spawned.map_err(|e| failed(e.to_string()))?,
         lines: lines(output),
     };
-    let last = follow(run, &running.lines)?;
+    let said = follow(run, &running.lines)?;
     let status = running.child.wait().map_err(|e| failed(e.to_string()))?;
     if status.success() {
         return Ok(());
     }
-    Err(failed(format!("{status}: {}", explained(&last))))
+    Err(failed(format!("{status}: {}", said.why())))
 }
 
 fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -> Command {
@@ -130,7 +138,9 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
             "--variant=minbase",
             "--format=directory",
         ])
-        .arg("--aptopt=Acquire::Retries \"3\"");
+        .arg("--aptopt=Acquire::Retries \"3\"")
+        // What a crash leaves half-written is thrown away as a whole, here and in a sandbox.
+        .arg("--dpkgopt=force-unsafe-io");
     for pattern in &recipe.exclude {
         command.arg(format!("--dpkgopt=path-exclude={pattern}"));
     }
@@ -168,9 +178,9 @@ impl Drop for Running {
 }
 
 /// Reports what the program says until it says no more, and keeps the end of it.
-fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<VecDeque<String>, Fault> {
+fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<Said, Fault> {
     let mut follower = Follower::default();
-    let mut last = VecDeque::new();
+    let mut said = Said::default();
     let deadline = Instant::now() + DEADLINE;
     loop {
         match lines.recv_timeout(LOOK) {
@@ -178,12 +188,9 @@ fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<VecDeque<String>, F
                 if let Some(progress) = follower.line(&line) {
                     run.sink.report(progress);
                 }
-                if last.len() == LINES_KEPT {
-                    last.pop_front();
-                }
-                last.push_back(line.chars().take(LINE_KEPT).collect());
+                said.keep(&line);
             }
-            Err(RecvTimeoutError::Disconnected) => return Ok(last),
+            Err(RecvTimeoutError::Disconnected) => return Ok(said),
             Err(RecvTimeoutError::Timeout) => (),
         }
         if run.stop.load(Ordering::Relaxed) {
@@ -219,14 +226,42 @@ fn lines(output: io::PipeReader) -> Receiver<String> {
     from
 }
 
-/// What of the last lines says why; all of them when none is marked as an error.
-fn explained(last: &VecDeque<String>) -> String {
-    let is_error = |line: &&String| line.starts_with("E:") || line.starts_with("dpkg: error");
-    let errors: Vec<&str> = last.iter().filter(is_error).map(String::as_str).collect();
-    if errors.is_empty() {
-        return Vec::from(last.clone()).join("; ");
+/// What of the output may explain a failure.
+#[derive(Debug, Default)]
+struct Said {
+    last: VecDeque<String>,
+    errors: VecDeque<String>,
+    /// Whether the last line was an error, which the next one may go on with.
+    open: bool,
+}
+
+impl Said {
+    fn keep(&mut self, line: &str) {
+        let goes_on = self.open && line.starts_with(' ');
+        self.open = ERRORS.iter().any(|begin| line.starts_with(begin));
+        let kept: String = line.trim().chars().take(LINE_KEPT).collect();
+        if self.open || goes_on {
+            push(&mut self.errors, kept.clone());
+        }
+        push(&mut self.last, kept);
     }
-    errors.join("; ")
+
+    /// The errors; the end of the output when nothing in it is marked as one.
+    fn why(self) -> String {
+        let lines = if self.errors.is_empty() {
+            self.last
+        } else {
+            self.errors
+        };
+        Vec::from(lines).join("; ")
+    }
+}
+
+fn push(lines: &mut VecDeque<String>, line: String) {
+    if lines.len() == LINES_KEPT {
+        lines.pop_front();
+    }
+    lines.push_back(line);
 }
 
 fn failed(detail: impl Into<String>) -> Fault {
@@ -242,13 +277,25 @@ mod tests {
 
     #[test]
     fn a_failure_is_explained_by_its_errors() {
-        let last = |lines: &[&str]| lines.iter().map(ToString::to_string).collect();
-        let said = last(&[
-            "Reading...",
-            "E: Unable to locate package x",
-            "I: main() received",
-        ]);
-        assert_eq!(explained(&said), "E: Unable to locate package x");
-        assert_eq!(explained(&last(&["one", "two"])), "one; two");
+        let why = |output: &str| {
+            let mut said = Said::default();
+            output.lines().for_each(|line| said.keep(line));
+            said.why()
+        };
+        let output = "\
+Unpacking one ...
+dpkg: error processing archive one.deb (--unpack):
+ unable to create 'x'
+Unpacking two ...
+ no part of it
+E: Sub-process returned an error code";
+        assert_eq!(
+            why(output),
+            "dpkg: error processing archive one.deb (--unpack):; unable to create 'x'; \
+             E: Sub-process returned an error code"
+        );
+        assert_eq!(why("one\ntwo"), "one; two");
+        let many = "E: x\n".repeat(1000);
+        assert_eq!(why(&many).matches("E: x").count(), LINES_KEPT);
     }
 }
