@@ -1,5 +1,5 @@
 //! The E2B routes over HTTP, with a driver that only remembers.
-#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -39,6 +39,8 @@ pub enum FailReason {
     Create(String),
     /// Its memory limit was reached and the kernel ended it.
     OutOfMemory,
+    /// It wrote more than its share of the disk, where nothing but ending it could keep it in.
+    OutOfDisk,
     /// Its first process ended.
     Exited,
     /// It was gone when the server looked for it.
@@ -52,6 +54,7 @@ impl fmt::Display for FailReason {
         match self {
             Self::Create(detail) => write!(f, "it could not be made: {detail}"),
             Self::OutOfMemory => f.write_str("it ran out of memory"),
+            Self::OutOfDisk => f.write_str("it wrote more than its share of the disk"),
             Self::Exited => f.write_str("its first process ended"),
             Self::Vanished => f.write_str("it was gone when the server looked for it"),
             Self::Stuck => f.write_str("it did not reach its next state in time"),

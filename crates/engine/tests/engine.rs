@@ -1,5 +1,5 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
-#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

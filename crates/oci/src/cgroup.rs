@@ -81,16 +81,6 @@ impl Hierarchy {
         })
     }
 
-    /// Which dialects are in use, for people.
-    pub(crate) fn describe(&self) -> &'static str {
-        let v2 = |place: &Place| matches!(place, Place::V2(_));
-        match (self.places.values().any(v2), self.places.values().all(v2)) {
-            (_, true) => "cgroup v2",
-            (false, _) => "cgroup v1",
-            _ => "cgroup v1 and v2 (hybrid)",
-        }
-    }
-
     /// Makes the group `name` with these limits.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! The bound is a btrfs quota. Where the data directory is not on btrfs, a file in it is formatted
 //! and mounted, with all its space taken in advance: a sandbox that fills its share meets an
 //! error of its own, and never a full disk of the machine. Where btrfs cannot be had, directories
-//! are plain and the bound is only watched, which [`Disk::describe`] says.
+//! are plain and whoever writes more is ended soon after, which [`Disk::describe`] says.
 
 mod btrfs;
 mod image;
@@ -72,7 +72,7 @@ impl Disk {
                 volume: Some(volume),
             }),
             Err(error) if *config == DiskConfig::Auto && !image::is_full(&error) => {
-                tracing::warn!(%error, "no btrfs: the disk of sandboxes is watched, not bounded");
+                tracing::warn!(%error, "no btrfs: a sandbox that writes more than its share is ended soon after, not stopped from it");
                 Ok(Self {
                     root,
                     mounted: false,
@@ -88,7 +88,7 @@ impl Disk {
         match (&self.volume, self.mounted) {
             (Some(_), true) => "btrfs quota, in a file of fixed size",
             (Some(_), false) => "btrfs quota",
-            (None, _) => "plain directories, watched every few seconds",
+            (None, _) => "plain directories: a sandbox that writes more is ended within seconds",
         }
     }
 

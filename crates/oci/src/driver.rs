@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
@@ -16,7 +17,7 @@ use shoal_core::driver::{
 };
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::network::Egress;
-use shoal_core::resources::Usage;
+use shoal_core::resources::{Mib, Usage};
 use shoal_core::state::FailReason;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 
@@ -32,6 +33,9 @@ use crate::watch::Watched;
 
 /// How many events may wait for the engine; what writes more is made to wait.
 const EVENTS_WAITING: usize = 1024;
+
+/// How often the disk of a sandbox is looked at where the kernel does not bound it.
+const DISK_WATCH: Duration = Duration::from_secs(2);
 
 /// What the driver is made with.
 #[derive(Debug, Clone)]
@@ -176,8 +180,9 @@ impl Shared {
         self.hierarchy.group(id.as_str())
     }
 
-    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun.
-    async fn report_end(&self, id: SandboxId, execution: ExecutionId) {
+    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Where
+    /// no reason is given the kernel's counters tell it.
+    async fn report_end(&self, id: SandboxId, execution: ExecutionId, known: Option<FailReason>) {
         let reported = {
             let mut live = self.live.lock();
             let present = live
@@ -187,11 +192,12 @@ impl Shared {
         };
         if reported {
             let out_of_memory = self.group(&id).oom_kills() > 0;
-            let reason = if out_of_memory {
+            let counted = if out_of_memory {
                 FailReason::OutOfMemory
             } else {
                 FailReason::Exited
             };
+            let reason = known.unwrap_or(counted);
             self.emit(DriverEvent::Failed {
                 id,
                 execution,
@@ -208,7 +214,7 @@ impl Shared {
 
     /// Watches a sandbox that runs: its end, and what its daemon writes.
     fn watch(self: &Arc<Self>, manifest: Manifest, pid: i32) -> io::Result<()> {
-        let (id, execution) = (manifest.id.clone(), manifest.execution);
+        let (id, execution, disk) = (manifest.id.clone(), manifest.execution, manifest.disk);
         let watched = Watched::new(pid)?;
         let pipe = output::open(&self.home.sandbox(id.as_str()))?;
         self.live.lock().insert(id.clone(), manifest);
@@ -227,10 +233,38 @@ impl Shared {
         });
         let shared = self.clone();
         tokio::spawn(async move {
-            watched.ended().await;
-            shared.report_end(id, execution).await;
+            let reason = tokio::select! {
+                () = watched.ended() => None,
+                () = shared.disk_overrun(&id, disk) => Some(FailReason::OutOfDisk),
+            };
+            shared.report_end(id, execution, reason).await;
         });
         Ok(())
+    }
+
+    /// Ends when the sandbox has written more than its share and has been killed for it; never
+    /// where the kernel keeps it within its share.
+    async fn disk_overrun(self: &Arc<Self>, id: &SandboxId, share: Mib) {
+        if self.disk.is_bounded() {
+            return std::future::pending().await;
+        }
+        loop {
+            tokio::time::sleep(DISK_WATCH).await;
+            let (shared, id) = (self.clone(), id.clone());
+            let over = move || {
+                // A directory that cannot be read is being taken away.
+                let over = shared.disk.usage(id.as_str()).unwrap_or(0) > share.bytes();
+                if over {
+                    shared.group(&id).kill()?;
+                }
+                Ok(over)
+            };
+            match blocking(over).await {
+                Ok(true) => return,
+                Ok(false) => (),
+                Err(error) => tracing::warn!(%error, "the disk of a sandbox cannot be watched"),
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
+use shoal_core::resources::Mib;
 use shoal_core::template::RuntimeName;
 
 /// The file's name in the sandbox's directory.
@@ -29,6 +30,8 @@ pub(crate) struct Manifest {
     pub(crate) runtime: RuntimeName,
     /// Its network slot.
     pub(crate) slot: u32,
+    /// What it may write.
+    pub(crate) disk: Mib,
 }
 
 impl Manifest {
@@ -39,6 +42,7 @@ impl Manifest {
         layers: Vec<String>,
         runtime: RuntimeName,
         slot: u32,
+        disk: Mib,
     ) -> Self {
         let format = FORMAT.to_owned();
         Self {
@@ -50,6 +54,7 @@ impl Manifest {
             layers,
             runtime,
             slot,
+            disk,
         }
     }
 
@@ -85,6 +90,7 @@ mod tests {
             vec!["sha256:00".to_owned()],
             "runsc".parse().unwrap(),
             7,
+            Mib(1024),
         );
         manifest.write(directory.path()).unwrap();
         assert_eq!(Manifest::read(directory.path()), Some(manifest));

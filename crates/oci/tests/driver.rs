@@ -1,5 +1,5 @@
 //! The driver on the real machine: gVisor, overlays, namespaces, groups.
-#![expect(missing_docs, clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

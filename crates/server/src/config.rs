@@ -9,6 +9,7 @@ mod read;
 mod sources;
 mod units;
 
+use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -117,6 +118,22 @@ settings! {
     "network.warm_slots" = "16", "how many network slots are kept ready";
     "disk.backend" = "auto", "how the disk of sandboxes is bounded: auto, btrfs or plain";
     "disk.size" = "", "how much disk all sandboxes have; a quarter of the free space";
+}
+
+/// A configuration file that changes nothing: every setting with what it is when nothing is said.
+pub(crate) fn settings_file() -> String {
+    let mut text = String::from("# Put what you change into a file, and name it with --config.\n");
+    for setting in SETTINGS {
+        let Setting {
+            name,
+            default,
+            about,
+        } = setting;
+        let variable = sources::variable(name);
+        // Writing into a text cannot fail.
+        let _ = write!(text, "\n# {about} ({variable})\n# {name} = {default:?}\n");
+    }
+    text
 }
 
 impl Config {

@@ -100,13 +100,12 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        if tokio::time::timeout(GRACE, graceful.shutdown())
+    if let Some(graceful) = Arc::into_inner(graceful)
+        && tokio::time::timeout(GRACE, graceful.shutdown())
             .await
             .is_err()
-        {
-            tracing::info!("some requests were cut off");
-        }
+    {
+        tracing::info!("some requests were cut off");
     }
 }
 

@@ -31,6 +31,8 @@ struct Cli {
 enum Command {
     /// Serve the API, the gateway and the sandboxes of this machine.
     Serve(ServeArgs),
+    /// Every setting of the server: its name, its variable, and what it is when nothing is said.
+    Settings,
     /// Say which version this is.
     Version,
 }
@@ -65,6 +67,10 @@ struct ServeArgs {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve(args),
+        Command::Settings => {
+            print!("{}", config::settings_file());
+            ExitCode::SUCCESS
+        }
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

@@ -14,6 +14,7 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Input::SnapshotEnded),
         Just(Input::Failed(FailReason::Exited)),
         Just(Input::Failed(FailReason::OutOfMemory)),
+        Just(Input::Failed(FailReason::OutOfDisk)),
         Just(Input::Cleared),
         Just(Input::Kill(KillReason::TimedOut)),
     ]

@@ -169,6 +169,7 @@ impl Attempt {
             self.stack.digests.clone(),
             self.runtime.info.name.clone(),
             self.slot.index,
+            self.order.resources.disk,
         );
         manifest.write(directory)?;
         Ok(manifest)

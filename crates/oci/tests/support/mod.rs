@@ -16,14 +16,14 @@ use shoal_oci::{
     DiskConfig, LayerSource, LayerStack, NetworkConfig, OciConfig, OciDriver, RuntimeConfig,
 };
 
-pub const IMAGE: &str = "test/tiny:1";
+pub(crate) const IMAGE: &str = "test/tiny:1";
 
 /// A daemon that says that it runs, and waits.
 const DAEMON: &str = "#!/bin/sh\necho ready\nexec sleep 100000\n";
 
 /// One installation, in a directory of its own.
-pub struct Installation {
-    pub directory: tempfile::TempDir,
+pub(crate) struct Installation {
+    pub(crate) directory: tempfile::TempDir,
     layer: PathBuf,
     /// The driver that was opened last, to clear what a test that failed has left.
     last: Mutex<Option<OciDriver>>,
@@ -42,7 +42,7 @@ impl LayerSource for OneImage {
 }
 
 /// Whether what driver tests need is there; says what is missing.
-pub fn can_run() -> bool {
+pub(crate) fn can_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     let runsc = Command::new("runsc").arg("--version").output().is_ok();
     if !root || !runsc {
@@ -52,7 +52,7 @@ pub fn can_run() -> bool {
 }
 
 impl Installation {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let layer = directory.path().join("layer");
         for program in ["sh", "sleep", "cat", "id", "dd"] {
@@ -68,7 +68,7 @@ impl Installation {
         }
     }
 
-    pub fn open(&self) -> OciDriver {
+    pub(crate) fn open(&self) -> OciDriver {
         let config = OciConfig {
             data: self.directory.path().join("data"),
             envd: self.directory.path().join("daemon"),
@@ -88,7 +88,7 @@ impl Installation {
     }
 
     /// Lets go of the driver that was opened last, as the end of its server would.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.last.lock().take();
     }
 }
@@ -132,7 +132,7 @@ fn copy_program(name: &str, layer: &Path) {
     }
 }
 
-pub fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
+pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
     let id: SandboxId = id.parse().unwrap();
     CreateOrder {
         execution: ExecutionId::from_entropy([7; 16]),
@@ -150,7 +150,7 @@ pub fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
 }
 
 /// Everything of an installation that could be left on this machine.
-pub fn leftovers(installation: &Installation, instance: &str) -> Vec<String> {
+pub(crate) fn leftovers(installation: &Installation, instance: &str) -> Vec<String> {
     let data = installation.directory.path().join("data");
     let mut left = Vec::new();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

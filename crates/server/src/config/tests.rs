@@ -83,3 +83,15 @@ fn public_addresses_are_no_range_for_slots() {
         "10.1.0.0/16"
     );
 }
+
+#[test]
+fn the_printed_settings_are_a_file_that_changes_nothing() {
+    let said: String = settings_file()
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .filter(|line| line.contains(" = ") && !line.ends_with(" = \"\""))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let config = Config::read(&sources(&said, &[], &[])).unwrap();
+    assert_eq!(config, Config::read(&Sources::default()).unwrap());
+}
