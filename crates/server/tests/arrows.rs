@@ -16,7 +16,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("gateway", &["core", "protocol"]),
     ("oci", &["core"]),
     ("protocol", &["core"]),
-    ("server", &["api", "cli", "core", "engine", "gateway", "oci"]),
+    (
+        "server",
+        &["api", "cli", "core", "engine", "gateway", "oci"],
+    ),
 ];
 
 /// What must not be in the dependencies of a crate, as it would let in what the crate is free of.
