@@ -4,8 +4,9 @@
 //! always there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,8 @@ pub(crate) struct LogStore {
 impl LogStore {
     pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
+        // What a sandbox says is for its tenant alone.
+        fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
         Ok(Self { directory })
     }
 

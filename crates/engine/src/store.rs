@@ -11,6 +11,9 @@ mod migrations;
 mod sandboxes;
 mod templates;
 
+use std::fs::{OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::thread;
 
@@ -29,6 +32,18 @@ const WAITING: usize = 1024;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
+/// Makes the file when there is none, and lets nobody else read it: the secret that tokens are
+/// made from is in it. The files that SQLite makes beside it get the same mode.
+fn own_only(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
 /// The store in one file.
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
@@ -41,6 +56,8 @@ impl SqliteStore {
     /// # Errors
     /// When it cannot be opened, is not a database, or was written by a newer program.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        own_only(path)
+            .map_err(|e| StoreError::Failed(format!("cannot open {}: {e}", path.display())))?;
         let mut connection = Connection::open(path).map_err(store_error)?;
         migrations::migrate(&mut connection)?;
         idempotency::release(&connection)?;

@@ -8,8 +8,9 @@
 mod btrfs;
 mod image;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use shoal_core::resources::Mib;
@@ -45,6 +46,13 @@ impl Disk {
     /// # Errors
     /// When btrfs was asked for and cannot be had, or there is no space; says what to do.
     pub(crate) fn open(data: &Path, config: &DiskConfig) -> io::Result<Self> {
+        let disk = Self::set_up(data, config)?;
+        // Root of a sandbox may leave programs there that run as root of the machine.
+        fs::set_permissions(&disk.root, Permissions::from_mode(0o700))?;
+        Ok(disk)
+    }
+
+    fn set_up(data: &Path, config: &DiskConfig) -> io::Result<Self> {
         let root = data.join("disk");
         fs::create_dir_all(&root)?;
         let size = match config {

@@ -10,8 +10,9 @@
 //! /run/shoal/slots/              which network slots of the machine are taken
 //! ```
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -20,6 +21,10 @@ use crate::{lock, rootfs};
 
 /// What a reboot clears, shared by all installations on the machine.
 const MACHINE: &str = "/run/shoal";
+
+/// The mode of directories that root of a user namespace has to pass through, and in which other
+/// users of the machine see nothing.
+const PASSAGE: u32 = 0o711;
 
 /// The digits of an instance's name: few, because an interface's name has room for 15 characters.
 const INSTANCE_DIGITS: usize = 5;
@@ -49,6 +54,9 @@ impl Home {
         let run = machine.join(&instance);
         fs::create_dir_all(&run)?;
         fs::create_dir_all(sandboxes(&data))?;
+        for directory in [&machine, &run, &sandboxes(&data)] {
+            fs::set_permissions(directory, Permissions::from_mode(PASSAGE))?;
+        }
         Ok(Self {
             data,
             run,

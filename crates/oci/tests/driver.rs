@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use shoal_core::driver::{Driver, DriverError, DriverEvent, Isolation};
 use shoal_core::state::FailReason;
@@ -34,6 +35,14 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
         let usage = driver.usage(&order.id).await.unwrap();
         assert!(usage.memory_bytes > 0 && usage.cpu_nanos > 0, "{usage:?}");
         println!("{runtime}: {:?}", report.phases);
+        // Only root of the sandbox, whoever that is on this machine, comes to its files.
+        let directory = installation.directory.path().join("data/sandboxes");
+        let (all, own) = (
+            fs::metadata(&directory).unwrap(),
+            fs::metadata(directory.join(id)).unwrap(),
+        );
+        assert_eq!((all.mode() & 0o777, own.mode() & 0o777), (0o711, 0o700));
+        assert_eq!(own.uid() == 0, isolation == Isolation::UserspaceKernel);
         driver.destroy(&order.id).await.unwrap();
         driver.destroy(&order.id).await.unwrap();
         assert!(matches!(

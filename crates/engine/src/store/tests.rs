@@ -13,6 +13,21 @@ fn open() -> (tempfile::TempDir, PathBuf, SqliteStore) {
     (directory, path, store)
 }
 
+#[test]
+fn nobody_else_on_the_machine_reads_the_store() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("shoal.db");
+    // As an earlier program made it.
+    std::fs::write(&path, b"").unwrap();
+    let _store = SqliteStore::open(&path).unwrap();
+    for file in ["shoal.db", "shoal.db-wal", "shoal.db-shm"] {
+        let mode = std::fs::metadata(directory.path().join(file)).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600, "{file}");
+    }
+}
+
 #[tokio::test]
 async fn a_commit_that_saw_an_older_version_is_refused() {
     let (_directory, path, store) = open();

@@ -16,8 +16,8 @@ const LEAST: u64 = 1 << 30;
 const MOST: u64 = 32 << 30;
 
 /// What is not checked is not computed: what is saved has digests of its own, and space that is
-/// freed must stay reserved for the file.
-const OPTIONS: &str = "noatime,nodiscard,nodatasum";
+/// freed must stay reserved for the file. What sandboxes write is no program of this machine's.
+const OPTIONS: &str = "noatime,nodiscard,nodatasum,nosuid,nodev";
 
 /// Whether something is mounted at `path`.
 ///

@@ -20,6 +20,8 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
         size: Some(Mib(512)),
     };
     let disk = Disk::open(data.path(), &config).unwrap();
+    let mode = fs::metadata(data.path().join("disk")).unwrap();
+    assert_eq!(mode.permissions().mode() & 0o777, 0o700);
     let path = disk.create("ia", Mib(32)).unwrap();
     assert!(disk.create("ia", Mib(32)).is_err(), "a name is given once");
     disk.create("ib", Mib(32)).unwrap();

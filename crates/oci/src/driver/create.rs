@@ -1,8 +1,9 @@
 //! Making a sandbox.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -162,6 +163,7 @@ impl Attempt {
     /// First of all, so that whatever comes after is known to be this sandbox's.
     fn write_manifest(&self, directory: &Path) -> io::Result<Manifest> {
         fs::create_dir(directory)?;
+        self.seal(directory)?;
         let manifest = Manifest::new(
             self.order.id.clone(),
             self.order.execution,
@@ -173,6 +175,16 @@ impl Attempt {
         );
         manifest.write(directory)?;
         Ok(manifest)
+    }
+
+    /// Lets only root of the sandbox pass: its files are its own, and a program that it marks to
+    /// run as its owner must not be found by another user of the machine.
+    fn seal(&self, directory: &Path) -> io::Result<()> {
+        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+        if self.runtime.kind.has_user_namespace() {
+            std::os::unix::fs::chown(directory, Some(self.first_user()), None)?;
+        }
+        Ok(())
     }
 
     fn first_user(&self) -> u32 {

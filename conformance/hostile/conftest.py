@@ -1,0 +1,129 @@
+"""What the attacker suite stands on: an installation of its own, two tenants, small sandboxes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from .fake_internet import FakeInternet
+from ..installation import Installation
+from .machine import Call
+
+#: A template whose sandboxes have little of everything, so that it is soon used up.
+SMALL = "small"
+
+#: Far below what a machine has, far above what a sandbox needs to answer.
+LIMITS = {"memory": 256, "disk": 128, "pids": 256, "cpu": 1000}
+
+RUNTIMES = ("runsc", "runc")
+
+
+def pytest_collection_modifyitems(items):
+    """Without root there are no sandboxes: said, not failed."""
+    if os.geteuid() != 0:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="sandboxes need root"))
+
+
+def made_images() -> Path | None:
+    """A directory with images that were made before, so that they need not be made again."""
+    named = os.environ.get("SHOAL_TEST_IMAGES")
+    return Path(named) if named else None
+
+
+def new_installation(data: Path, **changes) -> Installation:
+    """An installation that has the images and is not started."""
+    data.mkdir(parents=True)
+    images = made_images()
+    if images:
+        subprocess.run(["cp", "-a", "--reflink=auto", str(images), str(data / "images")], check=True)
+    settings = ["disk.size=2GiB", "network.warm_slots=4"]
+    return Installation(data, settings=settings + changes.pop("settings", []), **changes)
+
+
+def furnish(installation: Installation) -> None:
+    """Gives a new installation its second tenant and the small template."""
+    installation.start()
+    installation.stop()
+    installation.add_team("other")
+    installation.add_template(SMALL, **LIMITS)
+    installation.start()
+
+
+@pytest.fixture(scope="session")
+def scratch():
+    directory = Path(tempfile.mkdtemp(prefix="shoal-hostile-"))
+    # Root of a user namespace has to pass through.
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def internet():
+    """A network that looks like the internet and is not."""
+    with FakeInternet() as fake:
+        yield fake
+
+
+@pytest.fixture(scope="session")
+def server(scratch, internet):
+    """The server that all tests but those of its end share.
+
+    It listens on every address, as one that is hardened least would, and asks a name server at a
+    private address, as those of most networks are.
+    """
+    installation = new_installation(
+        scratch / "shared", settings=[f"network.dns={internet.resolver}"], listen="0.0.0.0"
+    )
+    furnish(installation)
+    yield installation
+    for sandbox in Call(installation).ids():
+        Call(installation).delete(f"/sandboxes/{sandbox}")
+    installation.stop()
+    left = installation.leftovers(server=True)
+    installation.remove()
+    assert left == [], "the suite has left something behind"
+
+
+@pytest.fixture(scope="session", params=RUNTIMES)
+def runtime(request) -> str:
+    return request.param
+
+
+def create(server: Installation, runtime: str | None = None, template: str = SMALL, **more):
+    """A sandbox through the SDK; `team` says whose."""
+    options = server.options(more.pop("team", "default"))
+    metadata = {"shoal/runtime": runtime} if runtime else {}
+    return Sandbox.create(template, metadata=metadata, **more, **options)
+
+
+@pytest.fixture(scope="module")
+def sandbox(server, runtime):
+    """A sandbox that the tests of a module share: none of them may harm it."""
+    made = create(server, runtime, timeout=900)
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def bystander(server):
+    """Another tenant's sandbox, which must notice nothing."""
+    made = create(server, "runc", team="other", timeout=900)
+    made.files.write("secret.txt", "bystander")
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def fresh(server, runtime):
+    """A sandbox of one test, which may harm it."""
+    made = create(server, runtime)
+    yield made
+    made.kill()

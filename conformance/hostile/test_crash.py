@@ -1,0 +1,170 @@
+"""The server is killed again and again while it is used; nobody loses anything.
+
+`SHOAL_CRASH_ROUNDS` says how often, `SHOAL_CRASH_SEED` makes the run of a printed seed again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+import pytest
+from e2b import Sandbox
+
+from .conftest import SMALL, furnish, new_installation
+from ..installation import Installation, wait_until
+from .machine import Call
+
+ROUNDS = int(os.environ.get("SHOAL_CRASH_ROUNDS", "20"))
+SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
+
+#: How many sandboxes the load keeps, and by how many clients.
+KEPT = 10
+CLIENTS = 3
+
+
+class Ledger:
+    """What the server has said to its clients."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        #: Acknowledged and not asked to end: these must live.
+        self.alive: set[str] = set()
+        #: Ended with an acknowledgement: these must be gone.
+        self.ended: set[str] = set()
+        self.created = self.killed = self.ran = 0
+        self.wrong: list[str] = []
+
+
+class Client(threading.Thread):
+    """Creates, runs, kills; an answer that never came says nothing either way."""
+
+    def __init__(self, server: Installation, ledger: Ledger, seed: int):
+        super().__init__(daemon=True)
+        self.call, self.ledger = Call(server, timeout=30), ledger
+        self.random, self.ending = random.Random(seed), threading.Event()
+
+    def run(self):
+        while not self.ending.is_set():
+            with self.ledger.lock:
+                full = len(self.ledger.alive) >= KEPT
+            try:
+                self.kill() if full or self.random.random() < 0.3 else self.create()
+            except (OSError, ValueError, TimeoutError):
+                self.ending.wait(0.02)
+            except Exception as error:  # noqa: BLE001 — the test reports it
+                # http.client has errors of its own for a connection that broke.
+                if type(error).__module__ != "http.client":
+                    self.ledger.wrong.append(repr(error))
+                self.ending.wait(0.02)
+
+    def create(self):
+        runtime = self.random.choice(("runsc", "runc"))
+        body = {"templateID": SMALL, "timeout": 3600, "metadata": {"shoal/runtime": runtime}}
+        status, answer = self.call.post("/v2/sandboxes", body)
+        if status != 201:
+            self.ledger.wrong.append(f"create: {status} {answer}")
+            return
+        with self.ledger.lock:
+            self.ledger.alive.add(answer["sandboxID"])
+            self.ledger.created += 1
+        self.touch(answer["sandboxID"], answer["envdAccessToken"])
+
+    def touch(self, sandbox: str, token: str):
+        """A file in the sandbox, found again by the last look."""
+        headers = {
+            "E2b-Sandbox-Id": sandbox, "E2b-Sandbox-Port": "49983", "X-Access-Token": token,
+            "Content-Type": "application/octet-stream",
+        }
+        status, _ = self.call.post("/files?path=mark", sandbox.encode(), headers=headers)
+        if status == 200:
+            self.ledger.ran += 1
+
+    def kill(self):
+        with self.ledger.lock:
+            if not self.ledger.alive:
+                return
+            sandbox = self.random.choice(sorted(self.ledger.alive))
+            # From here on nobody can say, until the answer is there.
+            self.ledger.alive.discard(sandbox)
+        status, answer = self.call.delete(f"/sandboxes/{sandbox}")
+        with self.ledger.lock:
+            if status == 204:
+                self.ledger.ended.add(sandbox)
+                self.ledger.killed += 1
+            elif status != 404:
+                self.ledger.wrong.append(f"kill: {status} {answer}")
+
+
+@pytest.fixture
+def crashing(scratch):
+    installation = new_installation(scratch / "crashing")
+    furnish(installation)
+    yield installation
+    if installation.process is None:
+        installation.start()
+    for sandbox in Call(installation).ids():
+        Call(installation).delete(f"/sandboxes/{sandbox}")
+    installation.stop()
+    installation.remove()
+
+
+def check(server: Installation, ledger: Ledger) -> None:
+    """What was promised before the fault holds after it."""
+    call = Call(server)
+    with ledger.lock:
+        alive, ended = sorted(ledger.alive), sorted(ledger.ended)
+    for sandbox in alive:
+        status, answer = call.get(f"/sandboxes/{sandbox}")
+        with ledger.lock:
+            # A client of this round may have asked for its end since.
+            kept = sandbox in ledger.alive
+        if kept:
+            assert status == 200 and answer["state"] == "running", (sandbox, status, answer)
+    for sandbox in ended[-5:]:
+        assert call.get(f"/sandboxes/{sandbox}")[0] == 404, f"{sandbox} has come back"
+
+
+def test_a_server_that_is_killed_loses_nothing_and_leaves_nothing(crashing):
+    print(f"seed {SEED}, {ROUNDS} rounds")
+    chance, ledger = random.Random(SEED), Ledger()
+    clients = [Client(crashing, ledger, chance.random()) for _ in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    starts = []
+    try:
+        for round_ in range(ROUNDS):
+            time.sleep(chance.uniform(0.05, 0.9))
+            crashing.crash()
+            if chance.random() < 0.3:
+                # The next one does not even get as far as serving.
+                crashing.launch()
+                time.sleep(chance.uniform(0, 0.3))
+                crashing.crash()
+            begun = time.monotonic()
+            crashing.start()
+            starts.append(time.monotonic() - begun)
+            check(crashing, ledger)
+            assert not ledger.wrong, (round_, ledger.wrong[:5])
+    finally:
+        for client in clients:
+            client.ending.set()
+        for client in clients:
+            client.join(60)
+    print(f"created {ledger.created}, killed {ledger.killed}, files written {ledger.ran}")
+    print(f"a start took {max(starts):.2f} s at most, {sum(starts) / len(starts):.2f} s on average")
+    check(crashing, ledger)
+    for sandbox in sorted(ledger.alive):
+        inside = Sandbox.connect(sandbox, **crashing.options())
+        assert inside.commands.run("echo alive").stdout == "alive\n"
+    # Creations that were never answered may be there; they are the client's to end, too.
+    call = Call(crashing)
+    known = set(call.ids())
+    assert ledger.alive <= known
+    for sandbox in known:
+        assert call.delete(f"/sandboxes/{sandbox}")[0] == 204
+    wait_until(lambda: not crashing.leftovers(), 30, f"clearing: {crashing.leftovers()}")
+    crashing.stop()
+    assert crashing.leftovers(server=True) == []

@@ -1,0 +1,264 @@
+"""One installation of the server, owned by a test: started, killed, searched for leftovers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: How long a start may take, an image that has to be made first included.
+START_SECONDS = 600
+
+
+def program() -> Path:
+    """The server under test: `SHOAL_BIN`, else the newest build of this checkout."""
+    named = os.environ.get("SHOAL_BIN")
+    if named:
+        return Path(named)
+    built = [ROOT / "target" / kind / "shoal" for kind in ("release", "debug")]
+    built = [path for path in built if path.exists()]
+    if not built:
+        raise RuntimeError("there is no server: run `make build` or set SHOAL_BIN")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, seconds: float, what: str):
+    """The first true value of `condition`; fails when there is none in time."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.02)
+
+
+def instance_of(data: Path) -> str:
+    """The short name that the server gives everything it makes for this data directory."""
+    digest = hashlib.sha256(str(data.resolve()).encode()).digest()
+    return "".join("0123456789abcdefghijklmnopqrstuv"[byte % 32] for byte in digest[:5])
+
+
+@dataclass
+class Installation:
+    """A data directory and, at times, a server that runs on it."""
+
+    data: Path
+    settings: list[str] = field(default_factory=list)
+    port: int = 0
+    process: subprocess.Popen | None = None
+    #: Keys by the name of their team.
+    keys: dict[str, str] = field(default_factory=dict)
+    #: What the program is run under, for example `ip netns exec …`.
+    under: list[str] = field(default_factory=list)
+    #: Where it listens; the API is reached on loopback in any case.
+    listen: str = "127.0.0.1"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def instance(self) -> str:
+        return instance_of(self.data)
+
+    @property
+    def key(self) -> str:
+        return self.keys["default"]
+
+    def options(self, team: str = "default") -> dict:
+        """What the SDK has to be told to talk to this server."""
+        return {"api_key": self.keys[team], "api_url": self.url, "sandbox_url": self.url}
+
+    # --- life -----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts a server and waits until it answers."""
+        self.launch()
+        wait_until(self._answers, START_SECONDS, "the server's start")
+        self.keys["default"] = (self.data / "api-key").read_text().strip()
+
+    def launch(self) -> None:
+        """Starts a server and does not wait."""
+        assert self.process is None
+        self.port = self.port or free_port()
+        self.data.mkdir(parents=True, exist_ok=True)
+        command = [*self.under, str(program()), "serve", "--data", str(self.data)]
+        command += ["--listen", f"{self.listen}:{self.port}"]
+        for setting in self.settings:
+            command += ["--set", setting]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "E2B_"))}
+        with open(self.data / "server.log", "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean,
+                start_new_session=True,
+            )
+
+    def _answers(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended:\n{self.log_tail()}")
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                probe.settimeout(5)
+                probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                return probe.recv(64).startswith(b"HTTP/1.1 204")
+        except OSError:
+            return False
+
+    def log_tail(self, size: int = 4000) -> str:
+        return (self.data / "server.log").read_bytes()[-size:].decode(errors="replace")
+
+    def stop(self) -> None:
+        """Ends the server as an operator would."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+            raise AssertionError(f"the server did not end:\n{self.log_tail()}") from None
+        finally:
+            self.process = None
+
+    def crash(self) -> None:
+        """Ends the server as a fault would: at once, in the middle of everything."""
+        self.process.kill()
+        self.process.wait(30)
+        self.process = None
+
+    def remove(self) -> None:
+        """Ends everything and takes the data directory away."""
+        if self.process is not None:
+            self.stop()
+        below = [m for m in mount_points() if m.startswith(f"{self.data}/")]
+        assert not below, f"still mounted: {below}"
+        shutil.rmtree(self.data)
+
+    # --- what a store may hold -------------------------------------------------------------
+
+    def add_team(self, slug: str) -> str:
+        """Another tenant with a key of its own, written as the server would have."""
+        secret = secrets.token_hex(20)
+        hashed = hashlib.sha256(bytes.fromhex(secret)).hexdigest()
+        with self._store() as store:
+            team = str(uuid.uuid4())
+            store.execute("INSERT INTO teams (slug, id) VALUES (?, ?)", (slug, team))
+            document = json.loads(store.execute("SELECT document FROM keys").fetchone()[0])
+            document |= {
+                "id": str(uuid.uuid4()), "team": team, "slug": slug, "admin": False,
+                "name": slug, "hash": hashed,
+            }
+            store.execute(
+                "INSERT INTO keys (id, hash, team, document) VALUES (?, ?, ?, ?)",
+                (document["id"], hashed, team, json.dumps(document)),
+            )
+        self.keys[slug] = f"e2b_{secret}"
+        return self.keys[slug]
+
+    def add_template(self, name: str, **resources: int) -> None:
+        """A twin of `base` with other limits; the server knows it from its next start on."""
+        with self._store() as store:
+            rows = [json.loads(row[0]) for row in store.execute("SELECT document FROM templates")]
+            twin = next(row for row in rows if "base" in row["names"])
+            twin |= {"id": f"{name}{'0' * 20}"[:20], "names": [name]}
+            twin["resources"] |= resources
+            store.execute(
+                "INSERT INTO templates (id, document) VALUES (?, ?)", (twin["id"], json.dumps(twin))
+            )
+
+    def _store(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.data / "shoal.db", timeout=10)
+
+    # --- what it has on the machine --------------------------------------------------------
+
+    def groups(self) -> list[Path]:
+        """Its groups of processes, in every hierarchy."""
+        found = Path("/sys/fs/cgroup").glob(f"**/shoal/{self.instance}/*")
+        return [path for path in found if path.is_dir()]
+
+    def processes(self, sandbox: str | None = None) -> set[int]:
+        """The processes of its sandboxes, or of one."""
+        found = set()
+        for group in self.groups():
+            if sandbox in (None, group.name):
+                try:
+                    found |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
+                except FileNotFoundError:
+                    pass
+        return found
+
+    def leftovers(self, server: bool = False) -> list[str]:
+        """Everything on the machine that is of this installation's sandboxes.
+
+        What belongs to the server itself (its disk, its table, the slots it keeps ready) counts
+        when `server` is set: after a clean end without sandboxes none of it may be there.
+        """
+        left = [f"process {pid}" for pid in self.processes()]
+        left += [f"cgroup {group}" for group in self.groups()]
+        for directory in ("sandboxes", "disk"):
+            left += [str(path) for path in (self.data / directory).glob("*")]
+        roots = (f"{self.data}/sandboxes/", f"{self.data}/disk/")
+        left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
+        state = Path("/run/shoal") / self.instance
+        left += [str(p) for p in state.glob("**/*_sandbox:*")]
+        if server:
+            left += [f"mount {p}" for p in mount_points() if p.startswith((f"{self.data}/", f"{state}/"))]
+            left += [f"link {name}" for name in os.listdir("/sys/class/net") if self.instance in name]
+            tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True)
+            left += [line for line in tables.stdout.splitlines() if self.instance in line]
+            left += [str(state)] if state.exists() else []
+            left += [line for line in loop_devices() if str(self.data) in line]
+        return left
+
+    def counts(self) -> dict[str, int]:
+        """What of the machine it has, in numbers, to be compared over time."""
+        state = Path("/run/shoal") / self.instance
+        links = [name for name in os.listdir("/sys/class/net") if self.instance in name]
+        pid = self.process.pid
+        return {
+            "processes": len(self.processes()),
+            "threads": len(os.listdir(f"/proc/{pid}/task")),
+            "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
+            "mounts": len([m for m in mount_points() if self.instance in m or str(self.data) in m]),
+            "namespaces": len(list((state / "netns").glob("*"))),
+            "links": len(links),
+            "groups": len(self.groups()),
+            "resident_kib": resident_kib(pid),
+        }
+
+
+def resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    return 0
+
+
+def mount_points() -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4].encode().decode("unicode_escape") for line in lines]
+
+
+def loop_devices() -> list[str]:
+    said = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=False)
+    return said.stdout.splitlines()
