@@ -19,10 +19,15 @@ use tokio::sync::watch;
 
 use crate::api_key;
 use crate::config::Config;
+use crate::descriptors;
 use crate::listen::{self, Dispatch};
 use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::tls::{self, Certificates};
+
+/// A connection of a client, the one into a sandbox that it is passed on by, and as much again for
+/// everything else.
+const DESCRIPTORS_A_CONNECTION: usize = 4;
 
 /// Serves until a signal says to end.
 ///
@@ -31,6 +36,7 @@ use crate::tls::{self, Certificates};
 pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result<()> {
     // Bound early, so that a port that is taken is known before anything is made; served late.
     let listener = listen::bind(config.listen).await?;
+    let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
     let metrics = match config.metrics_listen {
         Some(address) => Some(listen::bind(address).await?),
         None => None,
@@ -76,7 +82,13 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let dispatch = Dispatch::new(gateway, api);
-    let served = tokio::spawn(listen::serve(listener, acceptor, dispatch, ending));
+    let served = tokio::spawn(listen::serve(
+        listener,
+        acceptor,
+        dispatch,
+        connections,
+        ending,
+    ));
     log_start(&config, &driver, going_on);
     announce(&config, api_key.as_deref(), certificates.as_ref());
     wait_for_signal().await?;
