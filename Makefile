@@ -1,5 +1,5 @@
 # The doors for people and for continuous integration.
-.PHONY: run build test lint fmt bench clean-machine
+.PHONY: run build test lint fmt bench fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -24,6 +24,14 @@ lint:
 test:
 	scripts/setup test
 	cargo test --workspace --all-features --locked
+
+# Every fuzz target for a minute; FUZZ_SECONDS says how long. The seeds are part of `test`.
+fuzz:
+	RUSTUP_TOOLCHAIN=nightly fuzz/run
+
+# What may be depended on. Advisories need their database, which not every machine reaches.
+deny:
+	cargo deny check licenses bans sources
 
 fmt:
 	cargo fmt --all

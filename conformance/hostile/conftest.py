@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from e2b import Sandbox
 
+from ..installation import Installation, mount_points
 from .fake_internet import FakeInternet
-from .installation import Installation, mount_points
 from .machine import Call
 
 #: A template whose sandboxes have little of everything, so that it is soon used up.

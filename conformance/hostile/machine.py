@@ -7,7 +7,7 @@ import json
 
 from e2b import CommandExitException, Sandbox
 
-from .installation import Installation
+from ..installation import Installation
 
 
 class Call:

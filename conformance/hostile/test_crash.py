@@ -14,7 +14,7 @@ import pytest
 from e2b import Sandbox
 
 from .conftest import SMALL, furnish, new_installation
-from .installation import Installation, wait_until
+from ..installation import Installation, wait_until
 from .machine import Call
 
 ROUNDS = int(os.environ.get("SHOAL_CRASH_ROUNDS", "20"))

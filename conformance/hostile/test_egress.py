@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import create
 from .fake_internet import HOST, HOST_V6, NEVER, PORT, PUBLIC, RESOLVER, ROUTER_V6
-from .installation import wait_until
+from ..installation import wait_until
 from .machine import Call, run
 
 PROBE = Path(__file__).with_name("probe.py").read_text()

@@ -5,8 +5,9 @@ mod destroy;
 mod inventory;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,8 +64,16 @@ pub enum OpenError {
     /// There is no OCI runtime.
     #[error("no OCI runtime can be used ({}): `shoal doctor` says what to install", list(.0))]
     NoRuntime(Vec<Missing>),
+    /// The daemon for sandboxes is not where it was said to be.
+    #[error("cannot read the daemon {path}: build it with `make build`, or set `envd`")]
+    NoDaemon {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A part could not be set up.
-    #[error("cannot set up {part}: {source}")]
+    #[error("cannot set up {part}")]
     Part {
         /// Which part.
         part: &'static str,
@@ -104,25 +113,46 @@ struct Shared {
 }
 
 impl OciDriver {
-    /// Sets everything up; for a caller on the runtime.
+    /// Whether this machine has what the driver needs. Makes nothing, so that it can be asked
+    /// before anything is made.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn check(config: &OciConfig) -> Result<(), OpenError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Err(OpenError::NotRoot);
+        }
+        let (runtimes, missing) = runtime::detect(&config.runtimes, Path::new("/"));
+        if runtimes.is_empty() {
+            return Err(OpenError::NoRuntime(missing));
+        }
+        File::open(&config.envd).map_err(|source| OpenError::NoDaemon {
+            path: config.envd.clone(),
+            source,
+        })?;
+        Ok(())
+    }
+
+    /// Sets everything up; for a caller on the runtime. What fails leaves nothing set up.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(config: OciConfig, layers: Arc<dyn LayerSource>) -> Result<Self, OpenError> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err(OpenError::NotRoot);
-        }
+        Self::check(&config)?;
         let part = |part| move |source| OpenError::Part { part, source };
         let home = Home::open(&config.data).map_err(part("the data directory"))?;
-        let (runtimes, missing) = runtime::detect(&config.runtimes, &home.run);
-        if runtimes.is_empty() {
-            return Err(OpenError::NoRuntime(missing));
-        }
-        let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
-        let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
-        let network = Network::open(config.network, &home.instance, &home.run, &home.machine)
-            .map_err(part("the network"))?;
-        let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
+        let opened = Parts::open(&config, &home);
+        let parts = opened.inspect_err(|_| {
+            // The first error is the one that counts.
+            let _ = home.close();
+        })?;
+        let Parts {
+            runtimes,
+            hierarchy,
+            disk,
+            network,
+            envd_layer,
+        } = parts;
         let capabilities = Capabilities {
             driver: "oci".to_owned(),
             runtimes: runtimes
@@ -171,6 +201,43 @@ impl OciDriver {
             shared.home.close()
         })
         .await
+    }
+}
+
+/// What [`OciDriver::open`] sets up.
+struct Parts {
+    runtimes: Vec<Runtime>,
+    hierarchy: Hierarchy,
+    disk: Disk,
+    network: Network,
+    envd_layer: PathBuf,
+}
+
+impl Parts {
+    fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
+        let part = |part| move |source| OpenError::Part { part, source };
+        let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
+        let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
+        let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
+        let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
+        // Last, as it alone cannot be undone here.
+        let network = Network::open(
+            config.network.clone(),
+            &home.instance,
+            &home.run,
+            &home.machine,
+        );
+        let network = network.map_err(part("the network")).inspect_err(|_| {
+            // The first error is the one that counts.
+            let _ = disk.close();
+        })?;
+        Ok(Self {
+            runtimes,
+            hierarchy,
+            disk,
+            network,
+            envd_layer,
+        })
     }
 }
 

@@ -10,15 +10,14 @@
 //! /run/shoal/slots/              which network slots of the machine are taken
 //! ```
 
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::rootfs;
+use crate::{lock, rootfs};
 
 /// What a reboot clears, shared by all installations on the machine.
 const MACHINE: &str = "/run/shoal";
@@ -29,11 +28,6 @@ const PASSAGE: u32 = 0o711;
 
 /// The digits of an instance's name: few, because an interface's name has room for 15 characters.
 const INSTANCE_DIGITS: usize = 5;
-
-/// How long a start waits for the lock: a server that was killed lets go of it with its last
-/// child, which may be just about to become an OCI runtime.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The paths of one installation, held by one server.
 #[derive(Debug)]
@@ -54,7 +48,7 @@ impl Home {
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
         fs::create_dir_all(data)?;
         let data = data.canonicalize()?;
-        let lock = lock(&data)?;
+        let lock = lock::take(&data)?;
         let instance = instance_of(&data);
         let machine = PathBuf::from(MACHINE);
         let run = machine.join(&instance);
@@ -107,25 +101,6 @@ impl Home {
 /// The directory of all sandboxes of the installation in `data`.
 pub(crate) fn sandboxes(data: &Path) -> PathBuf {
     data.join("sandboxes")
-}
-
-/// Takes the lock, waiting a moment for a server that is just ending.
-fn lock(data: &Path) -> io::Result<File> {
-    let lock = File::create(data.join("lock"))?;
-    let end = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(lock),
-            Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                std::thread::sleep(LOCK_RETRY);
-            }
-            Err(TryLockError::WouldBlock) => {
-                let text = format!("{} is in use by another shoal serve", data.display());
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
-            }
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
 }
 
 fn instance_of(data: &Path) -> String {

@@ -88,8 +88,11 @@ pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<PathBuf> {
     let beside = data.join("envd").join(format!("{digest}.new"));
     let file = beside.join(ENVD_PATH.trim_start_matches('/'));
     let directory = file.parent().unwrap_or(&beside);
-    fs::create_dir_all(directory)?;
-    fs::write(&file, bytes)?;
+    let written = fs::create_dir_all(directory).and_then(|()| fs::write(&file, bytes));
+    written.map_err(|e| {
+        let text = format!("cannot write {}: {e}", file.display());
+        io::Error::new(e.kind(), text)
+    })?;
     for path in [file.as_path(), directory, &beside] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }

@@ -10,6 +10,7 @@ mod driver;
 mod home;
 pub mod images;
 mod layers;
+mod lock;
 mod manifest;
 mod network;
 mod output;

@@ -14,6 +14,7 @@ use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_oci::{
     ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig,
 };
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -34,9 +35,10 @@ const DESCRIPTORS_A_CONNECTION: usize = 4;
 /// # Errors
 /// When a part cannot be set up; says what to do.
 pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result<()> {
+    let oci = oci_config(&config)?;
+    OciDriver::check(&oci)?;
     // Bound early, so that a port that is taken is known before anything is made; served late.
     let listener = listen::bind(config.listen).await?;
-    let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
     let metrics = match config.metrics_listen {
         Some(address) => Some(listen::bind(address).await?),
         None => None,
@@ -49,9 +51,39 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         StoreConfig::at(config.data.join("images")),
         users,
     )?);
-    let driver = OciDriver::open(oci_config(&config)?, images.clone())?;
+    let driver = OciDriver::open(oci, images.clone())?;
+    let served = serve(
+        &config,
+        telemetry,
+        &driver,
+        images,
+        Listeners { listener, metrics },
+        certificates,
+    )
+    .await;
+    // Also what was made before something failed.
+    let closed = driver.close().await;
+    served?;
+    Ok(closed?)
+}
+
+/// What is bound.
+struct Listeners {
+    listener: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+async fn serve(
+    config: &Config,
+    telemetry: &Telemetry,
+    driver: &OciDriver,
+    images: Arc<ImageStore>,
+    listeners: Listeners,
+    certificates: Option<Certificates>,
+) -> anyhow::Result<()> {
+    let Listeners { listener, metrics } = listeners;
     let engine = Engine::open(EngineParts {
-        config: engine_config(&config),
+        config: engine_config(config),
         store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
         driver: Arc::new(driver.clone()),
         images: images.clone(),
@@ -69,7 +101,7 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         },
         Arc::new(engine.catalog()),
     );
-    let api = shoal_api::router(engine.clone(), api_config(&config));
+    let api = shoal_api::router(engine.clone(), api_config(config));
     let (end, ending) = watch::channel(false);
     let engine_task = tokio::spawn({
         let engine = engine.clone();
@@ -82,21 +114,16 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let dispatch = Dispatch::new(gateway, api);
-    let served = tokio::spawn(listen::serve(
-        listener,
-        acceptor,
-        dispatch,
-        connections,
-        ending,
-    ));
-    log_start(&config, &driver, going_on);
-    announce(&config, api_key.as_deref(), certificates.as_ref());
+    let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
+    let served = listen::serve(listener, acceptor, dispatch, connections, ending);
+    let served = tokio::spawn(served);
+    log_start(config, driver, going_on);
+    announce(config, api_key.as_deref(), certificates.as_ref());
     wait_for_signal().await?;
     tracing::info!("ending; sandboxes go on");
     end.send_replace(true);
     served.await?;
     engine_task.abort();
-    driver.close().await?;
     Ok(())
 }
 

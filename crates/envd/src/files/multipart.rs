@@ -214,5 +214,7 @@ impl<R: Read> Read for Multipart<R> {
     }
 }
 
+// Named, because `fuzz/` borrows this file.
 #[cfg(test)]
+#[path = "multipart/tests.rs"]
 mod tests;

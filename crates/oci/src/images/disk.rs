@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FlockOperation, flock, syncfs};
+use rustix::fs::syncfs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shoal_core::image::{Image, ImageName};
@@ -26,6 +26,7 @@ use shoal_core::image::{Image, ImageName};
 use super::beneath;
 use super::digest::Digest;
 use super::fault::Fault;
+use crate::lock;
 
 /// Tells our files from others, and this format from a later one.
 const MAGIC: &str = "shoal-image";
@@ -91,19 +92,11 @@ impl Home {
                 .map_err(|e| Fault::io("make", path, e))
         };
         made(root)?;
-        let lock = root.join("lock");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock)
-            .map_err(|e| Fault::io("open", &lock, e))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| Fault::io("lock", &lock, e.into()))?;
+        let lock = lock::take(root).map_err(|e| Fault::io("lock", root, e))?;
         let home = Self {
             root: root.to_owned(),
             next: AtomicU64::new(0),
-            _lock: file,
+            _lock: lock,
         };
         let tmp = home.tmp();
         beneath::remove_tree(&tmp).map_err(|e| Fault::io("clear", &tmp, e))?;

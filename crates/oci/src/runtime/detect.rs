@@ -1,7 +1,6 @@
 //! Which OCI runtimes there are on this machine.
 
 use std::env;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -74,8 +73,6 @@ fn probe(
         ));
     }
     let name: RuntimeName = kind.program().parse().map_err(|e| format!("{e}"))?;
-    let state = run.join(kind.program());
-    fs::create_dir_all(&state).map_err(|e| format!("cannot make {}: {e}", state.display()))?;
     let info = RuntimeInfo {
         name,
         version,
@@ -87,7 +84,7 @@ fn probe(
         kind,
         info,
         program,
-        state,
+        state: run.join(kind.program()),
         platform: config.platform.clone(),
     })
 }

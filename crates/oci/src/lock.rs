@@ -1,0 +1,35 @@
+//! Keeps two servers off one directory.
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long it is waited for: a server that was killed lets go of its locks with its last child,
+/// which may be just about to become an OCI runtime.
+const PATIENCE: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Takes the lock `file` of `directory`, waiting a moment for a server that is just ending. Held
+/// until the file is dropped, or the process ends.
+///
+/// # Errors
+/// When another process has it, or the file cannot be made.
+pub(crate) fn take(directory: &Path) -> io::Result<File> {
+    let lock = File::create(directory.join("lock"))?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::sleep(RETRY),
+            Err(TryLockError::WouldBlock) => {
+                let text = format!(
+                    "{} is in use by another shoal serve: stop it, or choose another --data",
+                    directory.display()
+                );
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Starts that cannot succeed: each says what to do, and leaves nothing behind.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// What a wrong configuration exits with (`EX_USAGE` of sysexits).
+const BAD_CONFIGURATION: i32 = 64;
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn data(&self) -> std::path::PathBuf {
+        self.0.path().join("data")
+    }
+
+    fn serve(&self) -> Command {
+        self.serve_at("127.0.0.1:0")
+    }
+
+    fn serve_at(&self, listen: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            // Any program will do: these never get so far as to run it.
+            .env("SHOAL_ENVD", "/bin/true")
+            .args(["serve", "--listen", listen, "--data"])
+            .arg(self.data());
+        command
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn is_root() -> bool {
+    let root = fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt;
+        own.uid() == 0
+    });
+    if !root {
+        assert!(std::env::var_os("CI").is_none(), "CI runs as root");
+        eprintln!("skipped: it needs root");
+    }
+    root
+}
+
+/// What lies in the way is met before anything is made.
+fn assert_made_nothing(data: &Path) {
+    assert!(
+        !data.exists(),
+        "{:?}",
+        fs::read_dir(data).unwrap().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn all_mistakes_of_a_configuration_are_told_at_once() {
+    let place = Place::new();
+    let output = place
+        .serve_at("127.0.0.1:99999")
+        .args(["--set", "starts=none"])
+        .args(["--set", "network.rnge=10.0.0.0/16"])
+        .env("SHOAL_LOG_LEVL", "debug")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(BAD_CONFIGURATION), "{text}");
+    for part in [
+        "127.0.0.1:99999",
+        "starts",
+        "did you mean network.range?",
+        "did you mean SHOAL_LOG_LEVEL?",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert_made_nothing(&place.data());
+}
+
+#[test]
+fn a_port_that_is_taken() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = place.serve_at(&address).output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains(&address) && text.contains("--listen"),
+        "{text}"
+    );
+    assert_made_nothing(&place.data());
+}
+
+#[test]
+fn no_runtime() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let output = place
+        .serve()
+        .args([
+            "--set=runtime.runsc=/nowhere/runsc",
+            "--set=runtime.runc=/nowhere/runc",
+        ])
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("runsc") && text.contains("shoal doctor"),
+        "{text}"
+    );
+    assert_made_nothing(&place.data());
+}
+
+#[test]
+fn no_daemon() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let output = place
+        .serve()
+        .arg("--set=envd=/nowhere/shoal-envd")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("/nowhere/shoal-envd"), "{text}");
+    assert_made_nothing(&place.data());
+}
+
+#[test]
+fn no_root() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    // Another user may not be able to reach the program where it was built.
+    let program = place.0.path().join("shoal");
+    fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
+    open_to_all(place.0.path());
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&program)
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(place.data())
+        .arg("--set=envd=/bin/true")
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("sudo"), "{text}");
+    assert_made_nothing(&place.data());
+}
+
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+}
+
+/// A small file system of its own, unmounted at the end.
+struct Small<'a>(&'a Path);
+
+impl<'a> Small<'a> {
+    fn mount(path: &'a Path) -> Self {
+        fs::create_dir(path).unwrap();
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+            .arg(path)
+            .status();
+        assert!(status.unwrap().success());
+        Self(path)
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()));
+    }
+}
+
+#[test]
+fn a_disk_without_space() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let data = place.data();
+    let small = Small::mount(&data);
+    let output = place.serve().output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("disk.size") && text.contains("free"),
+        "{text}"
+    );
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let below = data.join("disk");
+    assert!(!mounts.contains(below.to_str().unwrap()), "{mounts}");
+    assert!(!data.join("disk.btrfs").exists() && !data.join("disk.new").exists());
+    drop(small);
+}

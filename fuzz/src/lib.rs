@@ -1,0 +1,86 @@
+//! What strangers send to Shoal, each as a function of bytes that must not panic and holds some
+//! promise. `make fuzz` hands them to libFuzzer; every test run feeds them the seeds.
+
+#![expect(clippy::unwrap_used, reason = "a broken promise is to be loud")]
+
+mod connect;
+mod upload;
+
+use std::fs;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use shoal_core::image::ImageName;
+use shoal_oci::images::unpack::{Limits, unpack_bytes};
+
+pub use connect::connect;
+pub use upload::multipart;
+
+/// A function that is fuzzed.
+pub type Target = fn(&[u8]);
+
+/// All of them, by the names of their seed directories.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("connect", connect),
+    ("host", host),
+    ("image_name", image_name),
+    ("layer", layer),
+    ("multipart", multipart),
+];
+
+/// Which sandbox a request is for: lines of `name: value`, the first one the request's target.
+///
+/// A sandbox that is found has a port above zero, and is found again under the name it was found
+/// by. An API host never names one by accident.
+pub fn host(data: &[u8]) {
+    let mut lines = data.split(|byte| *byte == b'\n');
+    let uri = lines.next().and_then(|line| Uri::try_from(line).ok());
+    let uri = uri.unwrap_or_default();
+    let mut headers = HeaderMap::new();
+    for line in lines.take(16) {
+        let mut halves = line.splitn(2, |byte| *byte == b':');
+        let (name, value) = (halves.next(), halves.next());
+        let name = name.and_then(|name| HeaderName::from_bytes(name).ok());
+        let value = value.and_then(|value| HeaderValue::from_bytes(value.trim_ascii()).ok());
+        if let (Some(name), Some(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    for domain in [None, Some("e2b.localhost")] {
+        let Ok(Some(target)) = shoal_gateway::find_target(&headers, &uri, domain) else {
+            continue;
+        };
+        assert_ne!(target.port, 0);
+        let name = format!("{}-{}.e2b.localhost", target.port, target.sandbox);
+        let mut again = HeaderMap::new();
+        again.insert(http::header::HOST, name.parse().unwrap());
+        let found = shoal_gateway::find_target(&again, &Uri::default(), domain);
+        assert_eq!(found, Ok(Some(target)));
+    }
+}
+
+/// The name of an image: what is taken is written as it would be taken again.
+pub fn image_name(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(name) = text.parse::<ImageName>() {
+        assert_eq!(name.as_str().parse::<ImageName>().as_ref(), Ok(&name));
+    }
+}
+
+/// A layer of an image, compressed or not: nothing of it comes to lie beside where it belongs.
+pub fn layer(data: &[u8]) {
+    let around = tempfile::tempdir().unwrap();
+    let beside = around.path().join("beside");
+    fs::write(&beside, "as it was").unwrap();
+    let into = around.path().join("into");
+    fs::create_dir(&into).unwrap();
+    let limits = Limits {
+        bytes: 1 << 20,
+        entries: 1000,
+        reserve_bytes: 0,
+        reserve_inodes: 0,
+    };
+    // What is refused is refused; what counts is where the rest went.
+    let _ = unpack_bytes(data, &into, &limits);
+    assert_eq!(fs::read_to_string(&beside).unwrap(), "as it was");
+    assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);
+}
