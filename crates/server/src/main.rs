@@ -3,6 +3,7 @@
 mod api_key;
 mod app;
 mod config;
+mod descriptors;
 mod listen;
 mod progress;
 mod stock;

@@ -9,7 +9,7 @@ use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::SandboxId;
 
 use super::{Shared, blocking, destroy, failed};
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 
 /// Finds every sandbox, watches those that run, clears what belongs to none, and begins to keep
 /// network slots ready.
@@ -25,7 +25,9 @@ pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverE
     let mut found = Vec::new();
     let mut slots = BTreeSet::new();
     for (manifest, pid) in survey.sandboxes {
-        slots.insert(manifest.slot);
+        if manifest::holds_slot(&shared.home.sandbox(manifest.id.as_str())) {
+            slots.insert(manifest.slot);
+        }
         let (id, execution) = (manifest.id.clone(), manifest.execution);
         let alive = match pid {
             Some(pid) => shared.watch(manifest, pid).is_ok(),
