@@ -17,6 +17,13 @@ build:
 		-p shoal-envd --target $(TARGET)
 	install -m 755 $(ENVD) target/release/shoal-envd
 
+# What Shoal is beside the bare tools, into BENCHMARKS.md.
+bench:
+	scripts/setup bench
+	$(MAKE) build
+	cargo build --release --locked -p shoal-bench
+	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
