@@ -4,6 +4,7 @@ mod api_key;
 mod app;
 mod config;
 mod descriptors;
+mod doctor;
 mod listen;
 mod progress;
 mod stock;
@@ -32,6 +33,13 @@ struct Cli {
 enum Command {
     /// Serve the API, the gateway and the sandboxes of this machine.
     Serve(ServeArgs),
+    /// Say what this machine lacks and how to cure it, and find what crashes have left.
+    Doctor {
+        #[command(flatten)]
+        doctor: doctor::DoctorArgs,
+        #[command(flatten)]
+        serve: ServeArgs,
+    },
     /// Every setting of the server: its name, its variable, and what it is when nothing is said.
     Settings,
     /// Say which version this is.
@@ -68,6 +76,7 @@ struct ServeArgs {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve(args),
+        Command::Doctor { doctor, serve } => diagnose(serve, &doctor),
         Command::Settings => {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
@@ -92,6 +101,20 @@ fn serve(args: ServeArgs) -> ExitCode {
         Err(error) => {
             eprintln!("shoal: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
+    match read(serve).map(|config| doctor::run(&config, doctor)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::from(BAD_CONFIGURATION)
         }
     }
 }
