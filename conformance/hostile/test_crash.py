@@ -17,7 +17,7 @@ from .conftest import SMALL, furnish, new_installation
 from ..installation import Installation, wait_until
 from .machine import Call
 
-ROUNDS = int(os.environ.get("SHOAL_CRASH_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("SHOAL_CRASH_ROUNDS", "100"))
 SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 #: How many sandboxes the load keeps, and by how many clients.
