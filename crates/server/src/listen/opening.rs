@@ -123,7 +123,7 @@ mod tests {
             seen += server.read(&mut buffer).await?;
         }
         let late = async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            sleep(Duration::from_secs(60)).await;
             client.write_all(b"late").await.unwrap();
         };
         tokio::join!(server.read(&mut buffer), late).0
