@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 from e2b import Sandbox
 
-from ..installation import Installation, mount_points
+from ..installation import Installation, mount_points, share_images
+from ..shared import images
 from .fake_internet import FakeInternet
 from .machine import Call
 
@@ -31,18 +31,10 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="sandboxes need root"))
 
 
-def made_images() -> Path | None:
-    """A directory with images that were made before, so that they need not be made again."""
-    named = os.environ.get("SHOAL_TEST_IMAGES")
-    return Path(named) if named else None
-
-
 def new_installation(data: Path, **changes) -> Installation:
     """An installation that has the images and is not started."""
     data.mkdir(parents=True)
-    images = made_images()
-    if images:
-        subprocess.run(["cp", "-a", "--reflink=auto", str(images), str(data / "images")], check=True)
+    share_images(images(), data)
     settings = ["disk.size=2GiB", "network.warm_slots=4"]
     return Installation(data, settings=settings + changes.pop("settings", []), **changes)
 
@@ -58,7 +50,10 @@ def furnish(installation: Installation) -> None:
 
 @pytest.fixture(scope="session")
 def scratch():
-    directory = Path(tempfile.mkdtemp(prefix="shoal-hostile-"))
+    # Where the images are, which are shared by links.
+    beside = images().parent.parent
+    beside.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="hostile-", dir=beside))
     # Root of a user namespace has to pass through.
     directory.chmod(0o711)
     yield directory

@@ -64,6 +64,7 @@ def measure(server) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.timeout(1200)
 def test_nothing_grows(churning):
     begun = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -133,6 +133,7 @@ def check(server: Installation, ledger: Ledger) -> None:
         assert call.get(f"/sandboxes/{sandbox}")[0] == 404, f"{sandbox} has come back"
 
 
+@pytest.mark.timeout(600)
 def test_a_server_that_is_killed_loses_nothing_and_leaves_nothing(crashing):
     print(f"seed {SEED}, {ROUNDS} rounds")
     chance, ledger = random.Random(SEED), Ledger()
