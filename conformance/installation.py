@@ -266,6 +266,18 @@ class Installation:
             left += [line for line in loop_devices() if str(self.data) in line]
         return left
 
+    def all_gone(self) -> list[str]:
+        """What is left after a clean end without sandboxes: nothing, in a moment.
+
+        The kernel lets a loop device go when its last user has, which may be a program of the
+        machine that looked at it.
+        """
+        try:
+            wait_until(lambda: not self.leftovers(server=True), 20, "the end")
+        except AssertionError:
+            return self.leftovers(server=True)
+        return []
+
     def counts(self) -> dict[str, int]:
         """What of the machine it has, in numbers, to be compared over time."""
         state = Path("/run/shoal") / self.instance

@@ -85,7 +85,7 @@ def server(scratch, internet):
     for sandbox in Call(installation).ids():
         Call(installation).delete(f"/sandboxes/{sandbox}")
     installation.stop()
-    left = installation.leftovers(server=True)
+    left = installation.all_gone()
     installation.remove()
     assert left == [], "the suite has left something behind"
 

@@ -37,7 +37,7 @@ def churning(scratch):
     furnish(installation)
     yield installation
     installation.stop()
-    left = installation.leftovers(server=True)
+    left = installation.all_gone()
     installation.remove()
     assert left == []
 

@@ -174,4 +174,4 @@ def test_a_server_that_is_killed_loses_nothing_and_leaves_nothing(crashing):
         assert call.delete(f"/sandboxes/{sandbox}")[0] == 204
     wait_until(lambda: not crashing.leftovers(), 30, f"clearing: {crashing.leftovers()}")
     crashing.stop()
-    assert crashing.leftovers(server=True) == []
+    assert crashing.all_gone() == []
