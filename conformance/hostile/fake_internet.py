@@ -47,8 +47,6 @@ PORT = 7777
 class FakeInternet:
     """The namespace, its routes and its servers; gone when the block ends."""
 
-    resolver = RESOLVER
-
     def __enter__(self) -> "FakeInternet":
         # Names and routes are the machine's: one at a time.
         self.lock = open("/run/lock/shoal-fake-internet", "w")  # noqa: SIM115

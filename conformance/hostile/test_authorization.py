@@ -49,11 +49,25 @@ OTHER = [
 ]
 PREFIXES = ("", "/e2b/v1")
 
+#: Shoal's own API, and whether it is an admin's alone.
+NATIVE_PREFIX = "/api/v1"
+NATIVE = [
+    ("GET", "/keys", None, True), ("POST", "/keys", {"name": "x"}, True),
+    ("POST", "/keys", {"name": "x", "admin": True, "team": "default"}, True),
+    ("DELETE", "/keys/{id}", None, True),
+    ("GET", "/images", None, True), ("DELETE", "/images?name=x", None, True),
+    ("POST", "/images/pull", {"name": "127.0.0.1:1/x"}, True),
+    ("POST", "/images/import", {"name": "x", "path": "/etc/shadow"}, True),
+    ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
+    ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
+]
+
 UNKNOWN = "i" + "z" * 20
 
 
 def all_routes():
-    return [
+    native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
+    return native + [
         (method, prefix + path, body)
         for prefix in PREFIXES for method, path, body in BY_ID + LATER + OTHER
     ]
@@ -91,6 +105,7 @@ def test_every_route_of_the_program_is_in_the_lists():
             if path.startswith("/"):
                 routes.add(path.replace("{alias}", "base"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + LATER + OTHER}
+    listed |= {path.split("?")[0] for _, path, _, _ in NATIVE}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
     assert routes - listed <= {"/health"}, routes - listed
 
@@ -139,6 +154,17 @@ def test_anothers_sandbox_is_no_sandbox(server, ours, theirs):
         assert ours.sandbox_id not in str(theirs.get(listing)[1])
     assert ours.is_running() and ours.files.read("mine.txt") == "mine"
     assert ours.get_info().lifecycle is not None
+
+
+def test_what_is_an_admins_is_nobody_elses(server, theirs):
+    keys = Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"]
+    known = next(key["id"] for key in keys if key["admin"])
+    for method, path, body, admin in NATIVE:
+        for name in (known, "base", UNKNOWN):
+            status, answer = theirs(method, NATIVE_PREFIX + path.format(id=name), body)
+            assert status == (403 if admin else 200), (method, path, status, answer)
+            assert server.key not in str(answer) and known not in str(answer)
+    assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
 
 
 def test_no_cursor_shows_another_teams_list(server, ours, theirs):

@@ -199,7 +199,7 @@ int main(void) {
 """
 
 #: Calls that succeed under gVisor, in its own kernel: a socket or namespace of its making.
-ITS_OWN = {"runsc": {"clone_newuser", "lookup_dcookie", "acct"}, "runc": set()}
+ITS_OWN = {"runsc": {"clone_newuser", "lookup_dcookie", "acct", "keyctl", "syslog"}, "runc": set()}
 
 
 @WHO
