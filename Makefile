@@ -20,6 +20,13 @@ envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd --target $(TARGET)
 
+# What Shoal is beside the bare tools, into BENCHMARKS.md.
+bench:
+	scripts/setup bench
+	$(MAKE) build
+	cargo build --release --locked -p shoal-bench
+	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings

@@ -6,6 +6,7 @@
 mod bundle;
 mod cgroup;
 mod disk;
+pub mod doctor;
 mod driver;
 mod home;
 pub mod images;

@@ -3,6 +3,8 @@
 mod api_key;
 mod app;
 mod config;
+mod descriptors;
+mod doctor;
 mod listen;
 mod progress;
 mod stock;
@@ -31,6 +33,13 @@ struct Cli {
 enum Command {
     /// Serve the API, the gateway and the sandboxes of this machine.
     Serve(ServeArgs),
+    /// Say what this machine lacks and how to cure it, and find what crashes have left.
+    Doctor {
+        #[command(flatten)]
+        doctor: doctor::DoctorArgs,
+        #[command(flatten)]
+        serve: ServeArgs,
+    },
     /// Every setting of the server: its name, its variable, and what it is when nothing is said.
     Settings,
     /// Say which version this is.
@@ -67,6 +76,7 @@ struct ServeArgs {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve(args),
+        Command::Doctor { doctor, serve } => diagnose(serve, &doctor),
         Command::Settings => {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
@@ -95,6 +105,20 @@ fn serve(args: ServeArgs) -> ExitCode {
     }
 }
 
+fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
+    match read(serve).map(|config| doctor::run(&config, doctor)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::from(BAD_CONFIGURATION)
+        }
+    }
+}
+
 fn run(config: Config) -> anyhow::Result<()> {
     // One provider of cryptography for the whole program; a second call would be a mistake of ours.
     if rustls::crypto::ring::default_provider()
@@ -103,15 +127,15 @@ fn run(config: Config) -> anyhow::Result<()> {
     {
         anyhow::bail!("a provider of cryptography is installed already");
     }
+    let telemetry = telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        let telemetry = telemetry::start(&config)?;
-        let outcome = app::run(config, &telemetry).await;
-        telemetry.end();
-        outcome
-    })
+    let outcome = runtime.block_on(app::run(config, &telemetry));
+    // Not on the runtime, as what sends the traces blocks.
+    drop(runtime);
+    telemetry.end();
+    outcome
 }
 
 fn read(args: ServeArgs) -> anyhow::Result<Config> {
