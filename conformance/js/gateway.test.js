@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
-import { before, test } from 'node:test'
+import { test } from 'node:test'
+import { Sandbox } from 'e2b'
 import { ask, open, own, promised, serve, server, sharedSandbox, soon } from './harness.js'
 
 const PORT = 8000
-const shared = sharedSandbox()
-before(() => serve(shared.sandbox, PORT))
+const shared = sharedSandbox({}, (sandbox) => serve(sandbox, PORT))
 
 const host = (port = PORT) => shared.sandbox.getHost(port)
 const pair = (port = PORT) => ({

@@ -9,11 +9,15 @@ import { Sandbox } from 'e2b'
 /** What any case may wait for an event, in milliseconds. */
 export const PATIENCE = 20_000
 
-/** A sandbox that the cases of a file share: none of them may harm it. */
-export function sharedSandbox(options = {}) {
+/**
+ * A sandbox that the cases of a file share: none of them may harm it. `furnish` puts into it what
+ * they need; a hook of its own would not wait for the sandbox.
+ */
+export function sharedSandbox(options = {}, furnish = () => {}) {
   const shared = {}
   before(async () => {
     shared.sandbox = await Sandbox.create({ timeoutMs: 600_000, ...options })
+    await furnish(shared.sandbox)
   })
   after(() => shared.sandbox?.kill())
   return shared
@@ -100,7 +104,8 @@ export async function ask(host, path, { body, ...options } = {}) {
   }
 }
 
-const GUEST = readFileSync(new URL('guest.py', import.meta.url), 'utf8')
+/** The source of a program that listens. */
+export const GUEST = readFileSync(new URL('guest.py', import.meta.url), 'utf8')
 
 /** Starts `guest.py` in a sandbox on a port, and waits until it answers there. */
 export async function serve(sandbox, port, { address = '0.0.0.0', headers = {} } = {}) {

@@ -6,9 +6,9 @@ import { ask, own, serve } from './harness.js'
 const PORT = 8000
 
 test('egress rules are kept and told', async (t) => {
-  const sandbox = await own(t, { network: { allowOut: ['192.0.2.7/32'], denyOut: [ALL_TRAFFIC] } })
+  const sandbox = await own(t, { network: { allowOut: ['192.0.2.0/24'], denyOut: [ALL_TRAFFIC] } })
   const { network } = await sandbox.getInfo()
-  assert.deepEqual([network.allowOut, network.denyOut], [['192.0.2.7/32'], ['0.0.0.0/0']])
+  assert.deepEqual([network.allowOut, network.denyOut], [['192.0.2.0/24'], ['0.0.0.0/0']])
 })
 
 test('no internet is asked for', async (t) => {
