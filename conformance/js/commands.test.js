@@ -1,111 +1,223 @@
 import assert from 'node:assert/strict'
-import { describe, test } from 'node:test'
-import { AuthenticationError, CommandExitError, InvalidArgumentError, NotFoundError, TimeoutError } from 'e2b'
-import { RUNTIMES, sharedSandbox, until } from './helpers.js'
+import { test } from 'node:test'
+import {
+  AuthenticationError, CommandExitError, InvalidArgumentError, NotFoundError, Sandbox, SandboxError,
+  SandboxNotFoundError, TimeoutError,
+} from 'e2b'
+import { own, promised, sharedSandbox, soon, until } from './harness.js'
 
-for (const runtime of RUNTIMES) {
-  describe(`commands in ${runtime}`, () => {
-    const shared = sharedSandbox({ metadata: { 'shoal/runtime': runtime } })
-    const run = (...args) => shared.sandbox.commands.run(...args)
+const shared = sharedSandbox()
+const run = (command, options) => shared.sandbox.commands.run(command, options)
+const start = (command, options) => run(command, { background: true, ...options })
 
-    test('output and errors come apart', async () => {
-      const result = await run('echo out; echo err >&2')
-      assert.deepEqual([result.stdout, result.stderr, result.exitCode], ['out\n', 'err\n', 0])
-    })
+test('output and exit code of a command', async () => {
+  const result = await run('echo out; echo err >&2')
+  assert.deepEqual([result.exitCode, result.stdout, result.stderr], [0, 'out\n', 'err\n'])
+})
 
-    test('a failure is raised with its code', async () => {
-      await assert.rejects(run('echo err >&2; exit 42'), (error) => {
-        assert.ok(error instanceof CommandExitError)
-        assert.deepEqual([error.exitCode, error.stderr], [42, 'err\n'])
-        return true
-      })
-    })
-
-    test('a user, a place and variables are taken', async () => {
-      const result = await run('id -un; pwd; echo $ONE', { user: 'root', cwd: '/tmp', envs: { ONE: '1' } })
-      assert.equal(result.stdout, 'root\n/tmp\n1\n')
-    })
-
-    test('callbacks get each stream', async () => {
-      const out = []
-      const err = []
-      await run('echo out; echo err >&2', {
-        onStdout: (text) => out.push(text),
-        onStderr: (text) => err.push(text),
-      })
-      assert.deepEqual([out.join(''), err.join('')], ['out\n', 'err\n'])
-    })
-
-    test('letters of many bytes survive any cut', async () => {
-      const result = await run(`python3 -c "print('grüße 世界 🐟 ' * 20000, end='')"`)
-      assert.equal(result.stdout, 'grüße 世界 🐟 '.repeat(20_000))
-    })
-
-    test('a background command takes input and is awaited', async () => {
-      const handle = await run('cat; echo closed', { background: true, stdin: true })
-      await shared.sandbox.commands.sendStdin(handle.pid, 'text ')
-      await shared.sandbox.commands.closeStdin(handle.pid)
-      assert.equal((await handle.wait()).stdout, 'text closed\n')
-    })
-
-    test('a command is listed, found again and killed', async () => {
-      const first = await run('sleep 1000', { background: true })
-      const listed = await shared.sandbox.commands.list()
-      assert.ok(listed.some((process) => process.pid === first.pid))
-      const second = await shared.sandbox.commands.connect(first.pid)
-      assert.equal(await first.kill(), true)
-      await assert.rejects(second.wait(), (error) => error.exitCode === -1)
-      assert.equal(await shared.sandbox.commands.kill(first.pid), false)
-    })
-
-    test('leaving does not end a command', async () => {
-      const handle = await run('sleep 1001', { background: true })
-      await handle.disconnect()
-      assert.equal(await shared.sandbox.commands.kill(handle.pid), true)
-    })
-
-    test('a timeout ends a command', async () => {
-      await assert.rejects(run('sleep 1002', { timeoutMs: 500 }), TimeoutError)
-    })
-
-    test('mistakes have their classes', async () => {
-      await assert.rejects(run('true', { cwd: '/nowhere' }), InvalidArgumentError)
-      await assert.rejects(run('true', { user: 'ghost' }), AuthenticationError)
-      await assert.rejects(shared.sandbox.commands.connect(999_999), NotFoundError)
-      await assert.rejects(shared.sandbox.commands.sendStdin(999_999, 'x'), NotFoundError)
-    })
-
-    test('a flood of output arrives whole', async () => {
-      let total = 0
-      await run('head -c 8388608 /dev/zero | tr "\\0" x', { onStdout: (text) => (total += text.length) })
-      assert.equal(total, 8_388_608)
-    })
-
-    test('many run at once', async () => {
-      const results = await Promise.all(Array.from({ length: 30 }, (_, n) => run(`echo ${n}`)))
-      assert.deepEqual(results.map((result) => result.stdout), Array.from({ length: 30 }, (_, n) => `${n}\n`))
-    })
-
-    test('a terminal has a size, takes input and is resized', async () => {
-      let seen = ''
-      const decoder = new TextDecoder()
-      const pty = shared.sandbox.pty
-      const handle = await pty.create({ cols: 99, rows: 44, onData: (data) => (seen += decoder.decode(data)) })
-      const say = (text) => pty.sendInput(handle.pid, new TextEncoder().encode(text))
-      await say('stty size\n')
-      await until(() => seen.includes('44 99'), 'the size')
-      await pty.resize(handle.pid, { cols: 77, rows: 33 })
-      await say('stty size\n')
-      await until(() => seen.includes('33 77'), 'the new size')
-      await say('exit 3\n')
-      await assert.rejects(handle.wait(), (error) => error.exitCode === 3)
-    })
-
-    test('a terminal is killed', async () => {
-      const handle = await shared.sandbox.pty.create({ cols: 80, rows: 24, onData() {} })
-      assert.equal(await shared.sandbox.pty.kill(handle.pid), true)
-      assert.equal(await shared.sandbox.pty.kill(999_999), false)
-      await assert.rejects(handle.wait())
-    })
+test('a command that fails throws what it said', async () => {
+  await assert.rejects(run('echo before; echo bad >&2; exit 7'), (error) => {
+    assert.ok(error instanceof CommandExitError && error instanceof SandboxError)
+    assert.deepEqual([error.exitCode, error.stdout, error.stderr], [7, 'before\n', 'bad\n'])
+    assert.match(error.error, /exit status 7/)
+    return true
   })
-}
+})
+
+test('a command that no shell knows ends with 127', async () => {
+  await assert.rejects(run('no-such-program'), { exitCode: 127 })
+})
+
+test('a command that a signal ends', async () => {
+  await assert.rejects(run('kill -TERM $$'), (error) => {
+    assert.equal(error.exitCode, -1)
+    assert.match(error.error, /terminated/)
+    return true
+  })
+})
+
+test('text of other scripts, whole and in order', async () => {
+  const text = 'žluťoučký 猫 🐈 '.repeat(4000)
+  await shared.sandbox.files.write('text.txt', text)
+  assert.equal((await run('cat text.txt')).stdout, text)
+})
+
+test('much output arrives complete', async () => {
+  const { stdout } = await run('head -c 4000000 /dev/zero | tr "\\0" x')
+  assert.equal(stdout.length, 4_000_000)
+})
+
+test('bytes that are no text are replaced', async () => {
+  assert.equal((await run("printf 'a\\377b'")).stdout, 'a\ufffdb')
+})
+
+test('output is told while the command runs', async () => {
+  const first = promised()
+  const handle = await start('echo first; read line; echo second', {
+    stdin: true, onStdout: first.resolve,
+  })
+  assert.equal(await soon(first.promise, 'the first line'), 'first\n')
+  await handle.sendStdin('go\n')
+  assert.equal((await handle.wait()).stdout, 'first\nsecond\n')
+})
+
+test('errors are told apart from output', async () => {
+  const seen = { out: '', err: '' }
+  await run('echo a; echo b >&2', {
+    onStdout: (data) => void (seen.out += data), onStderr: (data) => void (seen.err += data),
+  })
+  assert.deepEqual(seen, { out: 'a\n', err: 'b\n' })
+})
+
+test('user, directory and environment of a command', async () => {
+  const { stdout } = await run('whoami; pwd; echo $COLOUR', {
+    user: 'root', cwd: '/tmp', envs: { COLOUR: 'red' },
+  })
+  assert.equal(stdout, 'root\n/tmp\nred\n')
+})
+
+test('user may become root', async () => {
+  assert.equal((await run('sudo whoami')).stdout, 'root\n')
+})
+
+test('an unknown user and a missing directory are refused', async () => {
+  await assert.rejects(run('true', { user: 'nobody-here' }), AuthenticationError)
+  await assert.rejects(run('true', { cwd: '/no/such' }), (error) => {
+    assert.ok(error instanceof InvalidArgumentError)
+    assert.match(error.message, /'\/no\/such' does not exist/)
+    return true
+  })
+})
+
+test('without stdin a command reads nothing', async () => {
+  assert.equal((await run('cat; echo end')).stdout, 'end\n')
+})
+
+test('stdin, given in parts and closed', async () => {
+  const handle = await start('cat', { stdin: true })
+  await handle.sendStdin('one ')
+  await shared.sandbox.commands.sendStdin(handle.pid, new TextEncoder().encode('two'))
+  await handle.closeStdin()
+  assert.equal((await handle.wait()).stdout, 'one two')
+})
+
+test('much stdin', async () => {
+  const handle = await start('wc -c', { stdin: true })
+  for (let part = 0; part < 16; part++) await handle.sendStdin('x'.repeat(65_536))
+  await shared.sandbox.commands.closeStdin(handle.pid)
+  assert.equal((await handle.wait()).stdout.trim(), String(16 * 65_536))
+})
+
+test('stdin of a command that has ended', async () => {
+  const handle = await start('true', { stdin: true })
+  await handle.wait()
+  await assert.rejects(shared.sandbox.commands.sendStdin(9_999_999, 'x'), NotFoundError)
+})
+
+test('the list holds what runs', async () => {
+  const handle = await start('sleep 300', { envs: { A: 'b' }, cwd: '/tmp' })
+  const found = (await shared.sandbox.commands.list()).find(({ pid }) => pid === handle.pid)
+  assert.equal(found.cmd, '/bin/bash')
+  assert.deepEqual(found.args, ['-l', '-c', 'sleep 300'])
+  assert.equal(found.cwd, '/tmp')
+  assert.equal(found.envs.A, 'b')
+  assert.equal(await handle.kill(), true)
+  await until(
+    async () => (await shared.sandbox.commands.list()).every(({ pid }) => pid !== handle.pid),
+    'the list without it',
+  )
+})
+
+test('kill ends a command, once', async () => {
+  const handle = await start('sleep 300')
+  assert.equal(await shared.sandbox.commands.kill(handle.pid), true)
+  await assert.rejects(handle.wait(), (error) => {
+    assert.equal(error.exitCode, -1)
+    assert.match(error.error, /killed/)
+    return true
+  })
+  assert.equal(await shared.sandbox.commands.kill(9_999_999), false)
+})
+
+test('a second client joins a command', async () => {
+  const handle = await start('read a; echo got $a', { stdin: true })
+  const joined = await shared.sandbox.commands.connect(handle.pid)
+  assert.equal(joined.pid, handle.pid)
+  await joined.sendStdin('this\n')
+  const [one, two] = await Promise.all([handle.wait(), joined.wait()])
+  assert.deepEqual([one.stdout, two.stdout], ['got this\n', 'got this\n'])
+  await assert.rejects(shared.sandbox.commands.connect(9_999_999), NotFoundError)
+})
+
+test('who leaves does not end the command', async () => {
+  const handle = await start('read a; echo $a > left.txt', { stdin: true })
+  await handle.disconnect()
+  await shared.sandbox.commands.sendStdin(handle.pid, 'alone\n')
+  await until(() => shared.sandbox.files.exists('left.txt'), 'the file')
+  await until(
+    async () => (await shared.sandbox.files.read('left.txt')) === 'alone\n', 'what is in it',
+  )
+})
+
+test('a command that takes too long is ended', async () => {
+  await assert.rejects(run('sleep 301', { timeoutMs: 1000 }), TimeoutError)
+  await until(
+    async () => (await shared.sandbox.commands.list()).every(({ args }) => !args.includes('sleep 301')),
+    'the end of the command',
+  )
+})
+
+test('a signal of the caller gives a command up', async () => {
+  const controller = new AbortController()
+  const first = promised()
+  const running = run('echo started; sleep 302', {
+    signal: controller.signal, onStdout: first.resolve, timeoutMs: 30_000,
+  })
+  const refused = assert.rejects(running)
+  await soon(first.promise, 'its start')
+  controller.abort()
+  await refused
+  await assert.rejects(run('true', { signal: AbortSignal.abort() }))
+  assert.equal((await run('echo after')).stdout, 'after\n')
+})
+
+test('twenty commands at once', async () => {
+  const all = await Promise.all(Array.from({ length: 20 }, (_, n) => run(`echo ${n}`)))
+  assert.deepEqual(all.map(({ stdout }) => stdout), Array.from({ length: 20 }, (_, n) => `${n}\n`))
+})
+
+test('a command of a sandbox that is killed', async (t) => {
+  const sandbox = await own(t)
+  const first = promised()
+  const handle = await sandbox.commands.run('echo on; sleep 300', {
+    background: true, onStdout: first.resolve,
+  })
+  await soon(first.promise, 'its start')
+  const refused = assert.rejects(handle.wait(), (error) => {
+    assert.ok(error instanceof TimeoutError, String(error))
+    assert.match(error.message, /killed|end of life/)
+    return true
+  })
+  await sandbox.kill()
+  await soon(refused, 'word of the end')
+})
+
+test('a command in a sandbox that is gone', async () => {
+  const sandbox = await Sandbox.create()
+  await sandbox.kill()
+  await assert.rejects(sandbox.commands.run('true'), (error) => {
+    assert.ok(error instanceof SandboxNotFoundError, String(error))
+    return true
+  })
+})
+
+test('git works through commands', async () => {
+  const { git } = shared.sandbox
+  await git.init('/home/user/tree')
+  await shared.sandbox.files.write('tree/a.txt', 'a')
+  await git.add('/home/user/tree')
+  await git.commit('/home/user/tree', 'first', { authorName: 'A', authorEmail: 'a@example.com' })
+  const { stdout } = await run('git log --format=%s', { cwd: '/home/user/tree' })
+  assert.equal(stdout, 'first\n')
+  assert.equal((await git.status('/home/user/tree')).isClean, true)
+})
