@@ -1,8 +1,11 @@
 # The doors for people and for continuous integration.
-.PHONY: run build test lint fmt bench fuzz deny
+.PHONY: run build build-debug test lint fmt bench fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
+# Static, so that it runs in every image.
+BUILD_ENVD := RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
+	-p shoal-envd --target $(TARGET)
 
 # Installs what is missing, builds, makes the template `base`, and serves.
 run:
@@ -13,9 +16,14 @@ run:
 # The program and, beside it, the daemon that runs inside sandboxes.
 build:
 	cargo build --release --locked -p shoal-server
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
-		-p shoal-envd --target $(TARGET)
+	$(BUILD_ENVD)
 	install -m 755 $(ENVD) target/release/shoal-envd
+
+# The same, built quickly: what the conformance suites run.
+build-debug:
+	cargo build --locked -p shoal-server
+	$(BUILD_ENVD)
+	install -m 755 $(ENVD) target/debug/shoal-envd
 
 lint:
 	cargo fmt --all --check
@@ -24,6 +32,7 @@ lint:
 test:
 	scripts/setup test
 	cargo test --workspace --all-features --locked
+	conformance/run
 
 # Every fuzz target for a minute; FUZZ_SECONDS says how long. The seeds are part of `test`.
 fuzz:
