@@ -12,9 +12,13 @@ import pytest
 from e2b import AsyncSandbox, Sandbox
 
 from ..installation import Installation
+from .halves import done
 from .wire import Wire
 
 HERE = Path(__file__).parent
+
+#: A template whose sandboxes have 64 MiB of disk.
+TINY = "tiny"
 
 #: What a case may take; most take less than a second.
 SECONDS = 60
@@ -59,6 +63,10 @@ def server(scratch):
     """The server that most cases share."""
     installation = new_installation(scratch / "shared")
     installation.start()
+    installation.stop()
+    installation.add_team("other")
+    installation.add_template(TINY, disk=64)
+    installation.start()
     yield installation
     end(installation)
 
@@ -99,19 +107,29 @@ async def asandbox(options, sandbox):
     return await AsyncSandbox.connect(sandbox.sandbox_id, timeout=900, **options)
 
 
+@pytest.fixture(params=["sync", "async"])
+def flavour(request) -> str:
+    """Which half of the SDK a case is about: most are about both, one after the other."""
+    return request.param
+
+
 @pytest.fixture
-def fresh(options):
+def sdk(flavour):
+    return Sandbox if flavour == "sync" else AsyncSandbox
+
+
+@pytest.fixture
+def box(flavour, sandbox, asandbox):
+    """The module's sandbox, through either half."""
+    return sandbox if flavour == "sync" else asandbox
+
+
+@pytest.fixture
+async def fresh(sdk, options):
     """A sandbox of one case, which may end it."""
-    made = Sandbox.create(timeout=120, **options)
+    made = await done(sdk.create(timeout=120, **options))
     yield made
-    made.kill()
-
-
-@pytest.fixture
-async def afresh(options):
-    made = await AsyncSandbox.create(timeout=120, **options)
-    yield made
-    await made.kill()
+    await done(made.kill())
 
 
 @pytest.fixture
