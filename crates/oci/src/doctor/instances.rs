@@ -227,3 +227,6 @@ fn remove(directory: &Path) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;
