@@ -6,6 +6,8 @@ use std::io;
 use http::StatusCode;
 use shoal_protocol::client::ClientError;
 
+use crate::output::plain;
+
 /// What a wrong command line exits with (`EX_USAGE` of sysexits).
 pub const USAGE: u8 = 64;
 
@@ -111,9 +113,10 @@ impl Failure {
         if self.kind == Kind::NobodyReads {
             return;
         }
-        eprintln!("shoal: {}", self.message);
+        // Servers and sandboxes have a say in it: it must not steer the terminal.
+        eprintln!("shoal: {}", plain(&self.message));
         if let Some(hint) = &self.hint {
-            eprintln!("       {hint}");
+            eprintln!("       {}", plain(hint));
         }
     }
 

@@ -47,7 +47,7 @@ enum SandboxCommand {
     Shell(shell::ShellArgs),
     /// Copy files and directories into a sandbox or out of it.
     Cp(copy::CopyArgs),
-    /// Show what a sandbox's first process and its daemon wrote.
+    /// Show what ran in a sandbox, and what it printed.
     Logs(logs::LogsArgs),
     /// Watch what sandboxes use.
     Top(top::TopArgs),

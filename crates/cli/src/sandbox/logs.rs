@@ -29,7 +29,7 @@ pub(crate) struct LogsArgs {
     /// Only the last so many.
     #[arg(long, short = 'n', value_name = "COUNT")]
     tail: Option<usize>,
-    /// Only with the time of each.
+    /// With the time and the level of each.
     #[arg(long, short)]
     timestamps: bool,
 }
@@ -41,6 +41,18 @@ struct Entry {
     level: String,
     #[serde(default)]
     fields: BTreeMap<String, String>,
+}
+
+impl Entry {
+    /// What people read: what a process printed as it is, everything else with its details.
+    fn text(&self) -> String {
+        if let Some(line) = self.fields.get("line") {
+            return output::plain(line);
+        }
+        let details = self.fields.iter().filter(|(name, _)| *name != "logger");
+        let details = details.map(|(name, value)| format!(" {name}={value}"));
+        output::plain(&format!("{}{}", self.message, details.collect::<String>()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,10 +132,10 @@ impl LogsArgs {
                 let text = serde_json::to_string(entry);
                 output::line(&text.map_err(|error| Failure::other(error.to_string()))?)?;
             } else if self.timestamps {
-                let message = output::plain(&entry.message);
-                output::line(&format!("{} {:<5} {message}", entry.timestamp, entry.level))?;
+                let text = entry.text();
+                output::line(&format!("{} {:<5} {text}", entry.timestamp, entry.level))?;
             } else {
-                output::line(&output::plain(&entry.message))?;
+                output::line(&entry.text())?;
             }
         }
         Ok(())
@@ -171,6 +183,18 @@ mod tests {
             level: "info".to_owned(),
             fields: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn what_a_process_printed_is_shown_as_it_is_but_cannot_steer_the_terminal() {
+        let mut printed = entry(1, "output");
+        printed.fields.insert("line".into(), "a\u{1b}[2J".into());
+        printed.fields.insert("pid".into(), "3".into());
+        assert_eq!(printed.text(), "a\u{fffd}[2J");
+        let mut ended = entry(1, "end");
+        ended.fields.insert("exit".into(), "0".into());
+        ended.fields.insert("logger".into(), "process".into());
+        assert_eq!(ended.text(), "end exit=0");
     }
 
     #[test]
