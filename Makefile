@@ -1,5 +1,5 @@
 # The doors for people and for continuous integration.
-.PHONY: run build test lint fmt bench fuzz deny
+.PHONY: run build envd test lint fmt bench fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -11,11 +11,21 @@ run:
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
 
 # The program and, beside it, the daemon that runs inside sandboxes.
-build:
+build: envd
 	cargo build --release --locked -p shoal-server
+	install -m 755 $(ENVD) target/release/shoal-envd
+
+# The daemon: static, because it runs in every image.
+envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd --target $(TARGET)
-	install -m 755 $(ENVD) target/release/shoal-envd
+
+# What Shoal is beside the bare tools, into BENCHMARKS.md.
+bench:
+	scripts/setup bench
+	$(MAKE) build
+	cargo build --release --locked -p shoal-bench
+	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
 
 lint:
 	cargo fmt --all --check
@@ -24,6 +34,7 @@ lint:
 test:
 	scripts/setup test
 	cargo test --workspace --all-features --locked
+	conformance/run
 
 # Every fuzz target for a minute; FUZZ_SECONDS says how long. The seeds are part of `test`.
 fuzz:

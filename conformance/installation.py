@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import time
 import uuid
@@ -35,9 +37,41 @@ def program() -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below those that the system gives to clients.
+
+    A client that tries a port of its own range while nobody listens may be given that very port
+    and reach itself, and a server that comes back finds it taken.
+    """
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port is free")
+
+
+def unverified_tls(plain: socket.socket) -> ssl.SSLSocket:
+    """TLS to whoever answers: enough to see that somebody does."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def share_images(source: Path, data: Path) -> None:
+    """Gives a data directory the images of another, which were made before.
+
+    Layers are never written to, so their files are shared; the little that is written is copied.
+    """
+    target = data / "images"
+    if target.exists() or not (source / "layers").is_dir():
+        return
+    target.mkdir(parents=True, mode=0o700)
+    for part, how in (("layers", "-al"), ("images", "-a")):
+        subprocess.run(["cp", how, str(source / part), str(target / part)], check=True)
 
 
 def wait_until(condition, seconds: float, what: str):
@@ -71,10 +105,12 @@ class Installation:
     under: list[str] = field(default_factory=list)
     #: Where it listens; the API is reached on loopback in any case.
     listen: str = "127.0.0.1"
+    #: Whether it speaks TLS (`tls` is among the settings).
+    tls: bool = False
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def instance(self) -> str:
@@ -116,8 +152,8 @@ class Installation:
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended:\n{self.log_tail()}")
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.settimeout(5)
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
+                probe = unverified_tls(plain) if self.tls else plain
                 probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 return probe.recv(64).startswith(b"HTTP/1.1 204")
         except OSError:

@@ -89,7 +89,13 @@ class Client(threading.Thread):
             sandbox = self.random.choice(sorted(self.ledger.alive))
             # From here on nobody can say, until the answer is there.
             self.ledger.alive.discard(sandbox)
-        status, answer = self.call.delete(f"/sandboxes/{sandbox}")
+        try:
+            status, answer = self.call.delete(f"/sandboxes/{sandbox}")
+        except ConnectionRefusedError:
+            # Nobody has heard it.
+            with self.ledger.lock:
+                self.ledger.alive.add(sandbox)
+            raise
         with self.ledger.lock:
             if status == 204:
                 self.ledger.ended.add(sandbox)

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -108,6 +109,8 @@ struct Shared {
     turns: Arc<Semaphore>,
     /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
     live: Mutex<HashMap<SandboxId, Manifest>>,
+    /// Whether what the last server left has been searched for.
+    taken_over: AtomicBool,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
 }
@@ -173,6 +176,7 @@ impl OciDriver {
             envd_layer,
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             live: Mutex::new(HashMap::new()),
+            taken_over: AtomicBool::new(false),
             events,
             incoming: AsyncMutex::new(incoming),
         };

@@ -210,6 +210,7 @@ impl Network {
         blocking(move || {
             if shared.indices.own()?.is_empty() {
                 nft::apply(&rules::no_host(&shared.table))?;
+                shared.indices.close()?;
             }
             Ok(())
         })

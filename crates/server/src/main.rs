@@ -3,6 +3,7 @@
 mod api_key;
 mod app;
 mod config;
+mod descriptors;
 mod listen;
 mod progress;
 mod stock;
@@ -141,15 +142,15 @@ fn run(config: Config) -> anyhow::Result<()> {
     {
         anyhow::bail!("a provider of cryptography is installed already");
     }
+    let telemetry = telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        let telemetry = telemetry::start(&config)?;
-        let outcome = app::run(config, &telemetry).await;
-        telemetry.end();
-        outcome
-    })
+    let outcome = runtime.block_on(app::run(config, &telemetry));
+    // Not on the runtime, as what sends the traces blocks.
+    drop(runtime);
+    telemetry.end();
+    outcome
 }
 
 fn read(args: ServeArgs) -> anyhow::Result<Config> {
