@@ -91,7 +91,7 @@ impl ExecArgs {
             stream(&envd, command, feeds).await
         };
         match ended {
-            Err(failure) if failure.kind() == Kind::Unreachable => {
+            Err(failure) if matches!(failure.kind(), Kind::Unreachable | Kind::Server) => {
                 Err(why_broken(server, &self.id, failure).await)
             }
             ended => ended,

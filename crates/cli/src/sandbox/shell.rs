@@ -25,7 +25,7 @@ impl ShellArgs {
         let envd = server.inside(&self.id, self.how.user.as_deref()).await?;
         let command = self.how.of(Command::new("/bin/sh", ["-c", BEST_SHELL]));
         match session::run(&envd, command).await {
-            Err(failure) if failure.kind() == Kind::Unreachable => {
+            Err(failure) if matches!(failure.kind(), Kind::Unreachable | Kind::Server) => {
                 Err(why_broken(server, &self.id, failure).await)
             }
             ended => ended,
