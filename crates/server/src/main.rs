@@ -152,7 +152,7 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
         }
         Err(error) => {
             eprintln!("shoal: {error:#}");
-            ExitCode::from(BAD_CONFIGURATION)
+            ExitCode::from(BAD_USAGE)
         }
     }
 }
