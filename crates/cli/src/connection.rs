@@ -226,7 +226,13 @@ impl Dial for Way {
 }
 
 async fn open(origin: Origin, tls: Option<TlsConnector>) -> io::Result<Box<dyn Duplex>> {
-    let stream = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
+    // All names below `localhost` are this machine (RFC 6761), which not every resolver knows.
+    let host = if origin.host.ends_with(".localhost") {
+        "localhost"
+    } else {
+        origin.host.as_str()
+    };
+    let stream = TcpStream::connect((host, origin.port)).await?;
     // Requests are small and waited for.
     stream.set_nodelay(true)?;
     let Some(tls) = tls else {
