@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use nix::mount::{MntFlags, umount2};
@@ -13,7 +14,7 @@ use tokio::process::{Child, Command};
 use crate::http::Client;
 
 /// The size of the file system that nginx writes to.
-const DISK: u64 = 2 << 30;
+const DISK: u64 = 1280 << 20;
 
 /// A running nginx.
 #[derive(Debug)]
@@ -81,12 +82,20 @@ impl Nginx {
 /// A btrfs in a file with all its space taken, as Shoal has for its sandboxes.
 async fn mount_disk(data: &Path, directory: &Path) -> anyhow::Result<()> {
     let image = data.join("nginx.btrfs");
+    // Of a run that was cut off, perhaps still mounted.
+    let _ = umount2(directory, MntFlags::MNT_DETACH);
     let file = fs::File::create(&image)?;
     let size = nix::libc::off_t::try_from(DISK)?;
     nix::fcntl::posix_fallocate(&file, 0, size)?;
     drop(file);
+    // `-q` of mkfs does not keep it from explaining itself on its error output.
     let run = async |program: &str, args: &[&std::ffi::OsStr]| {
-        let status = Command::new(program).args(args).status().await?;
+        let mut command = Command::new(program);
+        let quiet = command
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let status = quiet.status().await?;
         ensure!(status.success(), "{program} ended with {status}");
         Ok(())
     };
