@@ -32,8 +32,13 @@ def pytest_configure_node(node):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    if not hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput"):
+        return
+    try:
         SHARED.stop()
+    except AssertionError as mistake:
+        session.config.get_terminal_writer().line(f"\n{mistake}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

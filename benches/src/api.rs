@@ -72,6 +72,20 @@ impl Api {
         })
     }
 
+    /// Ends all sandboxes: what a measurement that failed has left.
+    pub(crate) async fn clear(&self) -> anyhow::Result<()> {
+        let headers = [("x-api-key", self.key.as_str())];
+        let url = format!("{}/sandboxes", self.url);
+        let answer = self.client.call(Method::GET, &url, &headers, "").await?;
+        let answer: Value = serde_json::from_slice(&answer)?;
+        for sandbox in answer.as_array().into_iter().flatten() {
+            let id = sandbox["sandboxID"].as_str().context("no id")?;
+            let url = format!("{url}/{id}");
+            self.client.call(Method::DELETE, &url, &headers, "").await?;
+        }
+        Ok(())
+    }
+
     /// Ends a sandbox; returns how long it took, in milliseconds.
     pub(crate) async fn kill(&self, sandbox: &Sandbox) -> anyhow::Result<f64> {
         let url = format!("{}/sandboxes/{}", self.url, sandbox.id);

@@ -77,19 +77,30 @@ impl Bare {
         sandbox: &Sandbox,
         plain: &Sandbox,
     ) -> anyhow::Result<Self> {
-        let directory = server.data().join("bare").join(runtime);
-        if directory.exists() {
-            fs::remove_dir_all(&directory).context("of an earlier run that was cut off")?;
-        }
-        fs::create_dir_all(&directory)?;
         let config = fs::read(server.sandbox(&sandbox.id).join("config.json"))?;
-        Ok(Self {
+        let bare = Self {
             runtime: runtime.to_owned(),
-            directory,
+            directory: server.data().join("bare").join(runtime),
             config: serde_json::from_slice(&config)?,
             lower: lower_of(&server.sandbox(&plain.id).join("root"))?,
             made: 0,
-        })
+        };
+        bare.sweep();
+        fs::create_dir_all(&bare.directory)?;
+        Ok(bare)
+    }
+
+    /// Does without the user namespace of the bundle: `runc exec` cannot join a network namespace
+    /// that was made outside of it.
+    pub(crate) fn without_user_namespace(mut self) -> Self {
+        if let Some(linux) = self.config["linux"].as_object_mut() {
+            linux.remove("uidMappings");
+            linux.remove("gidMappings");
+            if let Some(Value::Array(namespaces)) = linux.get_mut("namespaces") {
+                namespaces.retain(|namespace| namespace["type"] != "user");
+            }
+        }
+        self
     }
 
     /// Starts one, with its network, and waits until its daemon answers.
@@ -186,15 +197,32 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
-    fn drop(&mut self) {
-        // What a measurement that failed has left is told by the next one that meets it. gVisor
-        // keeps an empty namespace mounted in its state.
+impl Bare {
+    /// Takes away whatever there is, also of a run that was cut off.
+    fn sweep(&self) {
+        // What is not there cannot be taken away; what stays fails the next start by its name.
+        for entry in fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let (path, name) = (entry.path(), entry.file_name());
+            if !path.join("config.json").exists() {
+                continue;
+            }
+            let quiet = |command: &mut Command| {
+                let _ = command.stderr(Stdio::null()).status();
+            };
+            quiet(self.command().args(["delete", "--force"]).arg(&name));
+            let _ = umount2(&path.join("root"), MntFlags::MNT_DETACH);
+            quiet(Command::new("ip").args(["netns", "del"]).arg(&name));
+        }
+        // gVisor keeps an empty namespace mounted in its state.
         let _ = umount2(
             &self.directory.join("state/null-netns"),
             MntFlags::MNT_DETACH,
         );
-        let _ = fs::remove_dir_all(self.directory.join("state"));
+        let _ = fs::remove_dir_all(&self.directory);
         for root in fs::read_dir("/sys/fs/cgroup")
             .into_iter()
             .flatten()
@@ -202,6 +230,12 @@ impl Drop for Bare {
         {
             let _ = fs::remove_dir(root.path().join(CGROUP));
         }
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.sweep();
     }
 }
 

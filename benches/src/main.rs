@@ -91,7 +91,10 @@ async fn measure_all(args: Args) -> anyhow::Result<()> {
     // The server ends whatever happens to a measurement; what it made is there at the next start.
     let outcome = measure(&args, &mut server, &mut report).await;
     let stopped = server.stop().await;
-    outcome.and(stopped)?;
+    if let (Err(error), Err(_)) = (&outcome, &stopped) {
+        eprintln!("shoal-bench: {error:#}");
+    }
+    stopped.and(outcome)?;
     // A part of the table is no table.
     if args.only.is_empty() {
         std::fs::write(&args.page, report.page(&machine))?;
@@ -103,6 +106,7 @@ async fn measure_all(args: Args) -> anyhow::Result<()> {
 async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyhow::Result<()> {
     let wants = |group: &str| args.only.is_empty() || args.only.iter().any(|only| only == group);
     let api = Api::of(server)?;
+    api.clear().await?;
     let plain = api.create("runsc").await?;
     if wants("create") {
         report.note(create::NOTE);

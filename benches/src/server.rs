@@ -55,6 +55,9 @@ impl Server {
 
     /// Ends it as an operator does.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            anyhow::bail!("the server ended by itself with {status}");
+        }
         kill(self.pid()?, Signal::SIGTERM)?;
         let status = self.child.wait().await?;
         ensure!(status.success(), "the server ended with {status}");

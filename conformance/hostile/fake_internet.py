@@ -18,6 +18,7 @@ NAMESPACE = "shoal-fake-internet"
 #: The machine's end; not named like a slot's, which the server knows by their names.
 LINK = "fakenet0"
 
+# No wider than these two: a machine may reach its package registry in the same range.
 #: The machine's own public address, which is no more a sandbox's business than its private ones.
 HOST = "203.0.113.1"
 HOST_V6 = "2001:db8:53::1"
@@ -46,8 +47,6 @@ PORT = 7777
 class FakeInternet:
     """The namespace, its routes and its servers; gone when the block ends."""
 
-    resolver = RESOLVER
-
     def __enter__(self) -> "FakeInternet":
         # Names and routes are the machine's: one at a time.
         self.lock = open("/run/lock/shoal-fake-internet", "w")  # noqa: SIM115
@@ -73,10 +72,10 @@ class FakeInternet:
         steps = [
             ["ip", "netns", "add", NAMESPACE],
             [*here, "link", "add", LINK, "type", "veth", "peer", "name", "wan0", "netns", NAMESPACE],
-            [*here, "address", "add", f"{HOST}/24", "dev", LINK],
+            [*here, "address", "add", f"{HOST}/30", "dev", LINK],
             [*here, "address", "add", f"{HOST_V6}/64", "dev", LINK, "nodad"],
             [*here, "link", "set", LINK, "up"],
-            [*there, "address", "add", f"{ROUTER}/24", "dev", "wan0"],
+            [*there, "address", "add", f"{ROUTER}/30", "dev", "wan0"],
             [*there, "address", "add", f"{ROUTER_V6}/64", "dev", "wan0", "nodad"],
             [*there, "link", "set", "wan0", "up"],
             [*there, "link", "set", "lo", "up"],

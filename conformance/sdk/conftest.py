@@ -75,8 +75,3 @@ async def sandbox(sdk, runtime):
     """A sandbox that the tests of a module share: none of them may harm it."""
     return await sdk.create(runtime=runtime, timeout=900)
 
-
-@pytest.fixture(scope="module")
-def place(request) -> str:
-    """A directory that no other module uses."""
-    return f"/home/user/{request.module.__name__.rsplit('.', 1)[-1]}"

@@ -18,7 +18,7 @@ pub(crate) async fn measure(
     let api = Api::of(server)?;
     let sandbox = api.create(runtime).await?;
     let envd = sandbox.envd()?;
-    let mut bare = Bare::like(server, runtime, &sandbox, plain)?;
+    let mut bare = Bare::like(server, runtime, &sandbox, plain)?.without_user_namespace();
     let container = bare.start().await?;
     let [mut ours, mut shell, mut plain]: [Samples; 3] = Default::default();
     let line = ["/bin/bash", "-l", "-c", "true"];
@@ -52,5 +52,6 @@ pub(crate) async fn measure(
 pub(crate) const NOTE: &str = "**commands.run**: `process.Process/Start` through the gateway on a \
 kept connection, as the SDKs call it (`/bin/bash -l -c true` as the template's user), until the \
 event of its end. Beside it: `exec` of the same line as the same user in a bare container of the \
-same bundle, and `exec` of `/bin/true` without a shell, from the fork of the runtime's program to \
+same bundle (with runc without its user namespace, as `runc exec` cannot enter a network namespace \
+made outside of one), and `exec` of `/bin/true` without a shell, from the fork of the runtime's program to \
 its end.";

@@ -127,7 +127,7 @@ async fn serve(
     Ok(())
 }
 
-fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
+pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
     Ok(OciConfig {
         data: config.data.clone(),
         envd: match &config.envd {

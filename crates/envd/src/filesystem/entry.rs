@@ -15,6 +15,9 @@ use crate::user::Directory;
 /// The bits of a mode that say what a file is, and those values of them that have a letter.
 const KIND: u32 = libc::S_IFMT;
 
+/// The size of the smallest directory of ext4, the file system of E2B's sandboxes, in bytes.
+const BLOCK: i64 = 4096;
+
 /// Describes what lies at a path. Of a link, the type and the mode are those of its target, and the
 /// rest is its own.
 ///
@@ -45,7 +48,7 @@ pub(crate) fn with_metadata(path: &Path, own: &Metadata, users: &Directory) -> E
         name: base_name(path),
         r#type: kind.into(),
         path: path.to_string_lossy().into_owned(),
-        size: i64::try_from(own.size()).unwrap_or(i64::MAX),
+        size: size(own),
         mode,
         permissions: permissions(own.mode()),
         owner: users.user_name(own.uid()),
@@ -69,6 +72,13 @@ fn kind_and_mode(meta: &Metadata) -> (FileType, u32) {
         FileType::FILE_TYPE_UNSPECIFIED
     };
     (kind, meta.mode() & 0o777)
+}
+
+/// The size of what is there. A directory has one on each file system in a way of its own, and none
+/// at all on some; clients of E2B know directories of at least a block, so that is what is said.
+fn size(meta: &Metadata) -> i64 {
+    let least = if meta.is_dir() { BLOCK } else { 0 };
+    i64::try_from(meta.size()).unwrap_or(i64::MAX).max(least)
 }
 
 fn timestamp(meta: &Metadata) -> Timestamp {
@@ -141,6 +151,12 @@ mod tests {
         ] {
             assert_eq!(permissions(mode), text);
         }
+    }
+
+    #[test]
+    fn a_directory_has_at_least_a_block() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(describe(dir.path()).size >= BLOCK);
     }
 
     #[test]

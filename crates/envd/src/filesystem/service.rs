@@ -240,7 +240,9 @@ impl FilesystemRpc for FilesystemService {
         };
         let watch = self.watch(&ctx, request.path, options).await?;
         let (tx, told) = mpsc::channel(QUEUE);
-        tokio::spawn(watch.tell(self.caller.users_shared(), tx));
+        // Who listens all the time has nothing to ask.
+        let (_, questions) = mpsc::channel(1);
+        tokio::spawn(watch.tell(self.caller.users_shared(), tx, questions));
         let telling = Telling {
             first: true,
             told,
@@ -277,7 +279,7 @@ impl FilesystemRpc for FilesystemService {
         request: ServiceRequest<'_, GetWatcherEventsRequest>,
     ) -> ServiceResult<impl Encodable<GetWatcherEventsResponse> + Send + use<'a>> {
         self.caller.check(&ctx)?;
-        let events = self.watchers.poll(request.watcher_id)?;
+        let events = self.watchers.poll(request.watcher_id).await?;
         let events = events.map_err(ConnectError::internal)?;
         Response::ok(GetWatcherEventsResponse { events })
     }

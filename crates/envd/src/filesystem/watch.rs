@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use shoal_protocol::filesystem::{EventType, FilesystemEvent};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{FileError, entry};
 use crate::polled::Polled;
@@ -48,6 +48,9 @@ pub(super) struct Options {
 
 /// What a watch tells: changes, and at last perhaps why there are no more.
 pub(super) type Told = Result<FilesystemEvent, FileError>;
+
+/// A question whether everything that has happened is told; the answer is that now it is.
+pub(super) type Asked = oneshot::Sender<()>;
 
 /// A directory, or a tree of them, that is watched.
 pub(super) struct Watch {
@@ -101,13 +104,22 @@ impl Watch {
 
     /// Tells of changes until nobody listens, or until it fails. Waits for who listens: meanwhile
     /// the kernel remembers some thousand changes, and then says that it lost count.
-    pub(super) async fn tell(self, users: Arc<Users>, listener: mpsc::Sender<Told>) {
+    ///
+    /// Who asks is answered when everything that had happened by then is told.
+    pub(super) async fn tell(
+        self,
+        users: Arc<Users>,
+        listener: mpsc::Sender<Told>,
+        mut questions: mpsc::Receiver<Asked>,
+    ) {
         let Ok(kernel) = Polled::new(Arc::clone(&self.kernel)) else {
             return;
         };
         let mut watch = self;
         loop {
+            let mut asked = None;
             tokio::select! {
+                Some(question) = questions.recv() => asked = Some(question),
                 ready = kernel.readable() => match ready {
                     // Reading goes on until there is nothing, so what is asked for next is news.
                     Ok(mut ready) => ready.clear_ready(),
@@ -142,6 +154,8 @@ impl Watch {
                     }
                 }
             }
+            // Who asked may have gone.
+            let _ = asked.map(|asked| asked.send(()));
         }
     }
 

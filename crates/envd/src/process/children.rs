@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::exit::Status;
 use super::raw;
@@ -38,6 +38,8 @@ pub(super) struct Child {
 #[derive(Default)]
 pub(crate) struct Children {
     state: Mutex<State>,
+    /// Told whenever some have been waited for.
+    reaped: Notify,
 }
 
 #[derive(Default)]
@@ -71,6 +73,8 @@ impl Children {
         loop {
             let mut state = self.state.lock();
             let Some(pid) = raw::peek_ended() else {
+                drop(state);
+                self.reaped.notify_waiters();
                 return;
             };
             let starter = state.running.remove(&pid);
@@ -85,6 +89,19 @@ impl Children {
             } else if let Some(birth) = birth {
                 *birth.ended.lock() = Some(status);
             }
+        }
+    }
+
+    /// Waits until a child has ended and its process id names nothing any more.
+    pub(super) async fn gone(&self, pid: i32) {
+        loop {
+            let mut reaped = std::pin::pin!(self.reaped.notified());
+            // From here on nothing is missed.
+            reaped.as_mut().enable();
+            if !self.state.lock().running.contains_key(&pid) {
+                return;
+            }
+            reaped.await;
         }
     }
 

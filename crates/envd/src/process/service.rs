@@ -32,6 +32,9 @@ use crate::clock::sleep_until;
 use crate::hardening::Original;
 use crate::rpc::Caller;
 
+/// How long the answer to a kill waits for the end.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The service.
 pub(crate) struct ProcessService {
     caller: Arc<Caller>,
@@ -327,6 +330,11 @@ impl ProcessRpc for ProcessService {
         process
             .signal(&self.processes.children, signal)
             .map_err(|error| ConnectError::internal(format!("error sending signal: {error}")))?;
+        if signal == SystemSignal::KILL {
+            // Who looks after the answer finds it gone, unless the kernel takes its time.
+            let gone = self.processes.children.gone(process.pid.cast_signed());
+            let _ = tokio::time::timeout(KILL_PATIENCE, gone).await;
+        }
         Response::ok(SendSignalResponse::default())
     }
 

@@ -33,6 +33,15 @@ impl Indices {
         Ok(indices)
     }
 
+    /// Those that were taken in the name of `instance`, for looking at and giving back.
+    pub(super) fn of(machine: &Path, instance: &str) -> Self {
+        Self {
+            directory: machine.join("slots"),
+            instance: instance.to_owned(),
+            count: 0,
+        }
+    }
+
     /// The file whose second names are the indices of this installation.
     fn card(&self) -> PathBuf {
         self.directory.join(format!("of-{}", self.instance))
@@ -74,7 +83,11 @@ impl Indices {
     /// When the directory cannot be read.
     pub(super) fn own(&self) -> io::Result<Vec<u32>> {
         let mut own = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(own),
+            entries => entries?,
+        };
+        for entry in entries {
             let path = entry?.path();
             if let Some(index) = index_of(&path)
                 && fs::read_to_string(&path).is_ok_and(|owner| owner == self.instance)

@@ -1,0 +1,22 @@
+"""Makes the images of the stock templates once, for all suites.
+
+`python -m conformance.images DIRECTORY`: an installation in that directory is started and ended.
+Where the images are there already, that takes a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from .installation import Installation
+
+
+def main() -> None:
+    installation = Installation(Path(sys.argv[1]).resolve(), settings=["disk.backend=plain", "network.warm_slots=0"])
+    installation.start()
+    installation.stop()
+
+
+if __name__ == "__main__":
+    main()
