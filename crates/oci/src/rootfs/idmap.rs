@@ -32,13 +32,11 @@ impl UserNamespace {
     pub(super) fn new(first_user: u32) -> io::Result<Self> {
         let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
         let null = std::ptr::null_mut::<libc::c_void>();
+        let parent = std::process::id();
         // SAFETY: without CLONE_VM the child has memory of its own; it only waits to be ended.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, null, null, null, 0) };
         if pid == 0 {
-            loop {
-                // SAFETY: a call without arguments that is safe after a fork.
-                unsafe { libc::pause() };
-            }
+            wait_to_be_ended(parent);
         }
         let pid = i32::try_from(pid).map_err(io::Error::other)?;
         if pid < 0 {
@@ -59,6 +57,22 @@ impl UserNamespace {
         fs::write(process.join("uid_map"), &range)?;
         fs::write(process.join("gid_map"), &range)?;
         File::open(process.join("ns/user")).map(Self)
+    }
+}
+
+/// What the child does. A server that is killed at this very moment must not leave it: it would
+/// hold the locks and the listener of the server.
+fn wait_to_be_ended(parent: u32) -> ! {
+    // SAFETY: system calls on numbers, which are safe after a fork; the descriptors are the child's
+    // own copies, and nothing of this program runs in it any more.
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // Whose parent ended before that is told of no end.
+        while libc::getppid().unsigned_abs() == parent {
+            libc::pause();
+        }
+        libc::_exit(0)
     }
 }
 
