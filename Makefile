@@ -1,11 +1,8 @@
 # The doors for people and for continuous integration.
-.PHONY: run build build-debug test lint fmt bench fuzz deny
+.PHONY: run build envd test lint fmt bench fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
-# Static, so that it runs in every image.
-BUILD_ENVD := RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
-	-p shoal-envd --target $(TARGET)
 
 # Installs what is missing, builds, makes the template `base`, and serves.
 run:
@@ -14,16 +11,21 @@ run:
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
 
 # The program and, beside it, the daemon that runs inside sandboxes.
-build:
+build: envd
 	cargo build --release --locked -p shoal-server
-	$(BUILD_ENVD)
 	install -m 755 $(ENVD) target/release/shoal-envd
 
-# The same, built quickly: what the conformance suites run.
-build-debug:
-	cargo build --locked -p shoal-server
-	$(BUILD_ENVD)
-	install -m 755 $(ENVD) target/debug/shoal-envd
+# The daemon: static, because it runs in every image.
+envd:
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
+		-p shoal-envd --target $(TARGET)
+
+# What Shoal is beside the bare tools, into BENCHMARKS.md.
+bench:
+	scripts/setup bench
+	$(MAKE) build
+	cargo build --release --locked -p shoal-bench
+	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
 
 lint:
 	cargo fmt --all --check

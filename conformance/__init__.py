@@ -1,0 +1,1 @@
+"""The released clients, unmodified, against a server that the tests start themselves."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
-import secrets
+import random
 import shutil
 import signal
 import socket
-import sqlite3
+import ssl
 import subprocess
 import time
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,9 +35,41 @@ def program() -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below those that the system gives to clients.
+
+    A client that tries a port of its own range while nobody listens may be given that very port
+    and reach itself, and a server that comes back finds it taken.
+    """
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port is free")
+
+
+def unverified_tls(plain: socket.socket) -> ssl.SSLSocket:
+    """TLS to whoever answers: enough to see that somebody does."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname="localhost")
+
+
+def share_images(source: Path, data: Path) -> None:
+    """Gives a data directory the images of another, which were made before.
+
+    Layers are never written to, so their files are shared; the little that is written is copied.
+    """
+    target = data / "images"
+    if target.exists() or not (source / "layers").is_dir():
+        return
+    target.mkdir(parents=True, mode=0o700)
+    for part, how in (("layers", "-al"), ("images", "-a")):
+        subprocess.run(["cp", how, str(source / part), str(target / part)], check=True)
 
 
 def wait_until(condition, seconds: float, what: str):
@@ -71,10 +103,12 @@ class Installation:
     under: list[str] = field(default_factory=list)
     #: Where it listens; the API is reached on loopback in any case.
     listen: str = "127.0.0.1"
+    #: Whether it speaks TLS (`tls` is among the settings).
+    tls: bool = False
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def instance(self) -> str:
@@ -116,8 +150,8 @@ class Installation:
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended:\n{self.log_tail()}")
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.settimeout(5)
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
+                probe = unverified_tls(plain) if self.tls else plain
                 probe.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 return probe.recv(64).startswith(b"HTTP/1.1 204")
         except OSError:
@@ -154,47 +188,45 @@ class Installation:
         assert not below, f"still mounted: {below}"
         shutil.rmtree(self.data)
 
-    # --- what a store may hold -------------------------------------------------------------
+    # --- what an admin makes -----------------------------------------------------------------
 
     def add_team(self, slug: str) -> str:
-        """Another tenant with a key of its own, written as the server would have."""
-        secret = secrets.token_hex(20)
-        hashed = hashlib.sha256(bytes.fromhex(secret)).hexdigest()
-        with self._store() as store:
-            team = str(uuid.uuid4())
-            store.execute("INSERT INTO teams (slug, id) VALUES (?, ?)", (slug, team))
-            document = json.loads(store.execute("SELECT document FROM keys").fetchone()[0])
-            document |= {
-                "id": str(uuid.uuid4()), "team": team, "slug": slug, "admin": False,
-                "name": slug, "hash": hashed,
-            }
-            store.execute(
-                "INSERT INTO keys (id, hash, team, document) VALUES (?, ?, ?, ?)",
-                (document["id"], hashed, team, json.dumps(document)),
-            )
-        self.keys[slug] = f"e2b_{secret}"
-        return self.keys[slug]
+        """Another tenant, with a key of its own that is no admin's."""
+        made = self._admin("POST", "/api/v1/keys", {"name": slug, "team": slug})
+        self.keys[slug] = made["secret"]
+        return made["secret"]
 
-    def add_template(self, name: str, **resources: int) -> None:
-        """A twin of `base` with other limits; the server knows it from its next start on."""
-        with self._store() as store:
-            rows = [json.loads(row[0]) for row in store.execute("SELECT document FROM templates")]
-            twin = next(row for row in rows if "base" in row["names"])
-            twin |= {"id": f"{name}{'0' * 20}"[:20], "names": [name]}
-            twin["resources"] |= resources
-            store.execute(
-                "INSERT INTO templates (id, document) VALUES (?, ?)", (twin["id"], json.dumps(twin))
-            )
+    def add_template(self, name: str, **limits: int) -> None:
+        """A twin of `base` for everybody, with other limits: `cpuMilli`, `memoryMB`, …"""
+        base = self._admin("GET", "/api/v1/templates/base")
+        twin = {key: base[key] for key in ("image", "user", "workdir", "env") if base.get(key)}
+        self._admin("POST", "/api/v1/templates", twin | {"name": name, "public": True} | limits)
 
-    def _store(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.data / "shoal.db", timeout=10)
+    def _admin(self, method: str, path: str, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = {"X-API-Key": self.key, "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, json.dumps(body) if body else None, headers)
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+        finally:
+            connection.close()
+        assert answer.status in (200, 201), said
+        return said["data"]
 
     # --- what it has on the machine --------------------------------------------------------
 
     def groups(self) -> list[Path]:
         """Its groups of processes, in every hierarchy."""
-        found = Path("/sys/fs/cgroup").glob(f"**/shoal/{self.instance}/*")
-        return [path for path in found if path.is_dir()]
+        root, found = Path("/sys/fs/cgroup"), []
+        # What goes while it is being looked for is gone.
+        for hierarchy in [root, *(root / name for name in os.listdir(root))]:
+            parent = hierarchy / "shoal" / self.instance
+            try:
+                found += [parent / name for name in os.listdir(parent) if (parent / name).is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+        return found
 
     def processes(self, sandbox: str | None = None) -> set[int]:
         """The processes of its sandboxes, or of one."""
@@ -203,7 +235,8 @@ class Installation:
             if sandbox in (None, group.name):
                 try:
                     found |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
-                except FileNotFoundError:
+                except OSError:
+                    # It has gone meanwhile.
                     pass
         return found
 
@@ -229,6 +262,18 @@ class Installation:
             left += [str(state)] if state.exists() else []
             left += [line for line in loop_devices() if str(self.data) in line]
         return left
+
+    def all_gone(self) -> list[str]:
+        """What is left after a clean end without sandboxes: nothing, in a moment.
+
+        The kernel lets a loop device go when its last user has, which may be a program of the
+        machine that looked at it.
+        """
+        try:
+            wait_until(lambda: not self.leftovers(server=True), 20, "the end")
+        except AssertionError:
+            return self.leftovers(server=True)
+        return []
 
     def counts(self) -> dict[str, int]:
         """What of the machine it has, in numbers, to be compared over time."""

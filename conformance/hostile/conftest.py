@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 from e2b import Sandbox
 
-from .fake_internet import FakeInternet
-from ..installation import Installation
+from ..installation import Installation, mount_points, share_images
+from ..shared import images
+from .fake_internet import RESOLVER, FakeInternet
 from .machine import Call
 
 #: A template whose sandboxes have little of everything, so that it is soon used up.
@@ -20,29 +20,27 @@ SMALL = "small"
 
 #: Far below what a machine has, far above what a sandbox needs to answer.
 LIMITS = {"memory": 256, "disk": 128, "pids": 256, "cpu": 1000}
+WORDS = {"memory": "memoryMB", "disk": "diskSizeMB", "pids": "pids", "cpu": "cpuMilli"}
 
 RUNTIMES = ("runsc", "runc")
 
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items):
-    """Without root there are no sandboxes: said, not failed."""
+    """Without root there are no sandboxes: said, not failed. Waiting for another run takes time."""
+    for item in items:
+        if item.get_closest_marker("timeout") is None and item.path.parent == HERE:
+            item.add_marker(pytest.mark.timeout(600))
     if os.geteuid() != 0:
         for item in items:
             item.add_marker(pytest.mark.skip(reason="sandboxes need root"))
 
 
-def made_images() -> Path | None:
-    """A directory with images that were made before, so that they need not be made again."""
-    named = os.environ.get("SHOAL_TEST_IMAGES")
-    return Path(named) if named else None
-
-
 def new_installation(data: Path, **changes) -> Installation:
     """An installation that has the images and is not started."""
     data.mkdir(parents=True)
-    images = made_images()
-    if images:
-        subprocess.run(["cp", "-a", "--reflink=auto", str(images), str(data / "images")], check=True)
+    share_images(images(), data)
     settings = ["disk.size=2GiB", "network.warm_slots=4"]
     return Installation(data, settings=settings + changes.pop("settings", []), **changes)
 
@@ -50,19 +48,23 @@ def new_installation(data: Path, **changes) -> Installation:
 def furnish(installation: Installation) -> None:
     """Gives a new installation its second tenant and the small template."""
     installation.start()
-    installation.stop()
     installation.add_team("other")
-    installation.add_template(SMALL, **LIMITS)
-    installation.start()
+    installation.add_template(SMALL, **{WORDS[name]: limit for name, limit in LIMITS.items()})
 
 
 @pytest.fixture(scope="session")
 def scratch():
-    directory = Path(tempfile.mkdtemp(prefix="shoal-hostile-"))
+    # Where the images are, which are shared by links.
+    beside = images().parent.parent
+    beside.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="hostile-", dir=beside))
     # Root of a user namespace has to pass through.
     directory.chmod(0o711)
     yield directory
-    shutil.rmtree(directory, ignore_errors=True)
+    if any(point.startswith(f"{directory}/") for point in mount_points()):
+        print(f"{directory} stays: something is mounted below")
+    else:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -73,21 +75,21 @@ def internet():
 
 
 @pytest.fixture(scope="session")
-def server(scratch, internet):
+def server(scratch):
     """The server that all tests but those of its end share.
 
     It listens on every address, as one that is hardened least would, and asks a name server at a
     private address, as those of most networks are.
     """
     installation = new_installation(
-        scratch / "shared", settings=[f"network.dns={internet.resolver}"], listen="0.0.0.0"
+        scratch / "shared", settings=[f"network.dns={RESOLVER}"], listen="0.0.0.0"
     )
     furnish(installation)
     yield installation
     for sandbox in Call(installation).ids():
         Call(installation).delete(f"/sandboxes/{sandbox}")
     installation.stop()
-    left = installation.leftovers(server=True)
+    left = installation.all_gone()
     installation.remove()
     assert left == [], "the suite has left something behind"
 

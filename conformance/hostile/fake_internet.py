@@ -1,4 +1,104 @@
+"""A network that looks like the internet and is a namespace of this machine.
+
+It has documentation addresses (RFC 5737, RFC 3849), which no rule of the server treats as
+anything but public, and beside them the private ones that a careless router would reach too. All
+of them answer the machine itself, so that a refusal which a test sees is the sandbox's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+NAMESPACE = "shoal-fake-internet"
+#: The machine's end; not named like a slot's, which the server knows by their names.
+LINK = "fakenet0"
+
+# No wider than these two: a machine may reach its package registry in the same range.
+#: The machine's own public address, which is no more a sandbox's business than its private ones.
+HOST = "203.0.113.1"
+HOST_V6 = "2001:db8:53::1"
+ROUTER = "203.0.113.2"
+ROUTER_V6 = "2001:db8:53::2"
+
+#: Public: what a sandbox with internet reaches.
+PUBLIC = ["198.51.100.7", "198.51.100.8", "203.0.113.9"]
+#: What none reaches, whatever its rules say: one of each kind.
+NEVER = {
+    "private 10/8": "10.200.0.5",
+    "private 172.16/12": "172.20.0.5",
+    "private 192.168/16": "192.168.77.5",
+    "carrier-grade NAT": "100.64.7.7",
+    "metadata": "169.254.169.254",
+    "link-local": "169.254.7.7",
+    "benchmarking": "198.18.0.5",
+}
+#: The name server that the machine asks: at a private address, as most are.
+RESOLVER = "10.200.0.53"
+
+#: Where everything answers, over TCP and UDP.
+PORT = 7777
+
+
 class FakeInternet:
-    resolver="203.0.113.53"
-    def __enter__(self): return self
-    def __exit__(self,*a): pass
+    """The namespace, its routes and its servers; gone when the block ends."""
+
+    def __enter__(self) -> "FakeInternet":
+        # Names and routes are the machine's: one at a time.
+        self.lock = open("/run/lock/shoal-fake-internet", "w")  # noqa: SIM115
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        self.remove()
+        self.make()
+        command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-u"]
+        command += [str(Path(__file__).with_name("fake_servers.py")), str(PORT)]
+        self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert self.server.stdout.readline() == b"ready\n"
+        self.log = Path(f"/run/{NAMESPACE}.log")
+        return self
+
+    def __exit__(self, *_):
+        self.server.kill()
+        self.server.wait(10)
+        self.remove()
+        self.lock.close()
+
+    def make(self) -> None:
+        here = ["ip"]
+        there = ["ip", "-n", NAMESPACE]
+        steps = [
+            ["ip", "netns", "add", NAMESPACE],
+            [*here, "link", "add", LINK, "type", "veth", "peer", "name", "wan0", "netns", NAMESPACE],
+            [*here, "address", "add", f"{HOST}/30", "dev", LINK],
+            [*here, "address", "add", f"{HOST_V6}/64", "dev", LINK, "nodad"],
+            [*here, "link", "set", LINK, "up"],
+            [*there, "address", "add", f"{ROUTER}/30", "dev", "wan0"],
+            [*there, "address", "add", f"{ROUTER_V6}/64", "dev", "wan0", "nodad"],
+            [*there, "link", "set", "wan0", "up"],
+            [*there, "link", "set", "lo", "up"],
+            [*there, "route", "add", "default", "via", HOST],
+        ]
+        for address in [*PUBLIC, *NEVER.values(), RESOLVER]:
+            steps.append([*there, "address", "add", f"{address}/32", "dev", "lo"])
+            steps.append([*here, "route", "add", f"{address}/32", "via", ROUTER, "dev", LINK])
+        for step in steps:
+            subprocess.run(step, check=True, capture_output=True)
+
+    @staticmethod
+    def remove() -> None:
+        for step in (["ip", "link", "del", LINK], ["ip", "netns", "del", NAMESPACE]):
+            subprocess.run(step, check=False, capture_output=True)
+
+    def packets(self) -> list[dict]:
+        """Every packet that has reached this internet: from, to, protocol, port, payload."""
+        # What is on its way has a moment to arrive; nothing is on its way for longer here.
+        time.sleep(0.1)
+        lines = self.log.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def heard(self, marker: str) -> list[dict]:
+        """The packets whose payload holds `marker`."""
+        return [packet for packet in self.packets() if marker in packet["payload"]]

@@ -9,9 +9,10 @@ use http::header::{CONNECTION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use shoal_core::driver::DriverError;
+use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
-use shoal_engine::{CreateError, SandboxError, TemplateError};
+use shoal_engine::{CreateError, CreateTemplateError, KeyError, SandboxError, TemplateError};
 
 /// Says to the field's clients whether to try again by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
@@ -72,6 +73,14 @@ impl ApiError {
         self
     }
 
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).with_code("internal_server_error")
     }
@@ -113,6 +122,8 @@ impl IntoResponse for ApiError {
             }
             None => {}
         }
+        // A rim with another body than E2B's makes its own of it.
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -204,6 +215,61 @@ impl From<CreateError> for ApiError {
             CreateError::Store(store) => store.into(),
             CreateError::Entropy(_) => Self::internal(message),
         }
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        let message = error.to_string();
+        match error {
+            KeyError::NotFound(_) => Self::not_found(message),
+            KeyError::Forbidden => Self::new(StatusCode::FORBIDDEN, message),
+            KeyError::InvalidName => Self::invalid(message),
+            KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
+            KeyError::Store(store) => store.into(),
+            KeyError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<CreateTemplateError> for ApiError {
+    fn from(error: CreateTemplateError) -> Self {
+        let message = error.to_string();
+        match error {
+            CreateTemplateError::NameTaken(_) => Self::new(StatusCode::CONFLICT, message),
+            CreateTemplateError::ImageMissing(_) => Self::not_found(message),
+            CreateTemplateError::Resources(_) | CreateTemplateError::RuntimeMissing { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            CreateTemplateError::Image(image) => image.into(),
+            CreateTemplateError::Template(template) => template.into(),
+            CreateTemplateError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<ImageError> for ApiError {
+    fn from(error: ImageError) -> Self {
+        let message = error.to_string();
+        let status = match &error {
+            ImageError::NotFound(_) => StatusCode::NOT_FOUND,
+            ImageError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            ImageError::Unauthorized(_) => StatusCode::FORBIDDEN,
+            ImageError::WrongArchitecture(..)
+            | ImageError::Corrupt { .. }
+            | ImageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            ImageError::InUse(..) => StatusCode::CONFLICT,
+            ImageError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+            ImageError::Tool { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ImageError::Io { source, .. } => {
+                let status = match source.kind() {
+                    std::io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                return Self::new(status, format!("{message}: {source}"));
+            }
+        };
+        Self::new(status, message)
     }
 }
 

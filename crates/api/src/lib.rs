@@ -9,6 +9,7 @@ mod auth;
 mod body;
 mod e2b;
 mod error;
+mod native;
 mod query;
 mod rate;
 mod request_id;

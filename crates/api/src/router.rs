@@ -10,12 +10,14 @@ use axum::{Extension, Router};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, Method, StatusCode};
 use shoal_engine::Engine;
+use shoal_protocol::native;
 use tower_http::cors::{Any, CorsLayer};
 use tower_http::timeout::TimeoutLayer;
 
 use crate::auth::require_key;
 use crate::e2b;
 use crate::error::ApiError;
+use crate::native::enveloped;
 use crate::rate::{RateLimit, Rates, limit};
 use crate::request_id::identify;
 
@@ -41,8 +43,7 @@ pub struct ApiConfig {
 /// Every route of every protocol.
 pub fn router(engine: Engine, config: ApiConfig) -> Router {
     let rates = config.rate_limit.and_then(Rates::new);
-    let protected = || -> Router<Engine> {
-        let routes = e2b::routes();
+    let protected = |routes: Router<Engine>| -> Router<Engine> {
         let routes = match rates.clone() {
             Some(rates) => routes.layer(from_fn_with_state::<_, Rates, _>(rates, limit)),
             None => routes,
@@ -51,8 +52,15 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
     };
     // The last layer is the first that a request meets.
     Router::new()
-        .merge(protected())
-        .nest(E2B_PREFIX, protected())
+        .merge(protected(e2b::routes()))
+        .nest(E2B_PREFIX, protected(e2b::routes()))
+        .nest(
+            native::PREFIX,
+            protected(crate::native::routes())
+                .fallback(no_route)
+                .method_not_allowed_fallback(no_method)
+                .layer(from_fn(enveloped)),
+        )
         .route("/health", get(health))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)

@@ -4,6 +4,9 @@
 //! is safe to repeat: destroying what is gone is a success, and destroying what was never quite
 //! made is too.
 
+#[cfg(feature = "test-util")]
+pub mod contract;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -237,8 +240,8 @@ pub trait Driver: Send + Sync {
     /// What it can do here.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Makes and starts a sandbox. When it fails, nothing is left of it. The phase `ready` of the
-    /// report is zero: whether the daemon inside answers is for the caller to see.
+    /// Makes and starts a sandbox. When it fails, nothing is left of it; a sandbox that has the
+    /// id already is not touched. The phase `ready` of the report is zero: whether the daemon inside answers is for the caller to see.
     ///
     /// # Errors
     /// See [`DriverError`].

@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
+use shoal_core::image::ImageName;
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 
@@ -157,6 +158,14 @@ impl Engine {
         all.iter()
             .find(|template| template.id == *id && template.team.is_none())
             .cloned()
+    }
+
+    /// The name of a template that stands on an image, if there is one.
+    pub(crate) fn template_over(&self, image: &ImageName) -> Option<String> {
+        let all = self.shared.templates.all.read();
+        let over = all.iter().find(|template| template.image == *image)?;
+        let name = over.names.first().map(ToString::to_string);
+        Some(name.unwrap_or_else(|| over.id.to_string()))
     }
 
     /// How often sandboxes were started from a template since the server started.

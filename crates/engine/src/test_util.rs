@@ -1,5 +1,6 @@
 //! A driver, a guest and a clock that tests own.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -214,10 +215,15 @@ impl Driver for FakeDriver {
             if order.image.as_str() == BROKEN_IMAGE {
                 return Err(DriverError::ImageNotFound(order.image));
             }
-            self.state
-                .sandboxes
-                .lock()
-                .insert(order.id.clone(), (order, true));
+            match self.state.sandboxes.lock().entry(order.id.clone()) {
+                Entry::Occupied(_) => {
+                    return Err(DriverError::Step {
+                        step: "make the sandbox",
+                        detail: "the id is taken".to_owned(),
+                    });
+                }
+                Entry::Vacant(free) => free.insert((order, true)),
+            };
             Ok(StartReport {
                 runtime: known.clone(),
                 isolation: Isolation::None,

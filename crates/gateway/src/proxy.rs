@@ -169,6 +169,13 @@ impl Gateway {
             () = &mut ended => Err(Refusal::NotFound),
         };
         match response {
+            // Another protocol that nobody asked for: the client would not know where it begins.
+            Ok(response)
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                    && client_side.is_none() =>
+            {
+                Err(Refusal::Broken)
+            }
             Ok(response) => Ok(give_back(response, client_side, ended, slot)),
             // What broke because the sandbox ended is told as its end.
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +26,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
 use crate::home::Home;
+use crate::host_limits;
 use crate::layers::{LayerSource, envd_layer};
 use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
@@ -108,6 +110,8 @@ struct Shared {
     turns: Arc<Semaphore>,
     /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
     live: Mutex<HashMap<SandboxId, Manifest>>,
+    /// Whether what the last server left has been searched for.
+    taken_over: AtomicBool,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
 }
@@ -173,6 +177,7 @@ impl OciDriver {
             envd_layer,
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             live: Mutex::new(HashMap::new()),
+            taken_over: AtomicBool::new(false),
             events,
             incoming: AsyncMutex::new(incoming),
         };
@@ -217,6 +222,7 @@ impl Parts {
     fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
         let part = |part| move |source| OpenError::Part { part, source };
         let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
+        host_limits::raise().map_err(part("the limits of the kernel"))?;
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
         let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
         let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;

@@ -10,8 +10,10 @@
 //! /run/shoal/slots/              which network slots of the machine are taken
 //! ```
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,10 @@ use sha2::{Digest, Sha256};
 use crate::{lock, rootfs};
 
 /// What a reboot clears, shared by all installations on the machine.
-const MACHINE: &str = "/run/shoal";
+pub(crate) const MACHINE: &str = "/run/shoal";
+
+/// The file in the state of an installation that says where its data directory is.
+const DATA: &str = "data";
 
 /// The mode of directories that root of a user namespace has to pass through, and in which other
 /// users of the machine see nothing.
@@ -37,7 +42,7 @@ pub(crate) struct Home {
     pub(crate) machine: PathBuf,
     /// A short name, the same at each start and another for each data directory.
     pub(crate) instance: String,
-    _lock: File,
+    _locks: [File; 2],
 }
 
 impl Home {
@@ -57,12 +62,16 @@ impl Home {
         for directory in [&machine, &run, &sandboxes(&data)] {
             fs::set_permissions(directory, Permissions::from_mode(PASSAGE))?;
         }
+        // It tells that a server runs also when the data directory was deleted beneath it.
+        let state_lock = lock::take(&run)?;
+        // So that whoever finds what is there can tell whose it is.
+        fs::write(run.join(DATA), data.as_os_str().as_bytes())?;
         Ok(Self {
             data,
             run,
             machine,
             instance,
-            _lock: lock,
+            _locks: [lock, state_lock],
         })
     }
 
@@ -98,14 +107,19 @@ impl Home {
     }
 }
 
+/// The data directory of the installation whose state lies in `run`, if that says it.
+pub(crate) fn data_of(run: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(run.join(DATA)).ok()?;
+    Some(OsStr::from_bytes(&bytes).into())
+}
+
 /// The directory of all sandboxes of the installation in `data`.
 pub(crate) fn sandboxes(data: &Path) -> PathBuf {
     data.join("sandboxes")
 }
 
-fn instance_of(data: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt;
-
+/// The short name of the installation in `data`.
+pub(crate) fn instance_of(data: &Path) -> String {
     let digest = Sha256::digest(data.as_os_str().as_bytes());
     digest
         .iter()

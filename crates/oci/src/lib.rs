@@ -6,8 +6,10 @@
 mod bundle;
 mod cgroup;
 mod disk;
+pub mod doctor;
 mod driver;
 mod home;
+mod host_limits;
 pub mod images;
 mod layers;
 mod lock;

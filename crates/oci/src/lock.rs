@@ -10,6 +10,22 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(20);
 
+/// Whether another process has the lock of `directory`. Not so when there is no such directory.
+///
+/// # Errors
+/// When the lock cannot be looked at.
+pub(crate) fn is_taken(directory: &Path) -> io::Result<bool> {
+    let lock = match File::open(directory.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        lock => lock?,
+    };
+    match lock.try_lock() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 /// Takes the lock `file` of `directory`, waiting a moment for a server that is just ending. Held
 /// until the file is dropped, or the process ends.
 ///

@@ -12,6 +12,8 @@ use shoal_core::template::RuntimeName;
 
 /// The file's name in the sandbox's directory.
 const FILE: &str = "sandbox.json";
+/// The file that is there for as long as the slot that the manifest names is this sandbox's.
+const HELD: &str = "slot";
 /// What the file begins with, so that another file is not taken for one.
 const FORMAT: &str = "shoal-sandbox";
 /// The version that is written.
@@ -28,7 +30,7 @@ pub(crate) struct Manifest {
     /// The digests of the layers that it stands on.
     pub(crate) layers: Vec<String>,
     pub(crate) runtime: RuntimeName,
-    /// Its network slot.
+    /// Its network slot, while [`holds_slot`] says so.
     pub(crate) slot: u32,
     /// What it may write.
     pub(crate) disk: Mib,
@@ -63,6 +65,7 @@ impl Manifest {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        hold_slot(directory)?;
         let beside = directory.join("sandbox.json.new");
         fs::write(&beside, serde_json::to_vec(self)?)?;
         fs::rename(beside, directory.join(FILE))
@@ -73,6 +76,32 @@ impl Manifest {
         let text = fs::read(directory.join(FILE)).ok()?;
         let manifest: Self = serde_json::from_slice(&text).ok()?;
         (manifest.format == FORMAT && manifest.version <= VERSION).then_some(manifest)
+    }
+}
+
+/// Says that the sandbox in `directory` has its slot.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn hold_slot(directory: &Path) -> io::Result<()> {
+    fs::write(directory.join(HELD), b"")
+}
+
+/// Whether the sandbox in `directory` has its slot.
+pub(crate) fn holds_slot(directory: &Path) -> bool {
+    directory.join(HELD).exists()
+}
+
+/// Says that the slot is no longer the sandbox's, and whether it was: whoever is told so takes it
+/// away, once. A slot that was given back may be another sandbox's already.
+///
+/// # Errors
+/// When it cannot be said.
+pub(crate) fn disown_slot(directory: &Path) -> io::Result<bool> {
+    match fs::remove_file(directory.join(HELD)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -94,6 +123,10 @@ mod tests {
         );
         manifest.write(directory.path()).unwrap();
         assert_eq!(Manifest::read(directory.path()), Some(manifest));
+        assert!(holds_slot(directory.path()));
+        assert!(disown_slot(directory.path()).unwrap());
+        assert!(!disown_slot(directory.path()).unwrap());
+        assert!(!holds_slot(directory.path()));
         fs::write(directory.path().join(FILE), "{}").unwrap();
         assert_eq!(Manifest::read(directory.path()), None);
         fs::remove_file(directory.path().join(FILE)).unwrap();

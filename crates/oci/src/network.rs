@@ -1,5 +1,6 @@
 //! Network slots: made ahead of time, used once.
 
+mod forget;
 mod index;
 mod namespace;
 mod nft;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use ipnet::Ipv4Net;
 use shoal_core::network::Egress;
 
+pub(crate) use self::forget::{Remains, instances};
 use self::index::Indices;
 use self::pool::Pool;
 pub(crate) use self::slot::Slot;
@@ -89,8 +91,8 @@ impl Network {
         run: &std::path::Path,
         machine: &std::path::Path,
     ) -> io::Result<Self> {
-        let prefix = format!("shl{instance}-");
-        let table = format!("shoal_{instance}");
+        let prefix = interface_prefix(instance);
+        let table = table_of(instance);
         let namespaces = run.join("netns");
         fs::create_dir_all(&namespaces)?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
@@ -210,11 +212,22 @@ impl Network {
         blocking(move || {
             if shared.indices.own()?.is_empty() {
                 nft::apply(&rules::no_host(&shared.table))?;
+                shared.indices.close()?;
             }
             Ok(())
         })
         .await
     }
+}
+
+/// How the names of an installation's interfaces begin.
+fn interface_prefix(instance: &str) -> String {
+    format!("shl{instance}-")
+}
+
+/// The installation's table on the host.
+fn table_of(instance: &str) -> String {
+    format!("shoal_{instance}")
 }
 
 impl Shared {

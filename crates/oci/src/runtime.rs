@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use shoal_core::driver::{Isolation, RuntimeInfo};
 
-pub(crate) use self::detect::detect;
 pub use self::detect::{Missing, RuntimeConfig};
+pub(crate) use self::detect::{detect, on_path};
 
 /// The kinds of OCI runtime that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

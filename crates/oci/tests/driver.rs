@@ -6,10 +6,82 @@ mod support;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use shoal_core::driver::{Driver, DriverError, DriverEvent, Isolation};
+use std::time::Duration;
+
+use shoal_core::BoxFuture;
+use shoal_core::driver::contract::{Subject, check};
+use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolation};
+use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::state::FailReason;
+use shoal_oci::OciDriver;
 
 use self::support::{Installation, can_run, leftovers, order};
+
+/// The driver with one of its runtimes.
+struct OnThisMachine<'a> {
+    installation: &'a Installation,
+    driver: OciDriver,
+    runtime: &'static str,
+}
+
+impl Subject for OnThisMachine<'_> {
+    fn driver(&self) -> &dyn Driver {
+        &self.driver
+    }
+
+    fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+        CreateOrder {
+            execution,
+            ..order(id.as_str(), Some(self.runtime))
+        }
+    }
+
+    fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+        CreateOrder {
+            image: "nothing:1".parse().unwrap(),
+            ..self.order(id, execution)
+        }
+    }
+
+    fn stop<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, ()> {
+        let data = self.installation.directory.path().join("data/sandboxes");
+        let pid = fs::read_to_string(data.join(id.as_str()).join("pid")).unwrap();
+        kill(&pid);
+        Box::pin(async {})
+    }
+
+    fn remains(&self, id: &SandboxId) -> Vec<String> {
+        let all = leftovers(self.installation, self.driver.instance());
+        all.into_iter()
+            .filter(|line| line.split(['/', ' ']).any(|part| part == id.as_str()))
+            .collect()
+    }
+}
+
+fn kill(pid: &str) {
+    let pid = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
+async fn the_driver_keeps_the_contract_in_each_runtime() {
+    if !can_run() {
+        return;
+    }
+    for runtime in ["runsc", "runc"] {
+        let installation = Installation::new();
+        let driver = installation.open();
+        let subject = OnThisMachine {
+            installation: &installation,
+            driver: driver.clone(),
+            runtime,
+        };
+        let checked = tokio::time::timeout(Duration::from_secs(120), check(&subject)).await;
+        checked.unwrap_or_else(|_| panic!("{runtime}: the suite waits for what does not come"));
+        driver.close().await.unwrap();
+        assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
+    }
+}
 
 #[tokio::test]
 async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
@@ -91,11 +163,7 @@ async fn finds_what_runs(installation: &Installation) {
     assert!(!data.join("sandboxes/ihalf").exists());
 
     let pid = fs::read_to_string(data.join("sandboxes/ikept/pid")).unwrap();
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(pid.trim().parse().unwrap()),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .unwrap();
+    kill(&pid);
     let reason = loop {
         match second.next_event().await.unwrap() {
             DriverEvent::Failed { reason, .. } => break reason,

@@ -5,6 +5,7 @@
 //! * [`init`], [`metrics`], [`files`], [`error`]: the bodies of its plain HTTP endpoints.
 //! * [`signature`]: signed URLs, which the daemon checks and the gateway recognises a sandbox by.
 //! * [`token`]: the secret that a caller must know.
+//! * [`native`]: the bodies of Shoal's own API, which the server and the command line share.
 //! * `client` (under the feature of that name): a client for the control plane and the command
 //!   line.
 //!
@@ -29,6 +30,7 @@ pub mod files;
 pub mod headers;
 pub mod init;
 pub mod metrics;
+pub mod native;
 pub mod signature;
 pub mod token;
 

@@ -20,10 +20,15 @@ use tokio::sync::watch;
 
 use crate::api_key;
 use crate::config::Config;
+use crate::descriptors;
 use crate::listen::{self, Dispatch};
 use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::tls::{self, Certificates};
+
+/// A connection of a client, the one into a sandbox that it is passed on by, and as much again for
+/// everything else.
+const DESCRIPTORS_A_CONNECTION: usize = 4;
 
 /// Serves until a signal says to end.
 ///
@@ -109,7 +114,9 @@ async fn serve(
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let dispatch = Dispatch::new(gateway, api);
-    let served = tokio::spawn(listen::serve(listener, acceptor, dispatch, ending));
+    let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
+    let served = listen::serve(listener, acceptor, dispatch, connections, ending);
+    let served = tokio::spawn(served);
     log_start(config, driver, going_on);
     announce(config, api_key.as_deref(), certificates.as_ref());
     wait_for_signal().await?;
@@ -120,7 +127,7 @@ async fn serve(
     Ok(())
 }
 
-fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
+pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
     Ok(OciConfig {
         data: config.data.clone(),
         envd: match &config.envd {

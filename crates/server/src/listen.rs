@@ -1,11 +1,14 @@
 //! One listener for everything: a request that names a sandbox goes to the gateway, every other
 //! to the API.
 
+mod opening;
+mod unread;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -18,11 +21,18 @@ use hyper_util::server::graceful::GracefulShutdown;
 use shoal_gateway::{Client, Gateway};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+
+use self::opening::Opening;
 
 /// How long a client may take to send the head of a request. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a client of HTTP/2 is asked whether it is still there, and how long it may take to
+/// say so.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client may take over the handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,6 +42,11 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// How long to wait after the system refused a connection: it has run out of something.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a start waits for its address: a server that was killed lets go of it with its last
+/// child, which may be just about to become an OCI runtime.
+const BIND_PATIENCE: Duration = Duration::from_secs(2);
+const BIND_RETRY: Duration = Duration::from_millis(20);
 
 /// What answers.
 #[derive(Clone)]
@@ -46,6 +61,7 @@ impl Dispatch {
     }
 
     async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
+        let request = unread::finish(request);
         match self.gateway.target(&request) {
             Ok(Some(target)) => self
                 .gateway
@@ -69,21 +85,30 @@ async fn tower_service_call(
     tower_service::Service::call(&mut api, request).await
 }
 
-/// Serves until `ending` says so, and then lets what is under way finish.
+/// Serves at most `connections` at once until `ending` says so, and then lets what is under way
+/// finish. Who comes when all places are taken waits to be accepted.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     dispatch: Dispatch,
+    connections: usize,
     mut ending: watch::Receiver<bool>,
 ) {
     let graceful = Arc::new(GracefulShutdown::new());
+    let places = Arc::new(Semaphore::new(connections));
+    let next = async || {
+        let place = places.clone().acquire_owned().await;
+        let accepted = listener.accept().await;
+        // The semaphore is never closed.
+        accepted.map(|accepted| (accepted, place.ok()))
+    };
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = next() => accepted,
             _ = ending.wait_for(|ending| *ending) => break,
         };
         match accepted {
-            Ok((stream, from)) => {
+            Ok(((stream, from), place)) => {
                 // Answers are small and waited for. A stream that refuses this works too.
                 let _ = stream.set_nodelay(true);
                 let connection = Connection {
@@ -91,7 +116,11 @@ pub(crate) async fn serve(
                     dispatch: dispatch.clone(),
                     tls: tls.clone(),
                 };
-                tokio::spawn(connection.serve(stream, graceful.clone()));
+                let graceful = graceful.clone();
+                tokio::spawn(async move {
+                    connection.serve(stream, graceful).await;
+                    drop(place);
+                });
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
@@ -151,7 +180,10 @@ where
     builder
         .http2()
         .timer(TokioTimer::new())
+        .keep_alive_interval(ALIVE_INTERVAL)
+        .keep_alive_timeout(ALIVE_TIMEOUT)
         .enable_connect_protocol();
+    let stream = Opening::new(stream, HEADER_TIMEOUT);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // How a connection ends is the client's affair.
     if let Err(error) = graceful.watch(connection.into_owned()).await {
@@ -164,21 +196,28 @@ where
 /// # Errors
 /// Says what to do when the port is taken.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => io::Error::new(
-                error.kind(),
-                format!("{address} is taken by another program: stop it, or choose --listen"),
-            ),
-            io::ErrorKind::AddrNotAvailable => io::Error::new(
-                error.kind(),
-                format!("{address} is not an address of this machine: choose --listen"),
-            ),
-            io::ErrorKind::PermissionDenied => io::Error::new(
-                error.kind(),
-                format!("{address} may only be listened on by root: choose a port above 1023"),
-            ),
-            _ => error,
-        })
+    let end = Instant::now() + BIND_PATIENCE;
+    let bound = loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                tokio::time::sleep(BIND_RETRY).await;
+            }
+            bound => break bound,
+        }
+    };
+    bound.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => io::Error::new(
+            error.kind(),
+            format!("{address} is taken by another program: stop it, or choose --listen"),
+        ),
+        io::ErrorKind::AddrNotAvailable => io::Error::new(
+            error.kind(),
+            format!("{address} is not an address of this machine: choose --listen"),
+        ),
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            error.kind(),
+            format!("{address} may only be listened on by root: choose a port above 1023"),
+        ),
+        _ => error,
+    })
 }

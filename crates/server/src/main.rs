@@ -3,6 +3,8 @@
 mod api_key;
 mod app;
 mod config;
+mod descriptors;
+mod doctor;
 mod listen;
 mod progress;
 mod stock;
@@ -12,27 +14,51 @@ mod tls;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
 
 use crate::config::{Config, Sources};
 
-/// What a wrong configuration exits with (`EX_USAGE` of sysexits).
-const BAD_CONFIGURATION: u8 = 64;
-
 /// Sandboxes for AI agents, on one machine.
 #[derive(Debug, Parser)]
-#[command(name = "shoal", version, disable_help_subcommand = true)]
+#[command(name = "shoal", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
+
+/// What is said to whoever says nothing.
+const WELCOME: &str = "\
+Shoal gives every AI agent a sandbox of its own, on this machine.
+
+  sudo shoal serve                       start the server; prints what an SDK has to be told
+  shoal sandbox create                   make a sandbox; prints its id
+  shoal sandbox exec ID -- uname -a      run a command in it
+  shoal sandbox shell ID                 open a shell in it
+  shoal sandbox cp FILE ID:/tmp/         copy into it, or out of it
+  shoal sandbox ls                       see those that run
+  shoal sandbox kill ID                  end it
+
+More: shoal --help, and --help behind every command.
+";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API, the gateway and the sandboxes of this machine.
     Serve(ServeArgs),
+    /// Say what this machine lacks and how to cure it, and find what crashes have left.
+    Doctor {
+        #[command(flatten)]
+        doctor: doctor::DoctorArgs,
+        #[command(flatten)]
+        serve: ServeArgs,
+    },
     /// Every setting of the server: its name, its variable, and what it is when nothing is said.
     Settings,
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Print the script by which a shell completes our commands.
+    Completions(CompletionsArgs),
     /// Say which version this is.
     Version,
 }
@@ -65,8 +91,19 @@ struct ServeArgs {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return misread(&told),
+    };
+    let Some(command) = cli.command else {
+        print!("{WELCOME}");
+        return ExitCode::SUCCESS;
+    };
+    match command {
+        Command::Client(command) => shoal_cli::run(command),
+        Command::Completions(args) => args.print(Cli::command()),
         Command::Serve(args) => serve(args),
+        Command::Doctor { doctor, serve } => diagnose(serve, &doctor),
         Command::Settings => {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
@@ -78,12 +115,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints help, or what is wrong with the command line.
+fn misread(told: &clap::Error) -> ExitCode {
+    // Nobody reads it when it cannot be printed.
+    let _ = told.print();
+    if told.use_stderr() {
+        ExitCode::from(BAD_USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
 fn serve(args: ServeArgs) -> ExitCode {
     let config = match read(args) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("shoal: {error:#}");
-            return ExitCode::from(BAD_CONFIGURATION);
+            return ExitCode::from(BAD_USAGE);
         }
     };
     match run(config) {
@@ -91,6 +139,20 @@ fn serve(args: ServeArgs) -> ExitCode {
         Err(error) => {
             eprintln!("shoal: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
+    match read(serve).map(|config| doctor::run(&config, doctor)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("shoal: {error:#}");
+            ExitCode::from(BAD_USAGE)
         }
     }
 }
@@ -103,15 +165,15 @@ fn run(config: Config) -> anyhow::Result<()> {
     {
         anyhow::bail!("a provider of cryptography is installed already");
     }
+    let telemetry = telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        let telemetry = telemetry::start(&config)?;
-        let outcome = app::run(config, &telemetry).await;
-        telemetry.end();
-        outcome
-    })
+    let outcome = runtime.block_on(app::run(config, &telemetry));
+    // Not on the runtime, as what sends the traces blocks.
+    drop(runtime);
+    telemetry.end();
+    outcome
 }
 
 fn read(args: ServeArgs) -> anyhow::Result<Config> {

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use shoal_engine::Engine;
 use tokio::net::TcpListener;
@@ -41,14 +41,14 @@ pub(crate) struct Telemetry {
 }
 
 /// Begins to log to standard error, to count, and to send traces when told where to; for a caller
-/// on the runtime.
+/// that is not on the runtime, as traces are sent by a thread that blocks.
 ///
 /// # Errors
 /// When the filter makes no sense, or traces cannot be sent.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::builder().parse(&config.log_level)?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
-    let traces = traces.then(trace_provider).transpose()?;
+    let traces = traces.then(|| trace_provider(None)).transpose()?;
     let trace_layer = traces
         .as_ref()
         .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("shoal")));
@@ -66,11 +66,15 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     Ok(Telemetry { traces, counters })
 }
 
-fn trace_provider() -> anyhow::Result<SdkTracerProvider> {
-    let exporter = SpanExporter::builder()
+/// Sends traces to `collector`, or where the variables say.
+fn trace_provider(collector: Option<&str>) -> anyhow::Result<SdkTracerProvider> {
+    let mut exporter = SpanExporter::builder()
         .with_http()
-        .with_http_client(reqwest::Client::new())
-        .build()?;
+        .with_http_client(reqwest::blocking::Client::new());
+    if let Some(collector) = collector {
+        exporter = exporter.with_endpoint(collector);
+    }
+    let exporter = exporter.build()?;
     let resource = opentelemetry_sdk::Resource::builder()
         .with_service_name("shoal")
         .build();
@@ -113,5 +117,49 @@ impl Telemetry {
         {
             tracing::warn!(%error, "some traces are lost");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener as BlockingListener;
+
+    use opentelemetry::trace::Tracer;
+
+    use super::*;
+
+    #[test]
+    fn a_span_reaches_the_collector() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let collector = BlockingListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1/traces", collector.local_addr().unwrap());
+        let received = std::thread::spawn(move || {
+            let (mut stream, _) = collector.accept().unwrap();
+            stream
+                .set_read_timeout(Some(Duration::from_secs(20)))
+                .unwrap();
+            let mut request = Vec::new();
+            let mut piece = [0; 4096];
+            while !request.windows(7).any(|part| part == b"a thing") {
+                let count = stream.read(&mut piece).unwrap();
+                assert!(
+                    count > 0,
+                    "no span in {}",
+                    String::from_utf8_lossy(&request)
+                );
+                request.extend_from_slice(piece.get(..count).unwrap());
+            }
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer).unwrap();
+            request
+        });
+        let provider = trace_provider(Some(&url)).unwrap();
+        provider
+            .tracer("shoal")
+            .in_span("a thing that was done", |_| ());
+        provider.shutdown().unwrap();
+        let request = received.join().unwrap();
+        assert!(request.starts_with(b"POST /v1/traces HTTP/1.1\r\n"));
     }
 }

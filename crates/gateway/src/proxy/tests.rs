@@ -111,6 +111,12 @@ async fn respond(parts: &http::request::Parts, body: Incoming) -> Response<Forwa
             });
             Response::new(StreamBody::new(Box::pin(frames)).boxed_unsync())
         }
+        "/unasked" => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            ask_upgrade(response.headers_mut(), http::HeaderValue::from_static("x"));
+            response
+        }
         "/upgrade" => {
             let mut request = Request::from_parts(parts.clone(), ());
             tokio::spawn(async move {
@@ -338,6 +344,13 @@ async fn an_upgraded_connection_goes_both_ways_until_the_sandbox_ends() {
     assert_eq!(&echoed, b"ping");
     fixture.catalog.route.send_replace(None);
     assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
+}
+
+#[tokio::test]
+async fn a_protocol_that_nobody_asked_for_is_no_answer() {
+    let fixture = fixture(|_| ()).await;
+    let answer = ask(&fixture, &to(fixture.server.port(), "/unasked", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
 }
 
 #[tokio::test]

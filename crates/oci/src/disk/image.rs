@@ -52,6 +52,7 @@ pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<
     if !file.exists() {
         make(file, size)?;
     }
+    detach(file)?;
     let device = run(Command::new("losetup")
         .args(["--find", "--show", "--direct-io=on"])
         .arg(file))?;
@@ -62,6 +63,17 @@ pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<
     // The device goes by itself with its last user: the mount, or nobody if that failed.
     run(Command::new("losetup").args(["--detach", device]))?;
     mounted.map(|_| ())
+}
+
+/// Lets go of the devices of `file`, which is mounted nowhere: one stays when a server is killed
+/// between making it and mounting it.
+fn detach(file: &Path) -> io::Result<()> {
+    let devices = run(Command::new("losetup")
+        .args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(file))?;
+    devices
+        .split_whitespace()
+        .try_for_each(|device| run(Command::new("losetup").args(["--detach", device])).map(|_| ()))
 }
 
 /// Unmounts `point`. Success when nothing is mounted there.

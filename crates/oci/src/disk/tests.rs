@@ -80,3 +80,28 @@ fn plain_directories_are_counted() {
     disk.remove("ia").unwrap();
     disk.remove("ia").unwrap();
 }
+
+#[test]
+fn a_device_that_a_killed_server_has_left_is_let_go() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(256)),
+    };
+    Disk::open(data.path(), &config).unwrap().close().unwrap();
+    let file = data.path().join("disk.btrfs");
+    let devices = |arguments: &[&str]| {
+        let said = std::process::Command::new("losetup")
+            .args(arguments)
+            .arg(&file)
+            .output()
+            .unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    };
+    devices(&["--find"]);
+    assert!(!devices(&["--associated"]).is_empty());
+    Disk::open(data.path(), &config).unwrap().close().unwrap();
+    assert_eq!(devices(&["--associated"]), "");
+}

@@ -48,6 +48,12 @@ pub(super) async fn create(
         queue: begun.elapsed(),
         ..Phases::default()
     };
+    // What there is under this name is not to be touched by an attempt that fails.
+    if shared.home.sandbox(order.id.as_str()).exists() {
+        return Err(failed("make the sandbox")(
+            io::ErrorKind::AlreadyExists.into(),
+        ));
+    }
     let begun = Instant::now();
     let slot = shared
         .network
@@ -56,7 +62,7 @@ pub(super) async fn create(
         .map_err(failed("make a network slot"))?;
     let slot = slot.ok_or(DriverError::NodeFull("network slot"))?;
     phases.network = begun.elapsed();
-    let address = slot.address.into();
+    let (address, index) = (slot.address.into(), slot.index);
     let id = order.id.clone();
     let attempt = Attempt {
         shared: shared.clone(),
@@ -86,7 +92,7 @@ pub(super) async fn create(
         }),
         Err(error) => {
             // What stays is found at the next start; the first error is the one that counts.
-            if let Err(left) = destroy::destroy(shared, id.clone()).await {
+            if let Err(left) = destroy::clear(shared, id.clone(), Some(index)).await {
                 tracing::warn!(sandbox.id = %id, error = %left, "a failed sandbox is not cleared");
             }
             Err(error)

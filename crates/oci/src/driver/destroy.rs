@@ -2,18 +2,28 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 
 use super::{Shared, blocking, failed};
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 use crate::rootfs;
 
 /// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
 /// made, and may be repeated after it failed.
 pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    clear(shared, id, None).await
+}
+
+/// The same for a sandbox that was given the slot `given` and may have died before it said so.
+pub(super) async fn clear(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    given: Option<u32>,
+) -> Result<(), DriverError> {
     // From here on its end is no news.
     let known = shared.live.lock().remove(&id);
     let directory = shared.home.sandbox(id.as_str());
@@ -22,12 +32,7 @@ pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), Dr
     blocking(move || group.kill())
         .await
         .map_err(failed("end the processes"))?;
-    let slot = async {
-        match &manifest {
-            Some(manifest) => shared.network.release(manifest.slot).await,
-            None => Ok(()),
-        }
-    };
+    let slot = release_slot(&shared, &directory, manifest.as_ref(), given);
     let files = {
         let (shared, id) = (shared.clone(), id.clone());
         blocking(move || clear_files(&shared, &id))
@@ -39,6 +44,31 @@ pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), Dr
     blocking(move || remove_directory(&directory))
         .await
         .map_err(failed("clear the directory"))
+}
+
+/// Takes the slot away, once: when a later step fails and all is repeated, or the server is killed
+/// on the way, the index may be another sandbox's.
+async fn release_slot(
+    shared: &Shared,
+    directory: &Path,
+    manifest: Option<&Manifest>,
+    given: Option<u32>,
+) -> io::Result<()> {
+    let Some(manifest) = manifest else {
+        return match given {
+            Some(slot) => shared.network.release(slot).await,
+            None => Ok(()),
+        };
+    };
+    if !manifest::disown_slot(directory)? {
+        return Ok(());
+    }
+    let released = shared.network.release(manifest.slot).await;
+    if released.is_err() {
+        // What stays is taken away when this is repeated, or by the next start.
+        let _ = manifest::hold_slot(directory);
+    }
+    released
 }
 
 fn clear_files(shared: &Shared, id: &SandboxId) -> io::Result<()> {
@@ -54,7 +84,7 @@ fn clear_files(shared: &Shared, id: &SandboxId) -> io::Result<()> {
 }
 
 /// Only what the driver put there is in it: nothing is mounted below any more.
-fn remove_directory(directory: &std::path::Path) -> io::Result<()> {
+fn remove_directory(directory: &Path) -> io::Result<()> {
     if !rootfs::mounts_below(directory)?.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::ResourceBusy,

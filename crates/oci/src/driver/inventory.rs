@@ -4,20 +4,32 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::SandboxId;
 
 use super::{Shared, blocking, destroy, failed};
-use crate::manifest::Manifest;
+use crate::manifest::{self, Manifest};
 
-/// Finds every sandbox, watches those that run, clears what belongs to none, and begins to keep
-/// network slots ready.
+/// Finds every sandbox. The first time it watches those that run, clears what belongs to none, and
+/// begins to keep network slots ready; after that, what looks half made may be in the making.
 pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverError> {
     let searched = shared.clone();
     let survey = blocking(move || Survey::take(&searched))
         .await
         .map_err(failed("search"))?;
+    if shared.taken_over.swap(true, Ordering::AcqRel) {
+        return Ok(survey.list(&shared));
+    }
+    let taken = take_over(&shared, survey).await;
+    if taken.is_err() {
+        shared.taken_over.store(false, Ordering::Release);
+    }
+    taken
+}
+
+async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, DriverError> {
     for id in &survey.strays {
         tracing::info!(sandbox.id = %id, "clearing what belongs to no sandbox");
         destroy::destroy(shared.clone(), id.clone()).await?;
@@ -25,7 +37,9 @@ pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverE
     let mut found = Vec::new();
     let mut slots = BTreeSet::new();
     for (manifest, pid) in survey.sandboxes {
-        slots.insert(manifest.slot);
+        if manifest::holds_slot(&shared.home.sandbox(manifest.id.as_str())) {
+            slots.insert(manifest.slot);
+        }
         let (id, execution) = (manifest.id.clone(), manifest.execution);
         let alive = match pid {
             Some(pid) => shared.watch(manifest, pid).is_ok(),
@@ -37,7 +51,7 @@ pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverE
             alive,
         });
     }
-    clear_slots(&shared, &slots)
+    clear_slots(shared, &slots)
         .await
         .map_err(failed("clear network slots"))?;
     shared.network.start();
@@ -53,6 +67,19 @@ struct Survey {
 }
 
 impl Survey {
+    /// What there is, of which this driver knows already what runs.
+    fn list(self, shared: &Shared) -> Vec<Found> {
+        let live = shared.live.lock();
+        let found = self.sandboxes.into_iter().map(|(manifest, _)| Found {
+            alive: live
+                .get(&manifest.id)
+                .is_some_and(|known| known.execution == manifest.execution),
+            id: manifest.id,
+            execution: manifest.execution,
+        });
+        found.collect()
+    }
+
     fn take(shared: &Shared) -> io::Result<Self> {
         let mut sandboxes = Vec::new();
         let mut names: BTreeSet<String> = shared.disk.names()?.into_iter().collect();

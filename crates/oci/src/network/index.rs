@@ -1,11 +1,12 @@
 //! Which slots of this machine are taken, over all installations on it.
 //!
 //! A slot's index is a file in a directory of the machine, made exclusively; its content names
-//! the installation. The directory is on a file system that a reboot clears, as a reboot clears
-//! the slots.
+//! the installation. It is a second name of a file that is whole already, so that a server that is
+//! killed never leaves one that is nobody's. The directory is on a file system that a reboot
+//! clears, as a reboot clears the slots.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Takes and gives back indices.
@@ -23,11 +24,27 @@ impl Indices {
     /// When the directory cannot be made.
     pub(super) fn open(directory: PathBuf, instance: String, count: u32) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
-        Ok(Self {
+        let indices = Self {
             directory,
             instance,
             count,
-        })
+        };
+        fs::write(indices.card(), &indices.instance)?;
+        Ok(indices)
+    }
+
+    /// Those that were taken in the name of `instance`, for looking at and giving back.
+    pub(super) fn of(machine: &Path, instance: &str) -> Self {
+        Self {
+            directory: machine.join("slots"),
+            instance: instance.to_owned(),
+            count: 0,
+        }
+    }
+
+    /// The file whose second names are the indices of this installation.
+    fn card(&self) -> PathBuf {
+        self.directory.join(format!("of-{}", self.instance))
     }
 
     fn path(&self, index: u32) -> PathBuf {
@@ -40,11 +57,8 @@ impl Indices {
     /// When the directory cannot be used.
     pub(super) fn take(&self) -> io::Result<Option<u32>> {
         for index in 0..self.count {
-            match fs::File::create_new(self.path(index)) {
-                Ok(mut file) => {
-                    file.write_all(self.instance.as_bytes())?;
-                    return Ok(Some(index));
-                }
+            match fs::hard_link(self.card(), self.path(index)) {
+                Ok(()) => return Ok(Some(index)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -69,7 +83,11 @@ impl Indices {
     /// When the directory cannot be read.
     pub(super) fn own(&self) -> io::Result<Vec<u32>> {
         let mut own = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(own),
+            entries => entries?,
+        };
+        for entry in entries {
             let path = entry?.path();
             if let Some(index) = index_of(&path)
                 && fs::read_to_string(&path).is_ok_and(|owner| owner == self.instance)
@@ -78,6 +96,17 @@ impl Indices {
             }
         }
         Ok(own)
+    }
+
+    /// Takes away what remains of an installation that has taken none.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub(super) fn close(&self) -> io::Result<()> {
+        match fs::remove_file(self.card()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -105,5 +134,12 @@ mod tests {
         a.give_back(0).unwrap();
         a.give_back(0).unwrap();
         assert_eq!(b.take().unwrap(), Some(0));
+        for index in a.own().unwrap().into_iter().chain(b.own().unwrap()) {
+            a.give_back(index).unwrap();
+        }
+        for indices in [a, b] {
+            indices.close().unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

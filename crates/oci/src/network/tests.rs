@@ -137,3 +137,53 @@ async fn slots_are_made_ahead_and_closing_takes_them_away() {
     assert!(network.taken().unwrap().is_empty());
     assert!(network.stray_namespaces().unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_slot_is_closed_until_a_policy_is_in_force() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t4", 0);
+    let shared = network.shared.clone();
+    let made = blocking(move || {
+        let index = shared.indices.take()?.unwrap();
+        let slot = shared.slot(index);
+        slot.make(1500)?;
+        Ok(slot)
+    });
+    let slot = made.await.unwrap();
+    let before = packets_out(&slot);
+    send_out(&slot);
+    assert_eq!(packets_out(&slot), before, "nothing has left");
+    let (shared, at) = (network.shared.clone(), slot.clone());
+    let opened = blocking(move || shared.apply_egress(&at, &Egress::default()));
+    opened.await.unwrap();
+    send_out(&slot);
+    assert!(packets_out(&slot) > before, "the same datagram leaves now");
+    network.release(slot.index).await.unwrap();
+    network.close().await.unwrap();
+}
+
+/// Sends a datagram from the sandbox of `slot` to a public address.
+fn send_out(slot: &Slot) {
+    let sent = inside(slot, || {
+        let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+        socket.send_to(b"x", (Ipv4Addr::new(198, 51, 100, 1), 9))
+    });
+    assert_eq!(sent.unwrap(), 1);
+}
+
+/// How many packets have left the slot by its outer end.
+fn packets_out(slot: &Slot) -> u64 {
+    let devices = namespace::within(&slot.slot_namespace, || {
+        fs::read_to_string("/proc/thread-self/net/dev")
+    });
+    let devices = devices.unwrap();
+    let outer = devices
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("out0:"));
+    // Eight numbers of what came in, then bytes and packets of what went out.
+    let sent = outer.unwrap().split_whitespace().nth(9);
+    sent.unwrap().parse().unwrap()
+}

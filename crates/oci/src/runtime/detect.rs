@@ -99,7 +99,7 @@ fn output_of(program: &Path, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn on_path(program: &Path) -> Option<PathBuf> {
+pub(crate) fn on_path(program: &Path) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return program.is_file().then(|| program.to_owned());
     }

@@ -266,7 +266,7 @@ impl EnvdClient {
         Ok(answer.into_owned().processes)
     }
 
-    /// Writes to a process's standard input.
+    /// Writes to a process's standard input. Waits until the process has room for it.
     ///
     /// # Errors
     /// When it does not run or has no such input.
@@ -274,7 +274,7 @@ impl EnvdClient {
         self.send_input(process, Input::Stdin(bytes)).await
     }
 
-    /// Writes to a process's terminal.
+    /// Writes to a process's terminal. Waits until the process has room for it.
     ///
     /// # Errors
     /// When it does not run or has no terminal.
@@ -287,8 +287,10 @@ impl EnvdClient {
             process: Some(process.into_message()).into(),
             input: Some(ProcessInput { input: Some(input) }).into(),
         };
+        // A process reads when it likes: there is no time that would be too long, and bytes whose
+        // call was given up may have been read in part.
         self.process_rpc()
-            .send_input_with_options(request, unary())
+            .send_input_with_options(request, CallOptions::default())
             .await?;
         Ok(())
     }

@@ -1,0 +1,136 @@
+//! The control API, as an SDK calls it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::client::{Command, EnvdClient, Output, Tcp};
+use shoal_protocol::{ENVD_PORT, headers};
+
+use crate::http::Client;
+use crate::server::Server;
+
+/// A caller with a key.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    client: Client,
+    url: String,
+    key: String,
+}
+
+/// A sandbox that was created.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    pub(crate) id: String,
+    token: String,
+    url: String,
+    /// From the request to its answer, in milliseconds.
+    pub(crate) took: f64,
+    /// The server's own phases, in milliseconds.
+    pub(crate) phases: Value,
+}
+
+impl Api {
+    pub(crate) fn of(server: &Server) -> anyhow::Result<Self> {
+        Ok(Self {
+            client: Client::new(),
+            url: server.url(),
+            key: server.api_key()?,
+        })
+    }
+
+    /// Creates a sandbox of `base`, which answers when this returns.
+    pub(crate) async fn create(&self, runtime: &str) -> anyhow::Result<Sandbox> {
+        let body = json!({
+            "templateID": "base", "timeout": 1800, "secure": true,
+            "metadata": {"shoal/runtime": runtime},
+        });
+        let headers = [
+            ("x-api-key", self.key.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let url = format!("{}/sandboxes", self.url);
+        let begun = Instant::now();
+        let answer = self
+            .client
+            .call(Method::POST, &url, &headers, body.to_string());
+        let answer = answer.await?;
+        let took = millis(begun.elapsed());
+        let answer: Value = serde_json::from_slice(&answer)?;
+        let text = |key: &str| {
+            let value = answer[key].as_str().map(str::to_owned);
+            value.with_context(|| format!("the answer has no {key}"))
+        };
+        Ok(Sandbox {
+            id: text("sandboxID")?,
+            token: text("envdAccessToken")?,
+            url: self.url.clone(),
+            took,
+            phases: answer["shoal"]["phases"].clone(),
+        })
+    }
+
+    /// Ends all sandboxes: what a measurement that failed has left.
+    pub(crate) async fn clear(&self) -> anyhow::Result<()> {
+        let headers = [("x-api-key", self.key.as_str())];
+        let url = format!("{}/sandboxes", self.url);
+        let answer = self.client.call(Method::GET, &url, &headers, "").await?;
+        let answer: Value = serde_json::from_slice(&answer)?;
+        for sandbox in answer.as_array().into_iter().flatten() {
+            let id = sandbox["sandboxID"].as_str().context("no id")?;
+            let url = format!("{url}/{id}");
+            self.client.call(Method::DELETE, &url, &headers, "").await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a sandbox; returns how long it took, in milliseconds.
+    pub(crate) async fn kill(&self, sandbox: &Sandbox) -> anyhow::Result<f64> {
+        let url = format!("{}/sandboxes/{}", self.url, sandbox.id);
+        let headers = [("x-api-key", self.key.as_str())];
+        let begun = Instant::now();
+        self.client.call(Method::DELETE, &url, &headers, "").await?;
+        Ok(millis(begun.elapsed()))
+    }
+}
+
+impl Sandbox {
+    /// A client of its daemon, through the gateway.
+    pub(crate) fn envd(&self) -> anyhow::Result<EnvdClient> {
+        let address: std::net::SocketAddr = self.url.trim_start_matches("http://").parse()?;
+        let client = EnvdClient::over(Arc::new(Tcp(address)), &address.to_string())
+            .with_header(headers::SANDBOX_ID, &self.id)
+            .with_header(headers::SANDBOX_PORT, &ENVD_PORT.to_string());
+        Ok(client.with_token_text(&self.token)?)
+    }
+
+    /// The headers that lead a request to one of its ports, through the gateway.
+    pub(crate) fn headers(&self, port: u16) -> Vec<(String, String)> {
+        vec![
+            (headers::SANDBOX_ID.to_string(), self.id.clone()),
+            (headers::SANDBOX_PORT.to_string(), port.to_string()),
+            (headers::ACCESS_TOKEN.to_string(), self.token.clone()),
+        ]
+    }
+}
+
+/// Runs a line as `commands.run` does, to its end; returns how long it took, in milliseconds.
+pub(crate) async fn run(envd: &EnvdClient, line: &str) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    let mut process = envd.start(Command::shell(line)).await?;
+    let mut code = None;
+    while let Some(output) = process.next().await? {
+        if let Output::Exit(exit) = output {
+            code = Some(exit.code);
+        }
+    }
+    anyhow::ensure!(code == Some(0), "{line} ended with {code:?}");
+    Ok(millis(begun.elapsed()))
+}
+
+/// Milliseconds.
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,302 @@
+//! The OCI runtime alone, started by hand as an experienced person would: the bundle of one of
+//! Shoal's sandboxes, over an overlay of the same layers, in a network namespace of its own.
+
+use std::fs;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::{Value, json};
+use shoal_protocol::ENVD_PORT;
+
+use crate::api::{Sandbox, millis};
+use crate::http::Client;
+use crate::server::Server;
+
+/// What Shoal gives `runsc`, so that it is the same gVisor.
+const RUNSC_FLAGS: [&str; 7] = [
+    "--platform=systrap",
+    "--overlay2=none",
+    "--file-access=exclusive",
+    "--network=sandbox",
+    "--net-disconnect-ok",
+    "--allow-suid",
+    "--host-settings=ignore",
+];
+
+/// How long a daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The group of the bare containers in each hierarchy.
+const CGROUP: &str = "shoal-bench";
+
+/// What is filtered in the namespace: about what a slot of Shoal filters.
+const RULES: &str = "table inet bench {
+  set blocked { type ipv4_addr; flags interval;
+    elements = { 10.0.0.0/8, 100.64.0.0/10, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16 } }
+  chain input { type filter hook input priority 0; policy accept;
+    ct state established,related accept; }
+  chain output { type filter hook output priority 0; policy accept;
+    ct state established,related accept; ip daddr @blocked reject; }
+}
+";
+
+/// Starts containers of one runtime.
+#[derive(Debug)]
+pub(crate) struct Bare {
+    runtime: String,
+    directory: PathBuf,
+    config: Value,
+    lower: String,
+    made: u16,
+}
+
+/// A container that runs. What it leaves is taken away by [`Bare::remove`].
+#[derive(Debug)]
+pub(crate) struct Container {
+    name: String,
+    directory: PathBuf,
+    /// Making the network: milliseconds.
+    pub(crate) network: f64,
+    /// Mounting the root and `run --detach`: milliseconds.
+    pub(crate) run: f64,
+    /// From the beginning until the daemon inside had answered: milliseconds.
+    pub(crate) answered: f64,
+}
+
+impl Bare {
+    /// Takes the bundle of `sandbox`, and the layers of `plain`, a sandbox whose layers are mounted
+    /// as they are.
+    pub(crate) fn like(
+        server: &Server,
+        runtime: &str,
+        sandbox: &Sandbox,
+        plain: &Sandbox,
+    ) -> anyhow::Result<Self> {
+        let config = fs::read(server.sandbox(&sandbox.id).join("config.json"))?;
+        let bare = Self {
+            runtime: runtime.to_owned(),
+            directory: server.data().join("bare").join(runtime),
+            config: serde_json::from_slice(&config)?,
+            lower: lower_of(&server.sandbox(&plain.id).join("root"))?,
+            made: 0,
+        };
+        bare.sweep();
+        fs::create_dir_all(&bare.directory)?;
+        Ok(bare)
+    }
+
+    /// Does without the user namespace of the bundle: `runc exec` cannot join a network namespace
+    /// that was made outside of it.
+    pub(crate) fn without_user_namespace(mut self) -> Self {
+        if let Some(linux) = self.config["linux"].as_object_mut() {
+            linux.remove("uidMappings");
+            linux.remove("gidMappings");
+            if let Some(Value::Array(namespaces)) = linux.get_mut("namespaces") {
+                namespaces.retain(|namespace| namespace["type"] != "user");
+            }
+        }
+        self
+    }
+
+    /// Starts one, with its network, and waits until its daemon answers.
+    pub(crate) async fn start(&mut self) -> anyhow::Result<Container> {
+        self.made += 1;
+        let name = format!("shb{}{}", &self.runtime[3..], self.made);
+        let directory = self.directory.join(&name);
+        for part in ["upper", "work", "root"] {
+            fs::create_dir_all(directory.join(part))?;
+        }
+        let config = serde_json::to_vec(&self.config_of(&name, &directory))?;
+        fs::write(directory.join("config.json"), config)?;
+        let [a, b] = self.made.to_be_bytes();
+        let net = |last: u8| Ipv4Addr::new(10, 97, a.wrapping_mul(64) + (b >> 6), (b << 2) + last);
+        let begun = Instant::now();
+        make_network(&name, net(1), net(2))?;
+        let network = begun.elapsed();
+        self.run(&name, &directory)?;
+        let run = begun.elapsed();
+        answer(net(2)).await?;
+        Ok(Container {
+            name,
+            directory,
+            network: millis(network),
+            run: millis(run - network),
+            answered: millis(begun.elapsed()),
+        })
+    }
+
+    fn config_of(&self, name: &str, directory: &Path) -> Value {
+        let mut config = self.config.clone();
+        config["root"]["path"] = json!(directory.join("root"));
+        config["linux"]["cgroupsPath"] = json!(format!("/{CGROUP}/{name}"));
+        let namespaces = config["linux"]["namespaces"].as_array_mut();
+        for namespace in namespaces.into_iter().flatten() {
+            if namespace["type"] == "network" {
+                namespace["path"] = json!(format!("/run/netns/{name}"));
+            }
+        }
+        config
+    }
+
+    fn run(&self, name: &str, directory: &Path) -> anyhow::Result<()> {
+        let part = |part: &str| directory.join(part).display().to_string();
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            self.lower,
+            part("upper"),
+            part("work")
+        );
+        mount(
+            Some("overlay"),
+            &directory.join("root"),
+            Some("overlay"),
+            MsFlags::empty(),
+            Some(options.as_str()),
+        )?;
+        let mut command = self.command();
+        command.args(["run", "--detach", "--bundle"]);
+        succeed(command.arg(directory).arg(name))
+    }
+
+    /// Runs a program in a container, as the template's user, to its end; in milliseconds.
+    pub(crate) fn exec(&self, container: &Container, program: &[&str]) -> anyhow::Result<f64> {
+        let mut command = self.command();
+        command
+            .args(["exec", "--user", "1000:1000", "--cwd", "/home/user"])
+            .args(["--env", "HOME=/home/user"])
+            .arg(&container.name)
+            .args(program);
+        let begun = Instant::now();
+        succeed(&mut command)?;
+        Ok(millis(begun.elapsed()))
+    }
+
+    /// Ends a container and takes away all of it; in milliseconds.
+    pub(crate) fn remove(&self, container: &Container) -> anyhow::Result<f64> {
+        let begun = Instant::now();
+        succeed(self.command().args(["delete", "--force", &container.name]))?;
+        umount2(&container.directory.join("root"), MntFlags::MNT_DETACH)?;
+        succeed(Command::new("ip").args(["netns", "del", &container.name]))?;
+        let took = millis(begun.elapsed());
+        fs::remove_dir_all(&container.directory)?;
+        Ok(took)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.runtime);
+        command.arg("--root").arg(self.directory.join("state"));
+        if self.runtime == "runsc" {
+            command.args(RUNSC_FLAGS);
+        }
+        command
+    }
+}
+
+impl Bare {
+    /// Takes away whatever there is, also of a run that was cut off.
+    fn sweep(&self) {
+        // What is not there cannot be taken away; what stays fails the next start by its name.
+        for entry in fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let (path, name) = (entry.path(), entry.file_name());
+            if !path.join("config.json").exists() {
+                continue;
+            }
+            let quiet = |command: &mut Command| {
+                let _ = command.stderr(Stdio::null()).status();
+            };
+            quiet(self.command().args(["delete", "--force"]).arg(&name));
+            let _ = umount2(&path.join("root"), MntFlags::MNT_DETACH);
+            quiet(Command::new("ip").args(["netns", "del"]).arg(&name));
+        }
+        // gVisor keeps an empty namespace mounted in its state.
+        let _ = umount2(
+            &self.directory.join("state/null-netns"),
+            MntFlags::MNT_DETACH,
+        );
+        let _ = fs::remove_dir_all(&self.directory);
+        for root in fs::read_dir("/sys/fs/cgroup")
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let _ = fs::remove_dir(root.path().join(CGROUP));
+        }
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}
+
+/// The layers of an overlay, as the kernel shows them.
+fn lower_of(root: &Path) -> anyhow::Result<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let root = root.display().to_string();
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').nth(4) == Some(&root));
+    let options = line.and_then(|line| line.rsplit(' ').next());
+    let lower = options.and_then(|o| o.split(',').find_map(|o| o.strip_prefix("lowerdir=")));
+    Ok(lower.context("the sandbox has no overlay")?.to_owned())
+}
+
+/// A namespace with a veth to the host, a route and rules, in four commands.
+fn make_network(name: &str, host: Ipv4Addr, inside: Ipv4Addr) -> anyhow::Result<()> {
+    succeed(Command::new("ip").args(["netns", "add", name]))?;
+    let outside = format!(
+        "link add {name} type veth peer name eth0 netns {name}\n\
+         addr add {host}/30 dev {name}\nlink set {name} up\n"
+    );
+    feed(Command::new("ip").args(["-batch", "-"]), &outside)?;
+    let own = format!(
+        "link set lo up\naddr add {inside}/30 dev eth0\nlink set eth0 up\n\
+         route add default via {host}\n"
+    );
+    feed(Command::new("ip").args(["-n", name, "-batch", "-"]), &own)?;
+    let mut nft = Command::new("ip");
+    feed(nft.args(["netns", "exec", name, "nft", "-f", "-"]), RULES)
+}
+
+/// Asks as often as Shoal does, over new connections.
+async fn answer(address: Ipv4Addr) -> anyhow::Result<()> {
+    let url = format!("http://{address}:{ENVD_PORT}/health");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let client = Client::new();
+        let attempt = client.call(http::Method::GET, &url, &[], "");
+        let attempt = tokio::time::timeout(Duration::from_millis(100), attempt).await;
+        if matches!(attempt, Ok(Ok(_))) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{url} does not answer");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+    let status = quiet.status().with_context(|| format!("{command:?}"))?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}
+
+fn feed(command: &mut Command, input: &str) -> anyhow::Result<()> {
+    let mut child = command.stdin(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! The one HTTP client that everything is measured with.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+type AnyBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
+
+/// Keeps connections and uses them again.
+#[derive(Clone, Debug)]
+pub(crate) struct Client(hyper_util::client::legacy::Client<HttpConnector, AnyBody>);
+
+/// Headers of a request.
+pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
+
+impl Client {
+    pub(crate) fn new() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        Self(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector))
+    }
+
+    /// Sends a request and reads the whole answer, a success.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers<'_>,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Bytes> {
+        let body = Full::new(body.into()).boxed_unsync();
+        let response = self.send(method, url, headers, body).await?;
+        Ok(response.into_body().collect().await?.to_bytes())
+    }
+
+    /// Sends `size` bytes.
+    pub(crate) async fn upload(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers<'_>,
+        size: u64,
+    ) -> anyhow::Result<()> {
+        let body = Repeated::new(size).boxed_unsync();
+        let response = self.send(method, url, headers, body).await?;
+        response.into_body().collect().await?;
+        Ok(())
+    }
+
+    /// Reads an answer to its end and counts its bytes.
+    pub(crate) async fn download(&self, url: &str, headers: Headers<'_>) -> anyhow::Result<u64> {
+        let empty = Full::new(Bytes::new()).boxed_unsync();
+        let response = self.send(Method::GET, url, headers, empty).await?;
+        let mut body = response.into_body();
+        let mut size = 0;
+        while let Some(frame) = body.frame().await {
+            size += frame?.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Ok(size)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        headers: Headers<'_>,
+        body: AnyBody,
+    ) -> anyhow::Result<http::Response<hyper::body::Incoming>> {
+        let mut request = Request::builder().method(&method).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.0.request(request.body(body)?).await;
+        let response = response.with_context(|| format!("{method} {url}"))?;
+        let status = response.status();
+        if !status.is_success() {
+            let said = response.into_body().collect().await?.to_bytes();
+            let said = String::from_utf8_lossy(&said);
+            ensure!(false, "{method} {url} answered {status}: {said}");
+            unreachable!("a failure is an error");
+        }
+        Ok(response)
+    }
+}
+
+/// The same block again and again, so that making the body costs nothing.
+struct Repeated {
+    block: Bytes,
+    left: u64,
+}
+
+impl Repeated {
+    const BLOCK: usize = 256 * 1024;
+
+    fn new(size: u64) -> Self {
+        // Not zeros, which a file system may keep as a hole.
+        let block: Vec<u8> = (0..=255).cycle().take(Self::BLOCK).collect();
+        Self {
+            block: block.into(),
+            left: size,
+        }
+    }
+}
+
+impl Body for Repeated {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let size = most.min(self.block.len());
+        self.left -= size as u64;
+        let frame = (size > 0).then(|| Ok(Frame::data(self.block.slice(..size))));
+        Poll::Ready(frame)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

@@ -1,0 +1,7 @@
+//! What is measured, a module for each group of rows.
+
+pub(crate) mod commands;
+pub(crate) mod create;
+pub(crate) mod crowd;
+pub(crate) mod files;
+pub(crate) mod gateway;

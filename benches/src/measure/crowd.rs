@@ -1,0 +1,190 @@
+//! Many sandboxes at once.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::api::{Api, Sandbox, millis};
+use crate::machine::{keyed, memory};
+use crate::report::{Promise, Report, Row, Unit};
+use crate::server::Server;
+use crate::stats::Samples;
+
+/// How many sandboxes there are, if the memory holds them.
+const CROWD: usize = 200;
+/// What one is reckoned to need, and what is left to the machine, in MiB.
+const EACH: f64 = 64.0;
+const SPARE: f64 = 3072.0;
+/// How many are created at once.
+const AT_ONCE: usize = 8;
+/// How many creates are compared.
+const COMPARED: usize = 16;
+/// How long idle sandboxes are watched.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// Fills the machine, and looks at what that does.
+pub(crate) async fn measure(server: &mut Server, report: &mut Report) -> anyhow::Result<()> {
+    let room = (memory("MemAvailable") - SPARE) / EACH;
+    let crowd = (0..CROWD).take_while(|n| (*n as f64) < room).count();
+    let api = Api::of(server)?;
+    let alone = creates(&api).await?;
+    let empty = server.memory()?;
+    let begun = Instant::now();
+    let mut sandboxes = Vec::new();
+    while sandboxes.len() < crowd {
+        let wanted = AT_ONCE.min(crowd - sandboxes.len());
+        let tasks = (0..wanted).map(|_| {
+            let api = api.clone();
+            tokio::spawn(async move { api.create("runsc").await })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            sandboxes.push(task.await??);
+        }
+    }
+    let rate = crowd as f64 / begun.elapsed().as_secs_f64();
+    let what = format!("creates a second, {AT_ONCE} at once (runsc)");
+    report.add(Row::new(what, Unit::PerSecond, Samples::one(rate)));
+    idle(server, &sandboxes, empty, report).await?;
+    let crowded = creates(&api).await?;
+    report.add(
+        Row::new(
+            format!("create → ready beside {crowd} others (runsc)"),
+            Unit::Millis,
+            crowded,
+        )
+        .beside("the same with none", alone)
+        .promised(Promise::Ratio(1.3)),
+    );
+    let again = millis(server.crash_and_start().await?);
+    let what = format!("start after a crash, {crowd} sandboxes found");
+    report.add(Row::new(what, Unit::Millis, Samples::one(again)));
+    clear(server, sandboxes, report).await
+}
+
+async fn creates(api: &Api) -> anyhow::Result<Samples> {
+    let mut times = Samples::default();
+    for _ in 0..COMPARED {
+        let sandbox = api.create("runsc").await?;
+        times.push(sandbox.took);
+        api.kill(&sandbox).await?;
+    }
+    Ok(times)
+}
+
+/// What sandboxes cost that do nothing.
+async fn idle(
+    server: &Server,
+    sandboxes: &[Sandbox],
+    empty: f64,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let crowd = sandboxes.len();
+    let what = format!("server memory, {crowd} idle sandboxes");
+    report.add(
+        Row::new(what, Unit::Mib, Samples::one(server.memory()?))
+            .beside("with none", Samples::one(empty))
+            .promised(Promise::AtMost(60.0)),
+    );
+    let ids: HashSet<&str> = sandboxes.iter().map(|s| s.id.as_str()).collect();
+    let processes = processes(&ids)?;
+    let before = ticks(&processes);
+    let begun = Instant::now();
+    tokio::time::sleep(WATCHED).await;
+    let spent = (ticks(&processes) - before) / 100.0;
+    let share = spent / begun.elapsed().as_secs_f64() / crowd as f64 * 100.0;
+    let what = "processor time of an idle sandbox (runsc)";
+    report.add(Row::new(what, Unit::Percent, Samples::one(share)));
+    let proportional: f64 = processes.iter().map(|pid| proportional(*pid)).sum();
+    let what = "memory of an idle sandbox (runsc), shared pages counted in parts";
+    let each = Samples::one(proportional / crowd as f64);
+    report.add(Row::new(what, Unit::Mib, each));
+    Ok(())
+}
+
+async fn clear(
+    server: &Server,
+    sandboxes: Vec<Sandbox>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let api = Api::of(server)?;
+    let (begun, crowd) = (Instant::now(), sandboxes.len());
+    for some in sandboxes.chunks(AT_ONCE) {
+        let tasks = some.iter().cloned().map(|sandbox| {
+            let api = api.clone();
+            tokio::spawn(async move { api.kill(&sandbox).await })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await??;
+        }
+    }
+    let rate = crowd as f64 / begun.elapsed().as_secs_f64();
+    let what = format!("kills a second, {AT_ONCE} at once (runsc)");
+    report.add(Row::new(what, Unit::PerSecond, Samples::one(rate)));
+    Ok(())
+}
+
+/// The size of the daemon, and what it needs in a sandbox.
+pub(crate) async fn daemon(
+    server: &Server,
+    program: &Path,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let size = fs::metadata(program.with_file_name("shoal-envd"))?.len() as f64;
+    let size = Samples::one(size / f64::from(1 << 20));
+    report.add(Row::new("size of the daemon", Unit::Mib, size).promised(Promise::AtMost(8.0)));
+    let api = Api::of(server)?;
+    let sandbox = api.create("runc").await?;
+    let envd = sandbox.envd()?;
+    crate::api::run(&envd, "true").await?;
+    let pid = fs::read_to_string(server.sandbox(&sandbox.id).join("pid"))?;
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.trim()))?;
+    let resident = Samples::one(keyed(&status, "VmRSS") / 1024.0);
+    let what = "resident memory of the daemon after a command (runc)";
+    report.add(Row::new(what, Unit::Mib, resident).promised(Promise::AtMost(8.0)));
+    api.kill(&sandbox).await?;
+    Ok(())
+}
+
+/// The processes in the groups of these sandboxes.
+fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let pid = path.file_name().and_then(|n| n.to_str()?.parse().ok());
+        let Some(pid) = pid else { continue };
+        // A process that has ended meanwhile is none.
+        let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+        let is_of = |line: &str| {
+            line.rsplit('/')
+                .next()
+                .is_some_and(|name| sandboxes.contains(name))
+        };
+        if groups.lines().any(is_of) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// Hundredths of a second that the processes have had.
+fn ticks(processes: &[u32]) -> f64 {
+    let of = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        Some(number(11)? + number(12)?)
+    };
+    processes.iter().filter_map(of).sum()
+}
+
+fn proportional(pid: u32) -> f64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
+    keyed(&rollup.unwrap_or_default(), "Pss") / 1024.0
+}
+
+/// What was measured.
+pub(crate) const NOTE: &str = "**many sandboxes**: as many as promised if the machine's memory \
+holds them, each created from `base`, idle. The server's memory is its resident set. The crash is \
+a `SIGKILL`; the start is over when the API answers, which it does when every sandbox has been \
+found again.";

@@ -1,0 +1,374 @@
+"""Who may ask what: every route, with no key, a wrong one, and another tenant's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+from urllib.parse import quote
+
+import pytest
+
+from ..installation import ROOT
+from .conftest import SMALL, create
+from .machine import Call, run
+
+#: Every route of the control API with an id, as `(method, path, body)`.
+BY_ID = [
+    ("GET", "/sandboxes/{id}", None),
+    ("DELETE", "/sandboxes/{id}", None),
+    ("POST", "/sandboxes/{id}/connect", {"timeout": 60}),
+    ("POST", "/v2/sandboxes/{id}/connect", {"timeout": 60}),
+    ("POST", "/sandboxes/{id}/timeout", {"timeout": 60}),
+    ("POST", "/sandboxes/{id}/refreshes", {"duration": 60}),
+    ("PUT", "/sandboxes/{id}/network", {"denyOut": ["0.0.0.0/0"]}),
+    ("GET", "/sandboxes/{id}/metrics", None),
+    ("GET", "/sandboxes/{id}/logs", None),
+    ("GET", "/v2/sandboxes/{id}/logs", None),
+]
+#: What is known by name and answers 501 until it is there.
+LATER = [
+    ("POST", "/sandboxes/{id}/pause", {}),
+    ("POST", "/sandboxes/{id}/resume", {"timeout": 60}),
+    ("POST", "/sandboxes/{id}/fork", {}),
+    ("POST", "/sandboxes/{id}/snapshots", {}),
+]
+#: Routes without one.
+OTHER = [
+    ("GET", "/sandboxes", None),
+    ("GET", "/v2/sandboxes", None),
+    ("POST", "/sandboxes", {"templateID": SMALL}),
+    ("POST", "/v2/sandboxes", {"templateID": SMALL}),
+    ("GET", "/sandboxes/metrics?sandbox_ids={id}", None),
+    ("GET", "/snapshots", None),
+    ("GET", "/templates", None),
+    ("GET", "/v2/templates", None),
+    ("GET", "/templates/base", None),
+    ("DELETE", "/templates/base", None),
+    ("GET", "/templates/aliases/base", None),
+]
+PREFIXES = ("", "/e2b/v1")
+
+#: Shoal's own API, and whether it is an admin's alone.
+NATIVE_PREFIX = "/api/v1"
+NATIVE = [
+    ("GET", "/keys", None, True), ("POST", "/keys", {"name": "x"}, True),
+    ("POST", "/keys", {"name": "x", "admin": True, "team": "default"}, True),
+    ("DELETE", "/keys/{id}", None, True),
+    ("GET", "/images", None, True), ("DELETE", "/images?name=x", None, True),
+    ("POST", "/images/pull", {"name": "127.0.0.1:1/x"}, True),
+    ("POST", "/images/import", {"name": "x", "path": "/etc/shadow"}, True),
+    ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
+    ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
+]
+
+UNKNOWN = "i" + "z" * 20
+
+
+def all_routes():
+    native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
+    return native + [
+        (method, prefix + path, body)
+        for prefix in PREFIXES for method, path, body in BY_ID + LATER + OTHER
+    ]
+
+
+@pytest.fixture(scope="module")
+def ours(server):
+    made = create(server, "runc", timeout=900)
+    made.files.write("mine.txt", "mine")
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="module")
+def theirs(server, ours):
+    return Call(server, "other")
+
+
+def envd(sandbox, port: int = 49983, **more) -> dict:
+    """The headers by which a request goes to a port of the sandbox."""
+    return {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": str(port)} | more
+
+
+def token_of(server, sandbox) -> str:
+    return Call(server).get(f"/sandboxes/{sandbox.sandbox_id}")[1]["envdAccessToken"]
+
+
+def test_every_route_of_the_program_is_in_the_lists():
+    """A route that is added without a line here would go untested."""
+    routes = set()
+    for source in sorted((ROOT / "crates/api/src").glob("**/*.rs")):
+        text = source.read_text()
+        for piece in text.split(".route(")[1:]:
+            path = piece.split('"')[1]
+            if path.startswith("/"):
+                routes.add(path.replace("{alias}", "base"))
+    listed = {path.split("?")[0] for _, path, _ in BY_ID + LATER + OTHER}
+    listed |= {path.split("?")[0] for _, path, _, _ in NATIVE}
+    listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
+    assert routes - listed <= {"/health"}, routes - listed
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {}, {"X-API-Key": ""}, {"X-API-Key": "e2b_" + "0" * 40}, {"X-API-Key": "e2b_"},
+        {"X-API-Key": "' OR 1=1 --"}, {"X-API-Key": "e2b_" + "g" * 40},
+        {"X-API-Key": "e2b_" + "0" * 100_00}, {"Authorization": "Bearer e2b_" + "0" * 40},
+        {"Cookie": "key=e2b_" + "0" * 40}, {"X-API-Key": "\xff\xfe"},
+    ],
+    ids=lambda headers: str(headers)[:40],
+)
+def test_without_a_good_key_no_route_opens(server, ours, headers):
+    stranger = Call(server, None)
+    for method, path, body in all_routes():
+        status, answer = stranger(method, path.format(id=ours.sandbox_id), body, headers=headers)
+        assert status == 401, (method, path, status, answer)
+    assert ours.is_running()
+
+
+def test_a_key_in_the_wrong_case_or_place_is_none(server, ours):
+    key = server.key
+    stranger = Call(server, None)
+    for headers in ({"X-API-Key": key.upper()}, {"X-API-Key": f" {key} x"}, {"X-API-Key": key[:-1]},
+                    {"X-API-Key": key + "0"}, {"Cookie": f"X-API-Key={key}"}):
+        assert stranger.get(f"/sandboxes/{ours.sandbox_id}", headers=headers)[0] == 401, headers
+    assert stranger.get(f"/sandboxes/{ours.sandbox_id}?X-API-Key={key}")[0] == 401
+    # Of two keys the good one must not vouch for the other's team.
+    other = server.keys["other"]
+    assert Call(server, "other").get(f"/sandboxes/{ours.sandbox_id}", headers={"X-Team-Id": "default"})[0] == 401
+    assert other != key
+
+
+def test_anothers_sandbox_is_no_sandbox(server, ours, theirs):
+    for prefix in PREFIXES:
+        for method, path, body in BY_ID:
+            foreign = theirs(method, prefix + path.format(id=ours.sandbox_id), body)
+            missing = theirs(method, prefix + path.format(id=UNKNOWN), body)
+            assert foreign[0] == missing[0] == 404, (method, path, foreign)
+            same = [str(one[1]).replace(ours.sandbox_id, "X").replace(UNKNOWN, "X") for one in (foreign, missing)]
+            assert same[0] == same[1], "an answer must not tell whether it exists"
+    assert theirs.get(f"/sandboxes/metrics?sandbox_ids={ours.sandbox_id}")[1] == {"sandboxes": {}}
+    for listing in ("/sandboxes", "/v2/sandboxes"):
+        assert ours.sandbox_id not in str(theirs.get(listing)[1])
+    assert ours.is_running() and ours.files.read("mine.txt") == "mine"
+    assert ours.get_info().lifecycle is not None
+
+
+def test_what_is_an_admins_is_nobody_elses(server, theirs):
+    keys = Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"]
+    known = next(key["id"] for key in keys if key["admin"])
+    for method, path, body, admin in NATIVE:
+        for name in (known, "base", UNKNOWN):
+            status, answer = theirs(method, NATIVE_PREFIX + path.format(id=name), body)
+            assert status == (403 if admin else 200), (method, path, status, answer)
+            assert server.key not in str(answer) and known not in str(answer)
+    assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
+
+
+def test_no_cursor_shows_another_teams_list(server, ours, theirs):
+    status, _ = Call(server).get("/v2/sandboxes?limit=1")
+    assert status == 200
+    for cursor in ("../..", "\x00", "A" * 5000, base64.b64encode(b"0:" + ours.sandbox_id.encode()).decode()):
+        status, answer = theirs.get(f"/v2/sandboxes?limit=1&nextToken={quote(cursor)}")
+        assert status in (200, 400) and ours.sandbox_id not in str(answer)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["..", ".", "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "%00", "a%00b", "i%0d%0aX-Evil:1",
+     "*", "%25", "i" * 5000, "i\u00e9".encode().hex(), "-", "--", "%F0%9F%92%A3", "shoal.db", "I" * 21,
+     "%2e%2e%2fshoal.db", "..;/health", "~", "$(id)", "%60id%60", "'%20OR%201=1--"],
+)
+def test_no_id_is_a_path(server, bad):
+    call = Call(server)
+    for method, path, body in BY_ID:
+        status, answer = call(method, path.replace("{id}", bad), body)
+        assert status in (400, 401, 404, 405, 414), (path, status, answer)
+        assert "root:" not in str(answer)
+    for path in (f"/templates/{bad}", f"/templates/aliases/{bad}"):
+        assert call.get(path)[0] in (400, 404, 405, 414)
+    status, answer = call.post("/v2/sandboxes", {"templateID": bad})
+    assert status in (400, 404), answer
+    for headers in ({"E2b-Sandbox-Id": bad, "E2b-Sandbox-Port": "49983"}, {"Host": f"49983-{bad}.x"}):
+        status, _ = Call(server, None).get("/health", headers=headers)
+        assert status in (400, 502), (headers, status)
+    assert call.get("/health")[0] == 204
+
+
+def test_metadata_and_filters_are_data(server):
+    call = Call(server)
+    hostile = {"a' OR 1=1 --": "\"; DROP TABLE sandboxes; --", "../../x": "$(touch /tmp/x)", "k\u0000": "v\n"}
+    status, made = call.post("/v2/sandboxes", {"templateID": SMALL, "metadata": hostile, "timeout": 60})
+    assert status in (201, 400), made
+    if status == 201:
+        assert call.get(f"/sandboxes/{made['sandboxID']}")[1]["metadata"].items() >= hostile.items()
+        call.delete(f"/sandboxes/{made['sandboxID']}")
+    assert call.get("/v2/sandboxes?metadata=a%27%20OR%201%3D1%20--") == (200, [])
+
+
+@pytest.mark.parametrize("runtime_name", ["../../bin/sh", "runsc --root=/", "sh", "runc\n", ""])
+def test_a_runtime_is_one_of_those_there_are(server, runtime_name):
+    status, answer = Call(server).post(
+        "/v2/sandboxes", {"templateID": SMALL, "metadata": {"shoal/runtime": runtime_name}}
+    )
+    assert status == 400, answer
+
+
+# --- the daemon inside ---------------------------------------------------------------------
+
+
+DAEMON = [
+    ("POST", "/process.Process/List", {}),
+    ("POST", "/process.Process/Start", {"process": {"cmd": "id"}}),
+    ("POST", "/filesystem.Filesystem/ListDir", {"path": "/"}),
+    ("POST", "/filesystem.Filesystem/Remove", {"path": "/home/user/mine.txt"}),
+    ("GET", "/envs", None), ("GET", "/metrics", None),
+    ("GET", "/files?path=mine.txt", None), ("POST", "/files?path=mine.txt", b"x"),
+    ("POST", "/files/compose", {"source_paths": ["mine.txt"], "destination": "other.txt"}),
+]
+
+
+def test_the_daemon_asks_for_its_token(server, ours, bystander):
+    good, foreign = token_of(server, ours), bystander._envd_access_token
+    assert foreign and foreign != good
+    for wrong in (None, "", "x", good[:-1], good + "0", good.upper(), foreign, server.key):
+        for method, path, body in DAEMON:
+            headers = envd(ours) | ({"X-Access-Token": wrong} if wrong is not None else {})
+            status, answer = Call(server)(method, path, body, headers=headers)
+            assert status == 401, (path, wrong, status, answer)
+    assert ours.files.read("mine.txt") == "mine"
+    assert Call(server, None).get("/envs", headers=envd(ours, **{"X-Access-Token": good}))[0] == 200
+
+
+def sign(path: str, operation: str, user: str, token: str, expires: int | None = None) -> str:
+    text = f"{path}:{operation}:{user}:{token}" + (f":{expires}" if expires is not None else "")
+    return "v1_" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def test_a_signature_opens_one_path_for_one_user_one_way_and_for_a_time(server, ours):
+    token, later, call = token_of(server, ours), int(time.time()) + 60, Call(server, None)
+
+    def get(path, signature, user="", expires=None, method="GET", body=None, headers=None):
+        query = f"/files?path={quote(path)}&signature={quote(signature, safe='')}"
+        query += f"&username={user}" if user else ""
+        query += f"&signature_expiration={expires}" if expires is not None else ""
+        return call(method, query, body, headers=envd(ours) if headers is None else headers)
+
+    good = sign("mine.txt", "read", "", token, later)
+    assert get("mine.txt", good, expires=later)[0] == 200
+    # Also without saying whose file it is: the signature is the sandbox's own.
+    assert get("mine.txt", good, expires=later, headers={})[0] == 200
+    past = int(time.time()) - 5
+    assert get("mine.txt", sign("mine.txt", "read", "", token, past), expires=past) == (
+        401, {"code": 401, "message": "signature is already expired"}
+    )
+    upload = {"Content-Type": "application/octet-stream"} | envd(ours)
+    refused = [
+        get("mine.txt", good, expires=later + 1), get("mine.txt", good),
+        get("mine.txt", good, expires=-1),
+        get("/etc/shadow", good, expires=later), get("./mine.txt", good, expires=later),
+        get("mine.txt", good, user="root", expires=later),
+        get("mine.txt", good, expires=later, method="POST", body=b"x", headers=upload),
+        get("mine.txt", sign("mine.txt", "write", "", token)),
+        get("mine.txt", sign("mine.txt", "read", "", "x" + token)),
+        get("mine.txt", "v1_"), get("mine.txt", good.removeprefix("v1_"), expires=later),
+        get("mine.txt", good + "=", expires=later),
+    ]
+    assert [status for status, _ in refused] == [401] * len(refused), refused
+    assert get("mine.txt", good, expires="9" * 40)[0] in (400, 401)
+    # The first of two paths must not be signed for while the second is served.
+    twice = f"/files?path=mine.txt&path=/etc/shadow&signature={quote(good, safe='')}&signature_expiration={later}"
+    status, answer = call.get(twice, headers=envd(ours))
+    assert "root:" not in str(answer), status
+
+
+def test_a_process_inside_cannot_take_the_daemon_over(server, sandbox):
+    """`/init` is for the host: a new token, or new defaults, are not set from within."""
+    token = Call(server).get(f"/sandboxes/{sandbox.sandbox_id}")[1]["envdAccessToken"]
+    for body in ('{"accessToken":"mine"}', '{"defaultUser":"root"}', '{"envVars":{"LD_PRELOAD":"/tmp/x"}}', "{}"):
+        for headers in ("", "-H 'X-Access-Token: mine'"):
+            said = run(sandbox, f"curl -s -o /dev/null -w '%{{http_code}}' {headers} -H 'content-type: application/json' "
+                       f"-d '{body}' http://127.0.0.1:49983/init", root=True)
+            assert said.out in ("401", "403"), (body, said)
+    assert Call(server, None).get("/envs", headers=envd(sandbox, **{"X-Access-Token": token}))[0] == 200
+    assert run(sandbox, "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:49983/envs").out == "401"
+
+
+# --- ports -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def private(server):
+    made = create(server, "runc", timeout=900, network={"allow_public_traffic": False})
+    made.commands.run("python3 -m http.server 8000", background=True)
+    made.commands.run("for n in $(seq 100); do curl -s localhost:8000 >/dev/null && break; sleep .1; done")
+    yield made
+    made.kill()
+
+
+def test_a_private_port_asks_for_the_traffic_token(server, private, ours):
+    token, stranger = private.traffic_access_token, Call(server, None)
+    assert token
+    for host in (False, True):
+        where = {"Host": f"8000-{private.sandbox_id}.x"} if host else envd(private, 8000)
+        assert stranger.get("/", headers=where | {"e2b-traffic-access-token": token})[0] == 200
+        for wrong in (None, "", "x", token[:-1], token + "0", token_of(server, private), server.key):
+            more = {} if wrong is None else {"e2b-traffic-access-token": wrong}
+            status, answer = stranger.get("/", headers=where | more)
+            assert status == 403, (wrong, status, answer)
+        assert stranger.get(f"/?e2b-traffic-access-token={token}", headers=where)[0] == 403
+    # What opens the ports does not open the daemon.
+    for token_header in ("X-Access-Token", "e2b-traffic-access-token"):
+        assert stranger.get("/envs", headers=envd(private, **{token_header: token}))[0] == 401
+
+
+def test_the_gateway_passes_on_neither_token_nor_key_of_its_own(server, private):
+    private.files.write("/tmp/show.py", (
+        "import http.server\n"
+        "class H(http.server.BaseHTTPRequestHandler):\n"
+        " def do_GET(s):\n"
+        "  b=str(s.headers).encode(); s.send_response(200); s.send_header('Content-Length',str(len(b))); s.end_headers(); s.wfile.write(b)\n"
+        "http.server.HTTPServer(('0.0.0.0',8001),H).serve_forever()\n"
+    ))
+    private.commands.run("python3 /tmp/show.py", background=True)
+    private.commands.run("for n in $(seq 100); do curl -s localhost:8001 >/dev/null && break; sleep .1; done")
+    token = private.traffic_access_token
+    status, seen = Call(server, None).get("/", headers=envd(private, 8001, **{"e2b-traffic-access-token": token}))
+    assert status == 200 and token not in seen and token_of(server, private) not in seen
+
+
+def test_internal_routes_of_the_daemon_are_not_reached_from_outside(server, ours):
+    token = token_of(server, ours)
+    for route in ("init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "tunnel/22", "tunnel/49983"):
+        first, _, rest = route.partition("/")
+        rest = f"/{rest}" if rest else ""
+        for disguise in (
+            f"/{first}", f"//{first}", f"/./{first}", f"/x/../{first}", f"/%{ord(first[0]):x}{first[1:]}", f"/{first.upper()}",
+            f"/{first};a=b", f"/{first}/", f"/{first}?x", f"/%2f{first}", f"/\\{first}", f"/health/../{first}",
+            f"/%252f{first}", f"/{first}%00", f"/{first}%20", f"http://127.0.0.1/{first}", f"/.%2f{first}", f"/%2e/{first}",
+        ):
+            path = disguise + rest if "?" not in disguise else disguise
+            for method in ("GET", "POST"):
+                for where in (envd(ours), {"Host": f"49983-{ours.sandbox_id}.x"}, {"Host": f"49983-{ours.sandbox_id}-0.x"}):
+                    headers = where | {"X-Access-Token": token, "Upgrade": "shoal-tunnel", "Connection": "upgrade"}
+                    status, _ = Call(server, None)(method, path, {} if method == "POST" else None, headers=headers)
+                    assert status in (400, 404, 405), (method, path, status)
+
+
+def test_what_is_gone_or_closed_answers_nothing(server):
+    gone = create(server, "runc")
+    token = gone._envd_access_token
+    stranger = Call(server, None)
+    assert stranger.get("/", headers=envd(gone, 9999))[0] == 502
+    gone.kill()
+    for headers in (envd(gone, **{"X-Access-Token": token}), {"Host": f"49983-{gone.sandbox_id}.x"}):
+        for path in ("/health", "/envs", "/files?path=x"):
+            status, answer = stranger.get(path, headers=headers)
+            assert status == 502 and answer["message"] == "The sandbox was not found"
+    for method, path, body in BY_ID:
+        told = Call(server)(method, path.format(id=gone.sandbox_id), body)[0]
+        # What it said and used is kept for its tenant, and for nobody else.
+        assert told == (200 if path.endswith(("/logs", "/metrics")) and told == 200 else 404), path
+        assert Call(server, "other")(method, path.format(id=gone.sandbox_id), body)[0] == 404

@@ -1,0 +1,81 @@
+"""A thousand sandboxes come and go, many at once, and the server is what it was.
+
+`SHOAL_CHURN` says how many; `SHOAL_CHURN=1000` is the whole. Growth is measured from a fifth of
+the way on, when everything that is made once has been made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import wait_until
+from .conftest import SMALL, furnish, new_installation
+from .machine import Call
+
+CYCLES = int(os.environ.get("SHOAL_CHURN", "200"))
+AT_ONCE = 16
+
+#: How much more there may be at the end: what runs in the background varies by a little.
+TOLERANCE = {
+    "processes": 0, "groups": 0, "threads": 40, "descriptors": 40,
+    # Network slots that are kept ready are being made and taken away all the time.
+    "mounts": 12, "namespaces": 12, "links": 6,
+    # What an allocator keeps for each thread that ever was busy.
+    "resident_kib": 16 << 10, "disk_kib": 16 << 10, "machine_namespaces": 24,
+}
+
+
+@pytest.fixture
+def churning(scratch):
+    installation = new_installation(scratch / "churning")
+    furnish(installation)
+    yield installation
+    installation.stop()
+    left = installation.all_gone()
+    installation.remove()
+    assert left == []
+
+
+def cycle(server, number: int) -> None:
+    options = server.options()
+    runtime = ("runsc", "runc")[number % 2]
+    sandbox = Sandbox.create(SMALL, metadata={"shoal/runtime": runtime}, **options)
+    try:
+        assert sandbox.commands.run(f"echo {number}").stdout == f"{number}\n"
+    finally:
+        assert sandbox.kill()
+
+
+def measure(server) -> dict[str, int]:
+    """What there is when nothing is under way."""
+    wait_until(lambda: not server.leftovers(), 60, f"quiet: {server.leftovers()}")
+    # The slots that are kept ready are made again.
+    wait_until(lambda: server.counts()["links"] >= 4, 60, "ready slots")
+    used = os.statvfs(server.data / "disk")
+    counts = server.counts()
+    counts["disk_kib"] = (used.f_blocks - used.f_bfree) * used.f_frsize >> 10
+    counts["machine_namespaces"] = len(list((Path("/run/shoal") / server.instance).glob("**/*")))
+    return counts
+
+
+@pytest.mark.timeout(1200)
+def test_nothing_grows(churning):
+    begun = time.monotonic()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda n: cycle(churning, n), range(CYCLES // 5)))
+        first = measure(churning)
+        list(pool.map(lambda n: cycle(churning, n), range(CYCLES // 5, CYCLES)))
+        last = measure(churning)
+    took = time.monotonic() - begun
+    print(f"{CYCLES} cycles, {AT_ONCE} at once: {took:.0f} s, {CYCLES / took:.1f} a second")
+    print(f"after {CYCLES // 5}: {first}")
+    print(f"after {CYCLES}: {last}")
+    grown = {name: last[name] - first[name] for name in first if last[name] - first[name] > TOLERANCE[name]}
+    assert grown == {}
+    assert Call(churning).ids() == []

@@ -1,0 +1,201 @@
+"""A sandbox that takes all it can get: it alone suffers, it can be ended, and nothing stays."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import resident_kib, wait_until
+from .conftest import LIMITS, create
+from .machine import Call
+
+#: How long an answer may take while a neighbour runs wild. Two processors are shared by all.
+PATIENCE = 10
+
+
+#: How many seconds it does.
+WILD = 2.5
+
+
+class Others:
+    """Asks another sandbox and the server all the time, and keeps how long they took."""
+
+    def __init__(self, server, neighbour):
+        self.server, self.neighbour = server, neighbour
+        self.slowest, self.asked, self.wrong = 0.0, 0, []
+        self.ending = threading.Event()
+        self.thread = threading.Thread(target=self.ask, daemon=True)
+
+    def __enter__(self) -> "Others":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending.set()
+        self.thread.join(60)
+
+    def ask(self):
+        while not self.ending.is_set():
+            begun = time.monotonic()
+            try:
+                assert self.neighbour.commands.run("echo well", timeout=30).stdout == "well\n"
+                assert Call(self.server, timeout=30).get("/v2/sandboxes")[0] == 200
+            except Exception as error:  # noqa: BLE001 — the test reports it
+                self.wrong.append(repr(error))
+            self.slowest = max(self.slowest, time.monotonic() - begun)
+            self.asked += 1
+            self.ending.wait(0.1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_leaves(internet):
+    """What is flooded is an internet of our own."""
+
+
+@pytest.fixture(scope="module")
+def neighbour(server, runtime):
+    made = create(server, runtime, team="other", timeout=900)
+    yield made
+    made.kill()
+
+
+FORK = "python3 -c 'import os\nwhile True:\n try: os.fork()\n except OSError: pass'"
+
+ATTACKS = {
+    "fork bomb": FORK,
+    "shell fork bomb": "b() { b | b & }; b; sleep 60",
+    "memory bomb": "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'",
+    "memory bomb of many": "for n in $(seq 16); do python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))' & done; wait",
+    "shared memory": "dd if=/dev/zero of=/dev/shm/x bs=1M; dd if=/dev/zero of=/tmp/x bs=1M; sleep 60",
+    "disk fill": "while :; do dd if=/dev/zero of=/home/user/$RANDOM bs=1M count=64 || sleep .2; done",
+    "inode fill": "python3 -c 'n=0\nwhile True:\n try: open(f\"/home/user/f{n}\",\"w\").close(); n+=1\n except OSError: pass'",
+    "directories fill": "python3 -c 'import os\nn=0\nwhile True:\n try: os.makedirs(f\"/home/user/d{n%100}/\"+\"/\".join(str(n).zfill(8))); n+=1\n except OSError: pass'",
+    "log flood": "sudo sh -c 'while :; do head -c 1000000 /dev/zero | tr \"\\0\" x > /proc/1/fd/1; yes flood | head -n 100000 > /proc/1/fd/2; done'",
+    "output flood": "yes flooding | head -c 300000000",
+    "zombie flood": "python3 -c 'import os\nwhile True:\n try:\n  if os.fork()==0: os._exit(0)\n except OSError: pass'",
+    "orphans": "python3 -c 'import os\nwhile True:\n try:\n  if os.fork()==0:\n   if os.fork()==0: os._exit(0)\n   os._exit(0)\n  os.wait()\n except OSError: pass'",
+    "descriptors": "for n in $(seq 8); do python3 -c 'import os,time\nf=[]\nwhile True:\n try: f.append(os.open(\"/dev/null\",0))\n except OSError: time.sleep(.1)' & done; wait",
+    "sockets": "for n in $(seq 8); do python3 -c 'import socket,time\nf=[]\nwhile True:\n try: f.append(socket.socket()); f.append(socket.socketpair())\n except OSError: time.sleep(.1)' & done; wait",
+    "pipes": "python3 -c 'import os,time\nf=[]\nwhile True:\n try:\n  r,w=os.pipe(); os.set_blocking(w,False); os.write(w,b\"x\"*65536); f.append((r,w))\n except OSError: time.sleep(.1)'",
+    "watches": "python3 -c 'import ctypes,time\nl=ctypes.CDLL(None)\nwhile True:\n if l.inotify_init()<0: time.sleep(.1)'",
+    "timers and threads": "python3 -c 'import threading,time\nwhile True:\n try: threading.Thread(target=time.sleep,args=(99,),daemon=True).start()\n except RuntimeError: time.sleep(.1)'",
+    "connections": "python3 -c 'import socket\nf=[]\nwhile True:\n try:\n  s=socket.socket(); s.setblocking(False); s.connect_ex((\"198.51.100.7\",7777)); f.append(s)\n except OSError: f.clear()'",
+    "datagrams": "python3 -c 'import socket\ns=socket.socket(2,2)\nn=0\nwhile True:\n n+=1\n try: s.sendto(b\"x\"*1200,(\"198.51.100.7\",1024+n%60000))\n except OSError: pass'",
+    "locks and sync": "for n in $(seq 4); do (while :; do dd if=/dev/zero of=/home/user/s$n bs=4k count=100 conv=fsync 2>/dev/null; sync; done) & done; wait",
+    "calls": "for n in $(seq 16); do (while :; do :; done) & done; wait",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_one_that_takes_all_suffers_alone(server, runtime, neighbour, name):
+    attacker = create(server, runtime, timeout=300)
+    sandbox = attacker.sandbox_id
+    begun = resident_kib(server.process.pid)
+    with Others(server, neighbour) as others:
+        try:
+            attacker.commands.run(ATTACKS[name], background=True, timeout=0)
+        except Exception:  # noqa: BLE001 — it may be gone before it has answered
+            pass
+        end, most = time.monotonic() + WILD, 0
+        while time.monotonic() < end:
+            most = max(most, len(server.processes(sandbox)))
+            time.sleep(0.2)
+        killed = time.monotonic()
+        status, answer = Call(server, timeout=60).delete(f"/sandboxes/{sandbox}")
+        killed = time.monotonic() - killed
+    # It may have died of itself; in either case it is gone.
+    assert status in (204, 404), answer
+    # The kernel counts what it may have; it never has more.
+    assert most <= LIMITS["pids"] + 1
+    assert not others.wrong, others.wrong[:3]
+    assert others.asked > 1 and others.slowest < PATIENCE, others.slowest
+    assert killed < 20
+    gone = lambda: [line for line in server.leftovers() if sandbox in line]  # noqa: E731
+    wait_until(lambda: not gone() and not server.processes(sandbox), 20, f"clearing: {gone()}")
+    assert resident_kib(server.process.pid) - begun < 64 << 10
+    assert server.process.poll() is None
+
+
+def test_a_full_disk_is_the_sandboxs_own(server, runtime, neighbour):
+    """What is written is bounded, the writer is told, and removing makes room again."""
+    full = create(server, runtime)
+    try:
+        said = full.commands.run("dd if=/dev/zero of=/home/user/big bs=1M count=4096 2>&1; stat -c %s /home/user/big").stdout
+        assert "No space" in said or "quota" in said.lower(), said
+        assert int(said.split()[-1]) <= (LIMITS["disk"] + 8) << 20
+        status, answer = Call(server, None).post(
+            "/files?path=more", b"x" * (4 << 20),
+            headers={"E2b-Sandbox-Id": full.sandbox_id, "E2b-Sandbox-Port": "49983",
+                     "X-Access-Token": full._envd_access_token, "Content-Type": "application/octet-stream"},
+        )
+        assert status == 507, answer
+        neighbour.files.write("room", "x" * (1 << 20))
+        full.commands.run("rm -f /home/user/big /home/user/more; sync")
+        full.files.write("again", "x" * (1 << 20))
+    finally:
+        full.kill()
+
+
+def test_one_who_dies_of_want_is_said_to(server, runtime):
+    """A sandbox that ran out of memory is reported, cleared, and the next is served."""
+    poor = create(server, runtime)
+    try:
+        poor.commands.run("for n in 1 2 3 4; do python3 -c 'a=bytearray(1<<30)' & done; wait", timeout=30)
+    except Exception:  # noqa: BLE001 — it may die of it
+        pass
+    poor.kill()
+    with create(server, runtime) as next_one:
+        assert next_one.commands.run("echo served").stdout == "served\n"
+
+
+def test_the_log_of_the_server_is_not_what_sandboxes_say(server, runtime):
+    """A flood of log lines is bounded on its way, and on disk."""
+    loud = create(server, runtime)
+    try:
+        before = (server.data / "server.log").stat().st_size
+        loud.commands.run("sudo sh -c 'yes flood | head -c 200000000 > /proc/1/fd/1' || true", timeout=60)
+        assert (server.data / "server.log").stat().st_size - before < 1 << 20
+        kept = sum(path.stat().st_size for path in (server.data / "logs").glob(f"{loud.sandbox_id}*"))
+        assert kept < 64 << 20
+    finally:
+        loud.kill()
+
+
+def test_a_program_that_floods_its_output_stores_nothing_in_the_server(server, runtime):
+    """The client reads slowly; what was not read is not kept for it."""
+    flooding = create(server, runtime)
+    try:
+        begun = resident_kib(server.process.pid)
+        handle = flooding.commands.run("yes", background=True, timeout=0)
+        time.sleep(2)
+        assert resident_kib(server.process.pid) - begun < 64 << 10
+        handle.kill()
+    finally:
+        flooding.kill()
+
+
+def test_limits_are_in_force_where_the_machine_keeps_them(server, sandbox):
+    groups = [group for group in server.groups() if group.name == sandbox.sandbox_id]
+    read = lambda name: [  # noqa: E731
+        (group / name).read_text().strip() for group in groups if (group / name).exists()
+    ]
+    assert str(LIMITS["pids"]) in read("pids.max")
+    memory = read("memory.limit_in_bytes") + read("memory.max")
+    assert str(LIMITS["memory"] << 20) in memory
+    quota = read("cpu.cfs_quota_us") + [value.split()[0] for value in read("cpu.max")]
+    assert "100000" in quota
+    assert os.path.exists(Path("/proc") / str(min(server.processes(sandbox.sandbox_id))))
+
+
+def test_sandboxes_that_are_forgotten_end_by_themselves(server, runtime):
+    made = create(server, runtime, timeout=2)
+    made.commands.run(FORK, background=True, timeout=0)
+    wait_until(lambda: made.sandbox_id not in Call(server).ids(), 30, "the end by time")
+    wait_until(lambda: not server.processes(made.sandbox_id), 30, "its processes to end")
+    with pytest.raises(Exception, match="."):
+        Sandbox.connect(made.sandbox_id, **server.options())

@@ -1,0 +1,112 @@
+"""Every case for the JavaScript SDK, as a case of this run.
+
+A file of cases is run once, by Node's own runner, when the first of its cases is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+
+from .packages import HERE, PACKAGES, environment, install, node, pointing_at
+
+#: What a case, and what a whole file of them may take, in seconds.
+CASE_SECONDS = 60
+FILE_SECONDS = 300
+
+FILES = sorted(path.name for path in HERE.glob("*.test.js"))
+DOMAIN = "domain.test.js"
+
+pytestmark = pytest.mark.timeout(FILE_SECONDS + 120)
+
+
+def cases(file: str) -> list[str]:
+    """The names of the cases in a file, as they are written there."""
+    source = (HERE / file).read_text()
+    names = re.findall(r"^test\('(.+)',", source, re.MULTILINE)
+    assert len(names) == len(re.findall(r"^\s*(?:test|it|describe)\b[.(]", source, re.MULTILINE)), file
+    assert len(names) == len(set(names)), f"{file}: two cases have the same name"
+    return names
+
+
+@dataclass
+class Run:
+    """How a file's cases ended, and all that was said meanwhile."""
+
+    ended: dict[str, dict]
+    said: str
+
+
+def run(file: str, variables: dict[str, str]) -> Run:
+    # The cases import packages, which Node looks for beside and above them.
+    place = PACKAGES / "js"
+    place.mkdir(exist_ok=True)
+    for path in HERE.iterdir():
+        if path.suffix in (".js", ".py"):
+            shutil.copy(path, place / path.name)
+    command = [node(), "--test", f"--test-timeout={CASE_SECONDS * 1000}"]
+    command += ["--test-reporter=./js/reporter.js", "--test-reporter-destination=stdout", f"js/{file}"]
+    try:
+        done = subprocess.run(
+            command, cwd=PACKAGES, env=variables, capture_output=True, text=True, timeout=FILE_SECONDS
+        )
+        out, said = done.stdout, done.stderr
+    except subprocess.TimeoutExpired as late:
+        out, said = ((part or b"").decode(errors="replace") for part in (late.stdout, late.stderr))
+        said += f"\n{file}: not within {FILE_SECONDS} s"
+    results = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return Run({result["name"]: result for result in results}, out + said)
+
+
+@pytest.fixture(scope="module")
+def packages():
+    install()
+
+
+@pytest.fixture(scope="module")
+def runs(packages, request):
+    """The run of each file, made when it is first asked for."""
+    made: dict[str, Run] = {}
+
+    def of(file: str) -> Run:
+        if file not in made:
+            start = with_domain if file == DOMAIN else with_addresses
+            made[file] = run(file, start(request))
+        return made[file]
+
+    return of
+
+
+def with_addresses(request) -> dict[str, str]:
+    return pointing_at(request.getfixturevalue("shared"))
+
+
+def with_domain(request) -> dict[str, str]:
+    """A server with a domain and TLS of its own, and nothing but its domain said to the client."""
+    another = request.getfixturevalue("another")
+    server = another("domain", ["domain=e2b.localhost", "tls=self-signed"], tls=True)
+    return environment(
+        E2B_API_KEY=server.key,
+        E2B_DOMAIN=f"e2b.localhost:{server.port}",
+        NODE_EXTRA_CA_CERTS=str(server.data / "tls" / "ca.pem"),
+    )
+
+
+@pytest.mark.parametrize(("file", "case"), [(file, case) for file in FILES for case in cases(file)])
+def test_case(runs, file, case):
+    done = runs(file)
+    result = done.ended.get(case)
+    assert result is not None, f"it did not run:\n{done.said}"
+    assert not result["skipped"], "it was skipped"
+    assert result["passed"], result["error"] or done.said
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_all_cases_ran(runs, file):
+    done = runs(file)
+    assert sorted(done.ended) == sorted(cases(file)), done.said

@@ -1,0 +1,1 @@
+"""Every method of the Python SDK, sync and async, with both runtimes."""

@@ -1,0 +1,77 @@
+"""One way to say a case for the sync and the async SDK, and for both runtimes."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+
+import pytest
+from e2b import AsyncSandbox, Sandbox
+
+from ..installation import Installation
+
+RUNTIMES = ("runsc", "runc")
+
+
+async def done(value):
+    """The value of a call of either SDK."""
+    return await value if inspect.isawaitable(value) else value
+
+
+@dataclass
+class Sdk:
+    """One of the two SDKs for Python, told where the server is."""
+
+    name: str
+    server: Installation
+    made: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def Sandbox(self):
+        return AsyncSandbox if self.name == "async" else Sandbox
+
+    async def create(self, template: str | None = None, runtime: str | None = None, **more):
+        """A sandbox that is gone after the module, if its test does not end it."""
+        options = self.server.options(more.pop("team", "default")) | more
+        if runtime:
+            options["metadata"] = {"shoal/runtime": runtime} | options.get("metadata", {})
+        sandbox = await done(self.Sandbox.create(template, **options))
+        self.made.append((sandbox.sandbox_id, options["api_key"]))
+        return sandbox
+
+    async def call(self, name: str, *args, **more):
+        """A method of the class: `call("kill", id)`."""
+        return await done(getattr(self.Sandbox, name)(*args, **self.server.options(), **more))
+
+    async def listed(self, **more) -> list:
+        """All pages of a list."""
+        pages = self.Sandbox.list(**self.server.options(), **more)
+        found = []
+        while pages.has_next:
+            found += await done(pages.next_items())
+        return found
+
+    def end(self) -> None:
+        for sandbox, key in self.made:
+            Sandbox.kill(sandbox, **(self.server.options() | {"api_key": key}))
+
+
+@pytest.fixture(scope="module", params=["sync", "async"])
+def sdk(request, shared):
+    """Each SDK for Python in turn."""
+    made = Sdk(request.param, shared)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module", params=RUNTIMES)
+def runtime(request) -> str:
+    """Each OCI runtime in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+async def sandbox(sdk, runtime):
+    """A sandbox that the tests of a module share: none of them may harm it."""
+    return await sdk.create(runtime=runtime, timeout=900)
+

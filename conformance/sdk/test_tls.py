@@ -1,0 +1,99 @@
+"""A domain of its own with TLS: the SDK needs `E2B_DOMAIN` and the authority, and nothing else."""
+
+import os
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from ..installation import free_port
+
+#: What a person's program does, in a process of its own: the trust is read from its environment.
+PROGRAM = """
+import asyncio, ssl, sys, httpx
+from e2b import AsyncSandbox, Sandbox
+
+made = Sandbox.create()
+assert made.commands.run("echo sync").stdout == "sync\\n"
+made.files.write("f", "over tls")
+assert made.files.read("f") == "over tls"
+made.files.write("index.html", "page")
+made.commands.run("python3 -m http.server 8000", background=True, timeout=0)
+made.commands.run("until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
+host = made.get_host(8000)
+print("host", host, made.sandbox_id)
+print("link", made.download_url("f", use_signature_expiration=60))
+
+async def again():
+    other = await AsyncSandbox.connect(made.sandbox_id)
+    assert (await other.commands.run("echo async")).stdout == "async\\n"
+
+asyncio.run(again())
+input()
+assert made.kill()
+"""
+
+
+@pytest.fixture(scope="module")
+def secure(another):
+    port = free_port()
+    return another("secure", ["domain=e2b.localhost", "tls=self-signed"], tls=True, port=port)
+
+
+@pytest.fixture(scope="module")
+def said(secure):
+    """The variables that the server prints for a shell."""
+    log = (secure.data / "server.log").read_text(errors="replace")
+    lines = [line.removeprefix("export ") for line in log.splitlines() if line.startswith("export ")]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def test_the_server_says_what_to_export(secure, said):
+    assert said["E2B_API_KEY"] == secure.key
+    assert said["E2B_DOMAIN"] == f"e2b.localhost:{secure.port}"
+    assert os.path.exists(said["SSL_CERT_FILE"])
+    assert said["NODE_EXTRA_CA_CERTS"] == said["SSL_CERT_FILE"]
+    assert "E2B_API_URL" not in said
+
+
+def loopback(said, secure) -> httpx.Client:
+    """A client that trusts the authority and resolves every name to loopback."""
+    import ssl
+
+    context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
+    return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=30)
+
+
+def test_the_sdk_works_by_the_domain_alone(secure, said):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=clean | said, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
+    try:
+        _, host, sandbox = program.stdout.readline().split()
+        _, link = program.stdout.readline().split()
+        assert host == f"8000-{sandbox}.{said['E2B_DOMAIN']}"
+        with loopback(said, secure) as client:
+            for url, text in ((f"https://{host}/index.html", "page"), (link, "over tls")):
+                name = httpx.URL(url)
+                answer = client.get(
+                    name.raw_path.decode(),
+                    headers={"Host": name.netloc.decode()},
+                    extensions={"sni_hostname": name.host},
+                )
+                assert (answer.status_code, answer.text) == (200, text)
+    except ValueError:
+        program.stdin.close()
+        raise AssertionError(program.stderr.read()) from None
+    finally:
+        _, errors = program.communicate("\n" if not program.stdin.closed else None, timeout=60)
+    assert program.returncode == 0, errors
+
+
+def test_the_certificate_is_for_the_api_and_for_sandboxes(secure, said):
+    with loopback(said, secure) as client:
+        for name in ("api.e2b.localhost", "8000-iabc.e2b.localhost", "e2b.localhost"):
+            answer = client.get("/health", headers={"Host": name}, extensions={"sni_hostname": name})
+            assert answer.status_code in (204, 502), name

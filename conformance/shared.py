@@ -1,0 +1,87 @@
+"""The server of a whole run, for pytest and for commands:
+
+    python -m conformance.shared COMMAND…
+
+runs a command with the variables that point E2B's clients at the server.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from .installation import ROOT, Installation, share_images
+
+#: Where runs keep what is worth keeping: images, packages, data directories.
+WORK = ROOT / "target" / "conformance"
+
+#: Small enough for any machine, ample for the tests.
+SETTINGS = ["disk.size=4GiB", "network.warm_slots=8", "starts=2"]
+
+
+def data_directory() -> Path:
+    """Where the shared server keeps its state: `SHOAL_TEST_DATA`, or below `target`."""
+    return Path(os.environ.get("SHOAL_TEST_DATA") or WORK / "data")
+
+
+def images() -> Path:
+    """Images that servers beside the shared one are given: `SHOAL_TEST_IMAGES`, or its own."""
+    return Path(os.environ.get("SHOAL_TEST_IMAGES") or data_directory() / "images")
+
+
+class SharedServer:
+    """The server of a whole run, started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.installation: Installation | None = None
+
+    def start(self) -> Installation:
+        if self.installation is None:
+            data = data_directory()
+            share_images(images(), data)
+            self.installation = Installation(data, settings=SETTINGS)
+            self.installation.start()
+        return self.installation
+
+    def stop(self) -> None:
+        """Ends it as an operator would, and looks for what it left."""
+        if self.installation is None:
+            return
+        installation, self.installation = self.installation, None
+        kill_all(installation)
+        installation.stop()
+        left = installation.leftovers(server=True)
+        assert left == [], f"the server has left something behind: {left}"
+
+
+def kill_all(installation: Installation) -> None:
+    """Ends every sandbox of every team."""
+    from e2b import Sandbox
+
+    for team in installation.keys:
+        options = installation.options(team)
+        pages = Sandbox.list(**options)
+        while pages.has_next:
+            for sandbox in pages.next_items():
+                Sandbox.kill(sandbox.sandbox_id, **options)
+
+
+def main(command: list[str]) -> int:
+    """Runs a command with a server to talk to; how it ended."""
+    server = SharedServer()
+    installation = server.start()
+    variables = {
+        "E2B_API_KEY": installation.key,
+        "E2B_API_URL": installation.url,
+        "E2B_SANDBOX_URL": installation.url,
+    }
+    try:
+        return subprocess.run(command, env=os.environ | variables, check=False).returncode
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

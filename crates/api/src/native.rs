@@ -1,0 +1,35 @@
+//! Shoal's own API under `/api/v1`: what E2B's has no words for.
+//!
+//! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
+//! work on images is answered in lines of JSON. Keys, images and templates are made and removed
+//! by admin keys only.
+
+mod admin;
+mod answer;
+mod images;
+mod keys;
+mod progress;
+mod status;
+mod templates;
+
+use axum::Router;
+use axum::routing::{delete, get, post};
+use shoal_engine::Engine;
+
+pub(crate) use self::answer::enveloped;
+
+/// The routes, all of which need a key.
+pub(crate) fn routes() -> Router<Engine> {
+    Router::new()
+        .route("/keys", get(keys::list).post(keys::create))
+        .route("/keys/{id}", delete(keys::remove))
+        .route("/images", get(images::list).delete(images::remove))
+        .route("/images/pull", post(images::pull))
+        .route("/images/import", post(images::import))
+        .route("/templates", get(templates::list).post(templates::create))
+        .route(
+            "/templates/{id}",
+            get(templates::one).delete(templates::remove),
+        )
+        .route("/status", get(status::get))
+}

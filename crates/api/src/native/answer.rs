@@ -1,0 +1,48 @@
+//! The envelope of every answer.
+
+use axum::Json;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use serde::Serialize;
+use shoal_protocol::native::Envelope;
+
+use crate::error::ApiError;
+
+/// A success with something to tell.
+pub(super) struct Answer<T>(pub(super) StatusCode, pub(super) T);
+
+impl<T> Answer<T> {
+    pub(super) fn ok(data: T) -> Self {
+        Self(StatusCode::OK, data)
+    }
+
+    pub(super) fn created(data: T) -> Self {
+        Self(StatusCode::CREATED, data)
+    }
+}
+
+impl<T: Serialize> IntoResponse for Answer<T> {
+    fn into_response(self) -> Response {
+        (self.0, Json(Envelope::ok(self.1))).into_response()
+    }
+}
+
+/// Puts the failures of what lies below into this API's envelope: also those of the key's check
+/// and of the rate limit, which serve other dialects too.
+pub(crate) async fn enveloped(request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let Some(error) = response.extensions().get::<ApiError>() else {
+        return response;
+    };
+    let status = response.status();
+    let body = Envelope::<()>::failed(status.as_u16(), error.message());
+    let (mut parts, _) = response.into_parts();
+    parts.headers.remove(CONTENT_TYPE);
+    parts.headers.remove(CONTENT_LENGTH);
+    let mut response = (status, Json(body)).into_response();
+    response.headers_mut().extend(parts.headers);
+    response
+}

@@ -1,0 +1,109 @@
+//! Images on the server's machine.
+
+use std::path::PathBuf;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use shoal_core::image::{Image as Stored, ImageName, RegistryAuth};
+use shoal_engine::Engine;
+use shoal_protocol::native::{Image, ImportImage, PullImage};
+
+use super::admin::Admin;
+use super::answer::Answer;
+use super::progress::stream;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::query::Query;
+
+pub(super) fn view(image: &Stored) -> Image {
+    Image {
+        name: image.name.to_string(),
+        digest: image.digest.clone(),
+        layers: image.layers.len(),
+        size_bytes: image.size_bytes,
+        user: image.user.clone(),
+        workdir: image.workdir.clone(),
+        created_at: image.created_at.to_string(),
+    }
+}
+
+/// `GET /images`, by name.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Admin(_): Admin,
+) -> Result<Answer<Vec<Image>>, ApiError> {
+    let mut images = engine.images().list().await?;
+    images.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Answer::ok(images.iter().map(view).collect()))
+}
+
+/// `POST /images/pull`, answered as it goes on. Who hangs up gives it up, unless others wait for
+/// the same image.
+pub(super) async fn pull(
+    State(engine): State<Engine>,
+    Admin(_): Admin,
+    body: JsonBody<PullImage>,
+) -> Result<Response, ApiError> {
+    let PullImage {
+        name,
+        username,
+        password,
+    } = body.value;
+    let name = image_name(&name)?;
+    let auth = match (username, password) {
+        (username, Some(password)) => Some(RegistryAuth {
+            username: username.unwrap_or_default(),
+            password,
+        }),
+        (Some(_), None) => {
+            return Err(ApiError::invalid("`username`: needs a `password`"));
+        }
+        (None, None) => None,
+    };
+    let images = engine.images().clone();
+    Ok(stream(async move |sink| {
+        images.pull(name, auth, sink).await
+    }))
+}
+
+/// `POST /images/import`, answered as it goes on.
+pub(super) async fn import(
+    State(engine): State<Engine>,
+    Admin(_): Admin,
+    body: JsonBody<ImportImage>,
+) -> Result<Response, ApiError> {
+    let name = image_name(&body.value.name)?;
+    let path = PathBuf::from(body.value.path);
+    if !path.is_absolute() {
+        return Err(ApiError::invalid(
+            "`path`: must be absolute, on the server's machine",
+        ));
+    }
+    let images = engine.images().clone();
+    Ok(stream(async move |sink| {
+        images.import(path, name, sink).await
+    }))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RemoveQuery {
+    name: Option<String>,
+}
+
+/// `DELETE /images?name=…`: names have slashes, so they are not in the path.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Admin(_): Admin,
+    Query(query): Query<RemoveQuery>,
+) -> Result<Answer<()>, ApiError> {
+    let name = query
+        .name
+        .ok_or_else(|| ApiError::invalid("`name`: is missing"))?;
+    engine.remove_image(&image_name(&name)?).await?;
+    Ok(Answer::ok(()))
+}
+
+pub(super) fn image_name(text: &str) -> Result<ImageName, ApiError> {
+    text.parse().map_err(ApiError::invalid)
+}

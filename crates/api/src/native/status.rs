@@ -1,0 +1,47 @@
+//! What the server is.
+
+use axum::Extension;
+use axum::extract::State;
+use shoal_core::auth::Principal;
+use shoal_core::driver::Isolation;
+use shoal_engine::{Engine, ListFilter};
+use shoal_protocol::native::{Runtime, Status};
+
+use super::answer::Answer;
+
+/// `GET /status`.
+pub(super) async fn get(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+) -> Answer<Status> {
+    let capabilities = engine.capabilities();
+    let runtimes = capabilities.runtimes.iter().map(|runtime| Runtime {
+        name: runtime.name.to_string(),
+        version: runtime.version.clone(),
+        isolation: isolation(runtime.isolation).to_owned(),
+        memory_snapshot: runtime.memory_snapshot,
+    });
+    let filter = ListFilter {
+        running: true,
+        limit: 1,
+        ..ListFilter::default()
+    };
+    Answer::ok(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        team: principal.slug.to_string(),
+        admin: principal.admin,
+        running: engine.list(&principal, &filter).running,
+        driver: capabilities.driver.clone(),
+        runtimes: runtimes.collect(),
+        disk_limit: capabilities.disk_limit.clone(),
+    })
+}
+
+fn isolation(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::Namespaces => "namespaces",
+        Isolation::UserspaceKernel => "userspace_kernel",
+        Isolation::VirtualMachine => "virtual_machine",
+        Isolation::None => "none",
+    }
+}

@@ -1,0 +1,137 @@
+//! Templates, with what E2B's view of them leaves out.
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use shoal_core::auth::Principal;
+use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::template::{Template as Stored, TemplateRef};
+use shoal_engine::{Engine, NewTemplate as Asked};
+use shoal_protocol::native::{NewTemplate, Template};
+
+use super::admin::Admin;
+use super::answer::Answer;
+use super::images::image_name;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+
+/// The longest description, in characters.
+const DESCRIPTION_MAX: usize = 256;
+
+/// The longest name of a user or of a directory, in bytes.
+const PATH_MAX: usize = 4096;
+
+fn view(template: &Stored) -> Template {
+    let resources = &template.resources;
+    Template {
+        id: template.id.to_string(),
+        names: template.names.iter().map(ToString::to_string).collect(),
+        image: template.image.to_string(),
+        cpu_milli: resources.cpu.0,
+        memory_mb: resources.memory.0,
+        disk_size_mb: resources.disk.0,
+        pids: resources.pids,
+        runtime: template.runtime.as_ref().map(ToString::to_string),
+        user: template.user.clone(),
+        workdir: template.workdir.clone(),
+        env: template.env.clone(),
+        public: template.public,
+        stock: template.team.is_none(),
+        description: template.description.clone(),
+        created_at: template.created_at.to_string(),
+        updated_at: template.updated_at.to_string(),
+    }
+}
+
+fn reference(text: &str) -> Result<TemplateRef, ApiError> {
+    // What is no reference is no template's.
+    text.parse()
+        .map_err(|_| ApiError::not_found(format!("template {text:?} not found")))
+}
+
+/// `GET /templates`: those that the caller may use, the newest first.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+) -> Answer<Vec<Template>> {
+    let all = engine.templates(&principal);
+    Answer::ok(all.iter().map(|template| view(template)).collect())
+}
+
+/// `GET /templates/{id}`: one, by id or name.
+pub(super) async fn one(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Answer<Template>, ApiError> {
+    let template = engine.resolve_template(&principal, &reference(&id)?)?;
+    Ok(Answer::ok(view(&template)))
+}
+
+/// `POST /templates`: over an image that is here.
+pub(super) async fn create(
+    State(engine): State<Engine>,
+    Admin(principal): Admin,
+    body: JsonBody<NewTemplate>,
+) -> Result<Answer<Template>, ApiError> {
+    let asked = translate(body.value)?;
+    let made = engine.create_template(&principal, asked).await?;
+    Ok(Answer::created(view(&made)))
+}
+
+/// `DELETE /templates/{id}`: one, by id or name.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Admin(principal): Admin,
+    Path(id): Path<String>,
+) -> Result<Answer<()>, ApiError> {
+    engine.delete_template(&principal, &reference(&id)?).await?;
+    Ok(Answer::ok(()))
+}
+
+fn translate(new: NewTemplate) -> Result<Asked, ApiError> {
+    let standard = Resources::default();
+    let resources = Resources {
+        cpu: new.cpu_milli.map_or(standard.cpu, MilliCpu),
+        memory: new.memory_mb.map_or(standard.memory, Mib),
+        disk: new.disk_size_mb.map_or(standard.disk, Mib),
+        pids: new.pids.unwrap_or(standard.pids),
+    };
+    let env = &new.env;
+    if let Some((name, _)) = env
+        .iter()
+        .find(|(name, value)| name.is_empty() || name.contains(['=', '\0']) || value.contains('\0'))
+    {
+        return Err(ApiError::invalid(format_args!(
+            "`env`: {name:?} cannot be set"
+        )));
+    }
+    if new.description.chars().count() > DESCRIPTION_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`description`: at most {DESCRIPTION_MAX} characters"
+        )));
+    }
+    let plain =
+        |text: &&String| (1..=PATH_MAX).contains(&text.len()) && !text.contains(char::is_control);
+    if new.user.as_ref().is_some_and(|user| !plain(&user)) {
+        return Err(ApiError::invalid("`user`: is no user's name"));
+    }
+    let absolute = |text: &String| plain(&text) && text.starts_with('/');
+    if new.workdir.as_ref().is_some_and(|path| !absolute(path)) {
+        return Err(ApiError::invalid("`workdir`: must be an absolute path"));
+    }
+    let runtime = new.runtime.as_deref().map(str::parse).transpose();
+    Ok(Asked {
+        name: new
+            .name
+            .parse()
+            .map_err(|_| ApiError::invalid("`name`: 1 to 128 of a-z, 0-9, _ and -"))?,
+        image: image_name(&new.image)?,
+        resources,
+        runtime: runtime.map_err(ApiError::invalid)?,
+        user: new.user,
+        workdir: new.workdir,
+        env: new.env,
+        public: new.public,
+        description: new.description,
+    })
+}

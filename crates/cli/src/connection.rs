@@ -1,0 +1,313 @@
+//! Which server, with which key, and the way there.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use http::Uri;
+use rustls::pki_types::ServerName;
+use rustls_platform_verifier::BuilderVerifierExt;
+use shoal_protocol::client::{Dial, DialFuture, Duplex};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::failure::{Failure, Kind};
+
+/// Where a server listens that nobody has told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:3000";
+
+/// Where a server keeps everything that nobody has told otherwise.
+const DEFAULT_DATA: &str = "/var/lib/shoal";
+
+/// How long a connection may take to open.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Which server, and who calls.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct ConnectionArgs {
+    /// The server [default: http://127.0.0.1:3000; E2B_API_URL counts too].
+    #[arg(long, env = "SHOAL_URL", value_name = "URL", global = true)]
+    url: Option<String>,
+    /// The API key [default: E2B_API_KEY, else what the file `api-key` in --data holds].
+    #[arg(
+        long,
+        env = "SHOAL_API_KEY",
+        value_name = "KEY",
+        global = true,
+        hide_env_values = true
+    )]
+    api_key: Option<String>,
+    /// The data directory of a server on this machine [default: /var/lib/shoal].
+    #[arg(long, env = "SHOAL_DATA", value_name = "DIR", global = true)]
+    data: Option<PathBuf>,
+    /// Print JSON for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// A server's place: scheme, host and port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Whether it speaks TLS.
+    pub(crate) tls: bool,
+    /// Its name or address, without brackets.
+    pub(crate) host: String,
+    /// Its port.
+    pub(crate) port: u16,
+}
+
+impl Origin {
+    /// Reads `http[s]://host[:port]`.
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let refused = || {
+            Failure::usage(format!("{text:?} is no server: say http://HOST:PORT"))
+                .with_hint("Set it by --url, SHOAL_URL or E2B_API_URL.")
+        };
+        let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| refused())?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(refused()),
+        };
+        let path = uri.path();
+        let host = uri.host().filter(|host| !host.is_empty());
+        let host = host.filter(|_| path.is_empty() || path == "/");
+        Ok(Self {
+            tls,
+            host: host
+                .ok_or_else(refused)?
+                .trim_matches(['[', ']'])
+                .to_owned(),
+            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+        })
+    }
+
+    /// What requests name as their host.
+    pub(crate) fn authority(&self) -> String {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        let usual = if self.tls { 443 } else { 80 };
+        if self.port == usual {
+            host
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
+
+    /// Whether it is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<std::net::IpAddr>();
+        self.host == "localhost"
+            || self.host.ends_with(".localhost")
+            || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority())
+    }
+}
+
+/// A server and who calls it.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    /// Where it is.
+    pub(crate) origin: Origin,
+    /// The caller's key.
+    pub(crate) key: String,
+    /// Where the key was found, for people.
+    pub(crate) key_from: String,
+    way: Arc<Way>,
+}
+
+impl ConnectionArgs {
+    /// Finds the server and the key.
+    ///
+    /// # Errors
+    /// When there is no key, or what is said makes no sense.
+    pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
+        let said = self.url.clone().or_else(|| variable("E2B_API_URL"));
+        let origin = Origin::parse(said.as_deref().unwrap_or(DEFAULT_URL))?;
+        let (key, key_from) = self.key()?;
+        let tls = origin.tls.then(tls_connector).transpose()?;
+        let way = Way {
+            origin: origin.clone(),
+            tls,
+        };
+        Ok(Connection {
+            origin,
+            key,
+            key_from,
+            way: Arc::new(way),
+        })
+    }
+
+    fn key(&self) -> Result<(String, String), Failure> {
+        if let Some(key) = self.api_key.clone().filter(|key| !key.is_empty()) {
+            return Ok((key, "--api-key or SHOAL_API_KEY".to_owned()));
+        }
+        if let Some(key) = variable("E2B_API_KEY") {
+            return Ok((key, "E2B_API_KEY".to_owned()));
+        }
+        let data = self.data.clone().unwrap_or_else(|| DEFAULT_DATA.into());
+        let file = data.join("api-key");
+        match std::fs::read_to_string(&file) {
+            Ok(text) => Ok((text.trim().to_owned(), file.display().to_string())),
+            Err(error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::NotFound => "is not there",
+                    io::ErrorKind::PermissionDenied => "is closed to you (it is its owner's)",
+                    _ => "cannot be read",
+                };
+                let message = format!("no API key: none was given, and {} {why}", file.display());
+                Err(Failure::new(Kind::Refused, message).with_hint(
+                    "Give one by --api-key or SHOAL_API_KEY, or name the server's data directory \
+                     by --data or SHOAL_DATA.",
+                ))
+            }
+        }
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+impl Connection {
+    /// The way to the server, for clients that dial by themselves.
+    pub(crate) fn dial(&self) -> Arc<dyn Dial> {
+        self.way.clone()
+    }
+
+    /// Opens a connection.
+    pub(crate) async fn open(&self) -> Result<Box<dyn Duplex>, Failure> {
+        self.way
+            .dial()
+            .await
+            .map_err(|error| self.unreachable(&error))
+    }
+
+    /// Says that there is no way to the server, and how to start one.
+    pub(crate) fn unreachable(&self, error: &io::Error) -> Failure {
+        let message = format!("the server at {} cannot be reached: {error}", self.origin);
+        let hint = if self.origin.is_loopback() {
+            "Start one with `sudo shoal serve`, or name another by --url or SHOAL_URL."
+        } else {
+            "See that it runs and listens there, or name another by --url or SHOAL_URL."
+        };
+        Failure::new(Kind::Unreachable, message).with_hint(hint)
+    }
+}
+
+/// Opens connections to the server.
+struct Way {
+    origin: Origin,
+    tls: Option<TlsConnector>,
+}
+
+impl Dial for Way {
+    fn dial(&self) -> DialFuture {
+        let (origin, tls) = (self.origin.clone(), self.tls.clone());
+        Box::pin(async move {
+            match tokio::time::timeout(DIAL_TIMEOUT, open(origin, tls)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        })
+    }
+}
+
+async fn open(origin: Origin, tls: Option<TlsConnector>) -> io::Result<Box<dyn Duplex>> {
+    // All names below `localhost` are this machine (RFC 6761), which not every resolver knows.
+    let host = if origin.host.ends_with(".localhost") {
+        "localhost"
+    } else {
+        origin.host.as_str()
+    };
+    let stream = TcpStream::connect((host, origin.port)).await?;
+    // Requests are small and waited for.
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls else {
+        return Ok(Box::new(stream));
+    };
+    let name = ServerName::try_from(origin.host).map_err(io::Error::other)?;
+    Ok(Box::new(tls.connect(name, stream).await?))
+}
+
+fn tls_connector() -> Result<TlsConnector, Failure> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(BuilderVerifierExt::with_platform_verifier)
+        .map_err(|error| Failure::other(format!("cannot use TLS: {error}")))?;
+    Ok(TlsConnector::from(Arc::new(config.with_no_client_auth())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(text: &str) -> Option<String> {
+        Origin::parse(text).ok().map(|origin| origin.to_string())
+    }
+
+    #[test]
+    fn a_server_is_a_scheme_a_host_and_perhaps_a_port() {
+        for (text, shown) in [
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("http://127.0.0.1:3000/", "http://127.0.0.1:3000"),
+            ("https://shoal.example", "https://shoal.example"),
+            ("https://shoal.example:443", "https://shoal.example"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+        ] {
+            assert_eq!(origin(text).as_deref(), Some(shown), "{text}");
+        }
+        for bad in [
+            "",
+            "127.0.0.1:3000",
+            "ftp://x",
+            "http://",
+            "http://x/path",
+            "http://a b",
+        ] {
+            assert_eq!(origin(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_on_this_machine_is_known() {
+        for (text, here) in [
+            ("http://127.0.0.1:1", true),
+            ("http://[::1]:1", true),
+            ("http://localhost", true),
+            ("http://10.0.0.1", false),
+            ("http://shoal.example", false),
+        ] {
+            assert_eq!(Origin::parse(text).unwrap().is_loopback(), here, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_said_wins_over_the_file() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::write(data.path().join("api-key"), "e2b_file\n").unwrap();
+        let args = |key: Option<&str>| ConnectionArgs {
+            url: None,
+            api_key: key.map(str::to_owned),
+            data: Some(data.path().to_owned()),
+            json: false,
+        };
+        assert_eq!(args(Some("e2b_said")).key().unwrap().0, "e2b_said");
+        if variable("E2B_API_KEY").is_none() {
+            assert_eq!(args(None).key().unwrap().0, "e2b_file");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! `shoal template`.
+
+use clap::{Args, Subcommand};
+use http::Method;
+use shoal_protocol::native::{NewTemplate, Template};
+
+use crate::calls::encode;
+use crate::connection::{Connection, ConnectionArgs};
+use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::output::{self, Table};
+use crate::parse;
+
+/// What to do with templates.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TemplateArgs {
+    #[command(subcommand)]
+    command: TemplateCommand,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum TemplateCommand {
+    /// List templates, the newest first.
+    #[command(visible_alias = "list")]
+    Ls,
+    /// Show all that is known of a template.
+    Get(NameArgs),
+    /// Make a template over an image that is on the server's machine.
+    Create(Box<CreateArgs>),
+    /// Remove templates that no sandbox stands on.
+    Rm(RemoveArgs),
+}
+
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// Its name or id.
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    /// Their names or ids.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shoal image pull python:3.13-slim
+  shoal template create py --image python:3.13-slim --memory 512M --cpu 1
+  shoal sandbox create --template py")]
+struct CreateArgs {
+    /// What it shall be called: a-z, 0-9, _ and -.
+    name: String,
+    /// The image.
+    #[arg(long, value_name = "NAME")]
+    image: String,
+    /// Processors: 2, 0.5, 500m [default: 2].
+    #[arg(long, value_name = "NUMBER", value_parser = parse::milli_cpu)]
+    cpu: Option<u32>,
+    /// Memory: 512M, 2G [default: 1G].
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    memory: Option<u32>,
+    /// What a sandbox may write: 512M, 20G [default: 10G].
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    disk: Option<u32>,
+    /// Processes and threads [default: 4096].
+    #[arg(long, value_name = "NUMBER")]
+    pids: Option<u32>,
+    /// The OCI runtime: runsc (gVisor) or runc [default: the server's].
+    #[arg(long, value_name = "NAME")]
+    runtime: Option<String>,
+    /// Who commands run as [default: who the image says, else root].
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Where commands start [default: where the image says, else the user's home].
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// A variable in the environment of every process; as often as needed.
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
+    env: Vec<(String, String)>,
+    /// Other teams may use it.
+    #[arg(long)]
+    public: bool,
+    /// One line for people.
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT"
+    )]
+    description: String,
+}
+
+pub(crate) async fn run(args: TemplateArgs) -> Result<u8, Failure> {
+    let json = args.connection.json;
+    let server = args.connection.resolve()?;
+    match args.command {
+        TemplateCommand::Ls => list(&server, json).await?,
+        TemplateCommand::Get(args) => get(&server, &args.name, json).await?,
+        TemplateCommand::Create(args) => create(&server, *args, json).await?,
+        TemplateCommand::Rm(args) => return remove(&server, args).await,
+    }
+    Ok(0)
+}
+
+fn name(template: &Template) -> String {
+    match template.names.first() {
+        Some(name) => name.clone(),
+        None => template.id.clone(),
+    }
+}
+
+fn processors(milli: u32) -> String {
+    format!("{}", f64::from(milli) / 1000.0)
+}
+
+async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
+    let templates: Vec<Template> = server.native_get("/templates").await?;
+    if json {
+        return output::json(&templates);
+    }
+    let mut table = Table::new(&[
+        "NAME",
+        "ID",
+        "IMAGE",
+        "CPU",
+        "MEMORY",
+        "DISK",
+        "DESCRIPTION",
+    ]);
+    for template in templates {
+        table.row([
+            name(&template),
+            template.id,
+            template.image,
+            processors(template.cpu_milli),
+            format!("{} MiB", template.memory_mb),
+            format!("{} MiB", template.disk_size_mb),
+            template.description,
+        ]);
+    }
+    table.print()
+}
+
+async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure> {
+    let path = format!("/templates/{}", encode(asked));
+    let template: Template = match server.native_get(&path).await {
+        Err(failure) => return Err(with_near(server, asked, failure).await),
+        Ok(template) => template,
+    };
+    if json {
+        return output::json(&template);
+    }
+    let env = template.env.iter();
+    let env: Vec<String> = env.map(|(name, value)| format!("{name}={value}")).collect();
+    output::fields(&[
+        ("name", template.names.join(" ")),
+        ("id", template.id),
+        ("description", template.description),
+        ("image", template.image),
+        ("processors", processors(template.cpu_milli)),
+        ("memory", format!("{} MiB", template.memory_mb)),
+        ("disk", format!("{} MiB", template.disk_size_mb)),
+        ("pids", template.pids.to_string()),
+        ("runtime", template.runtime.unwrap_or_default()),
+        ("user", template.user),
+        ("workdir", template.workdir.unwrap_or_default()),
+        ("env", env.join(" ")),
+        (
+            "open to",
+            if template.public {
+                "all teams"
+            } else {
+                "its team"
+            }
+            .to_owned(),
+        ),
+        ("made", template.created_at),
+        ("changed", template.updated_at),
+    ])
+}
+
+async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(), Failure> {
+    let new = NewTemplate {
+        name: args.name,
+        image: args.image,
+        cpu_milli: args.cpu,
+        memory_mb: args.memory,
+        disk_size_mb: args.disk,
+        pids: args.pids,
+        runtime: args.runtime,
+        user: args.user,
+        workdir: args.workdir,
+        env: args.env.into_iter().collect(),
+        public: args.public,
+        description: args.description,
+    };
+    let made: Template = server
+        .native(Method::POST, "/templates", Some(&new))
+        .await?;
+    if json {
+        return output::json(&made);
+    }
+    output::line(&name(&made))
+}
+
+async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
+    let mut code = 0;
+    for name in args.names {
+        match server
+            .native_delete(&format!("/templates/{}", encode(&name)))
+            .await
+        {
+            Ok(()) => output::line(&name)?,
+            Err(failure) => {
+                let failure = with_near(server, &name, failure).await;
+                failure.tell();
+                code = failure.code();
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Says which template may have been meant when there is none of that name.
+pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure {
+    if failure.kind() != Kind::NotFound {
+        return failure;
+    }
+    let known: Vec<Template> = server.native_get("/templates").await.unwrap_or_default();
+    let names = known.iter().flat_map(|template| &template.names);
+    match output::nearest(name, names.map(String::as_str)) {
+        Some(near) => failure.with_hint(format!("Did you mean {near}?")),
+        None => failure.with_hint("`shoal template ls` shows those that there are."),
+    }
+}

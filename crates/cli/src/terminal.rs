@@ -1,0 +1,48 @@
+//! The terminal that the user sits at.
+
+use std::io::{self, IsTerminal};
+
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// What a terminal has when nobody says.
+const STANDARD_SIZE: (u16, u16) = (80, 24);
+
+/// Hands every key through as it is, until it is dropped.
+pub(crate) struct RawMode {
+    before: Option<Termios>,
+}
+
+impl RawMode {
+    /// Switches the terminal on standard input, if there is one.
+    pub(crate) fn enter() -> io::Result<Self> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(Self { before: None });
+        }
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Now, &raw)?;
+        Ok(Self {
+            before: Some(before),
+        })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            // A terminal that has gone needs no restoring.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Drain, before);
+        }
+    }
+}
+
+/// Columns and rows of the terminal that the output goes to.
+pub(crate) fn size() -> (u16, u16) {
+    let asked = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin()));
+    match asked {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+        _ => STANDARD_SIZE,
+    }
+}

@@ -1,0 +1,151 @@
+//! Making a template over an image that is here.
+
+use std::collections::BTreeMap;
+
+use shoal_core::auth::Principal;
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::image::{ImageError, ImageName};
+use shoal_core::resources::{InvalidResources, Resources};
+use shoal_core::template::{RuntimeName, Template, TemplateName};
+
+use crate::engine::Engine;
+use crate::entropy::{self, NoEntropy};
+use crate::templates::TemplateError;
+
+/// Who commands run as when neither the request nor the image says.
+const ROOT: &str = "root";
+
+/// A template that is asked for.
+#[derive(Debug, Clone)]
+pub struct NewTemplate {
+    /// What it shall be called.
+    pub name: TemplateName,
+    /// The image.
+    pub image: ImageName,
+    /// Limits.
+    pub resources: Resources,
+    /// The OCI runtime; the driver's default when none is named.
+    pub runtime: Option<RuntimeName>,
+    /// Who commands run as; who the image says when absent.
+    pub user: Option<String>,
+    /// Where commands start; where the image says when absent.
+    pub workdir: Option<String>,
+    /// Environment over the image's.
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    pub public: bool,
+    /// One line for people.
+    pub description: String,
+}
+
+/// Why a template was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateTemplateError {
+    /// The caller has one of that name already, or the installation has.
+    #[error("there is a template '{0}' already: remove it first, or take another name")]
+    NameTaken(TemplateName),
+    /// Its image is not on this node.
+    #[error("image {0} is not here: pull or import it first")]
+    ImageMissing(ImageName),
+    /// A limit is outside what can be given.
+    #[error(transparent)]
+    Resources(#[from] InvalidResources),
+    /// The node does not have the runtime.
+    #[error("there is no OCI runtime {asked} here; there are: {known}")]
+    RuntimeMissing {
+        /// What was asked for.
+        asked: RuntimeName,
+        /// What there is.
+        known: String,
+    },
+    /// The images cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The store did not take it.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
+}
+
+impl Engine {
+    /// Makes a template of the caller's tenant.
+    ///
+    /// # Errors
+    /// See [`CreateTemplateError`].
+    pub async fn create_template(
+        &self,
+        principal: &Principal,
+        new: NewTemplate,
+    ) -> Result<Template, CreateTemplateError> {
+        new.resources.validate()?;
+        self.check_runtime(new.runtime.as_ref())?;
+        let taken = self.templates(principal).into_iter().any(|template| {
+            let near = template.team.is_none_or(|team| team == principal.team);
+            near && template.names.contains(&new.name)
+        });
+        if taken {
+            return Err(CreateTemplateError::NameTaken(new.name));
+        }
+        let found = self.shared.images.find(&new.image).await?;
+        let image = found.ok_or(CreateTemplateError::ImageMissing(new.image))?;
+        let pairs = image.env.iter().filter_map(|pair| pair.split_once('='));
+        let mut env: BTreeMap<String, String> = pairs
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        env.extend(new.env);
+        let now = self.shared.clock.now();
+        let template = Template {
+            id: TemplateId::from_entropy(entropy::bytes()?),
+            team: Some(principal.team),
+            names: vec![new.name],
+            build: BuildId::from_entropy(entropy::bytes()?),
+            image: image.name,
+            resources: new.resources,
+            runtime: new.runtime,
+            user: new.user.unwrap_or_else(|| user_of(image.user.as_deref())),
+            workdir: new.workdir.or(image.workdir),
+            env,
+            public: new.public,
+            description: new.description,
+            created_at: now,
+            updated_at: now,
+        };
+        self.put_template(template.clone()).await?;
+        Ok(template)
+    }
+
+    fn check_runtime(&self, asked: Option<&RuntimeName>) -> Result<(), CreateTemplateError> {
+        let known = &self.capabilities().runtimes;
+        match asked {
+            Some(asked) if known.iter().all(|runtime| runtime.name != *asked) => {
+                let names: Vec<String> = known.iter().map(|r| r.name.to_string()).collect();
+                Err(CreateTemplateError::RuntimeMissing {
+                    asked: asked.clone(),
+                    known: names.join(", "),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The user that an image names, which may be `user:group`, or nobody.
+fn user_of(image: Option<&str>) -> String {
+    let user = image.unwrap_or_default().split(':').next();
+    let user = user.unwrap_or_default();
+    if user.is_empty() { ROOT } else { user }.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_of_an_images_user_is_left_out() {
+        assert_eq!(user_of(Some("node:node")), "node");
+        assert_eq!(user_of(Some("")), "root");
+        assert_eq!(user_of(None), "root");
+    }
+}

@@ -1,0 +1,56 @@
+//! The driver for tests keeps the promises of a real one, so that what passes with it does so with
+//! reason.
+
+use shoal_core::BoxFuture;
+use shoal_core::driver::contract::{Subject, check};
+use shoal_core::driver::{CreateOrder, Driver};
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::state::FailReason;
+use shoal_engine::test_util::{BROKEN_IMAGE, FakeDriver, record};
+
+struct Fake(FakeDriver);
+
+impl Subject for Fake {
+    fn driver(&self) -> &dyn Driver {
+        &self.0
+    }
+
+    fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+        let spec = record(id.as_str()).spec;
+        CreateOrder {
+            id,
+            execution,
+            image: spec.image,
+            runtime: None,
+            resources: spec.resources,
+            egress: spec.network.egress,
+            env: spec.env,
+        }
+    }
+
+    fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+        let image = BROKEN_IMAGE.parse().expect("a constant");
+        CreateOrder {
+            image,
+            ..self.order(id, execution)
+        }
+    }
+
+    fn stop<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, ()> {
+        Box::pin(self.0.fail(id, FailReason::Exited))
+    }
+
+    fn remains(&self, id: &SandboxId) -> Vec<String> {
+        let there = self.0.sandboxes();
+        there
+            .iter()
+            .filter(|s| *s == id)
+            .map(ToString::to_string)
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn the_driver_for_tests_keeps_the_contract() {
+    check(&Fake(FakeDriver::new())).await;
+}

@@ -1,0 +1,345 @@
+//! Bodies of Shoal's own API under `/api/v1`: keys, images, templates, status.
+//!
+//! Every answer is an [`Envelope`] beside a real HTTP status. Moments are RFC 3339 in UTC, sizes
+//! are bytes unless a name says otherwise.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Where all of it is found.
+pub const PREFIX: &str = "/api/v1";
+
+/// The code of an answer that is a success.
+pub const OK: &str = "0";
+
+/// The content type of an answer that comes in lines of JSON, an [`ImageEvent`] each.
+pub const NDJSON: &str = "application/x-ndjson";
+
+/// What every answer is wrapped in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// [`OK`], or the HTTP status as text.
+    pub code: String,
+    /// `ok`, or what failed and what to do.
+    pub message: String,
+    /// The answer; none when the call failed or has nothing to tell.
+    pub data: Option<T>,
+}
+
+impl<T> Envelope<T> {
+    /// Wraps a success.
+    #[must_use]
+    pub fn ok(data: T) -> Self {
+        Self {
+            code: OK.to_owned(),
+            message: "ok".to_owned(),
+            data: Some(data),
+        }
+    }
+
+    /// Wraps a failure.
+    #[must_use]
+    pub fn failed(status: u16, message: impl Into<String>) -> Self {
+        Self {
+            code: status.to_string(),
+            message: message.into(),
+            data: None,
+        }
+    }
+}
+
+/// Asks for an API key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewKey {
+    /// What its holder calls it: 1 to 128 characters.
+    pub name: String,
+    /// The team it speaks for, made when there is none; the caller's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
+    /// Whether it may make keys, images and templates.
+    #[serde(default)]
+    pub admin: bool,
+}
+
+/// What may be shown of an API key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Key {
+    /// Its id.
+    pub id: String,
+    /// What its holder calls it.
+    pub name: String,
+    /// The team it speaks for.
+    pub team: String,
+    /// Whether it may make keys, images and templates.
+    pub admin: bool,
+    /// Its beginning and its end.
+    pub mask: String,
+    /// When it was made.
+    pub created_at: String,
+    /// Whether it is the one that asked.
+    pub own: bool,
+}
+
+/// A key that was just made.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MintedKey {
+    /// Its record.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The key itself: told this once.
+    pub secret: String,
+}
+
+impl fmt::Debug for MintedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MintedKey")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An image on the server's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// What it was asked for as.
+    pub name: String,
+    /// `sha256:` and 64 hexadecimal digits of its configuration.
+    pub digest: String,
+    /// How many layers it has.
+    pub layers: usize,
+    /// Its size on disk, layers that it shares counted in full.
+    pub size_bytes: u64,
+    /// Who its processes run as, when it says.
+    pub user: Option<String>,
+    /// Where its processes start, when it says.
+    pub workdir: Option<String>,
+    /// When it came to this machine.
+    pub created_at: String,
+}
+
+/// Asks for an image from a registry, or for `mmdebstrap:<suite>`.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PullImage {
+    /// `[registry/]repository[:tag][@digest]`.
+    pub name: String,
+    /// The account at the registry; empty when the password is a bearer token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub username: Option<String>,
+    /// Its password or token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for PullImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PullImage")
+            .field("name", &self.name)
+            .field("username", &self.username)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Asks to take in an OCI layout or a `docker save` archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ImportImage {
+    /// Where it lies on the server's machine: an absolute path.
+    pub path: String,
+    /// What it shall be called.
+    pub name: String,
+}
+
+/// One line of the answer to a pull or an import. The last is `done` or `error`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum ImageEvent {
+    /// A step went on.
+    Progress {
+        /// A layer's short digest, or a step's name.
+        step: String,
+        /// How much of it is done: bytes, or packages where packages are installed.
+        done: u64,
+        /// Of how much, when that is known.
+        total: Option<u64>,
+    },
+    /// The image is here.
+    Done {
+        /// The image.
+        image: Image,
+    },
+    /// It could not be had.
+    Error {
+        /// The HTTP status it would have been, as text.
+        code: String,
+        /// What failed and what to do.
+        message: String,
+    },
+}
+
+/// Asks for a template over an image that is on the server's machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewTemplate {
+    /// What it shall be called: 1 to 128 of a-z, 0-9, `_` and `-`.
+    pub name: String,
+    /// The image.
+    pub image: String,
+    /// Thousandths of a processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_milli: Option<u32>,
+    /// Memory in MiB.
+    #[serde(default, rename = "memoryMB", skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u32>,
+    /// What a sandbox may write beside the image, in MiB.
+    #[serde(
+        default,
+        rename = "diskSizeMB",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub disk_size_mb: Option<u32>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// The OCI runtime; the server's default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// Who commands run as; who the image says when absent, else root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Where commands start; where the image says when absent, else the user's home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Environment of every process, over the image's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    #[serde(default)]
+    pub public: bool,
+    /// One line for people.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// A template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// Its id.
+    #[serde(rename = "templateID")]
+    pub id: String,
+    /// What it is called.
+    pub names: Vec<String>,
+    /// The image its sandboxes start from.
+    pub image: String,
+    /// Thousandths of a processor.
+    pub cpu_milli: u32,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMB")]
+    pub memory_mb: u32,
+    /// What a sandbox may write beside the image, in MiB.
+    #[serde(rename = "diskSizeMB")]
+    pub disk_size_mb: u32,
+    /// Processes and threads.
+    pub pids: u32,
+    /// The OCI runtime, when it names one.
+    pub runtime: Option<String>,
+    /// Who commands run as.
+    pub user: String,
+    /// Where commands start, when it says.
+    pub workdir: Option<String>,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// Whether other teams may use it.
+    pub public: bool,
+    /// Whether it belongs to the installation rather than to a team.
+    pub stock: bool,
+    /// One line for people.
+    pub description: String,
+    /// When it was first made.
+    pub created_at: String,
+    /// When its present build was made.
+    pub updated_at: String,
+}
+
+/// What the server is and does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// The server's version.
+    pub version: String,
+    /// The team of the key that asked.
+    pub team: String,
+    /// Whether that key may make keys, images and templates.
+    pub admin: bool,
+    /// How many sandboxes of that team run.
+    pub running: usize,
+    /// What runs sandboxes.
+    pub driver: String,
+    /// The OCI runtimes; the first is the default.
+    pub runtimes: Vec<Runtime>,
+    /// How the disk of a sandbox is bounded, for people.
+    pub disk_limit: String,
+}
+
+/// An OCI runtime on the server's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Runtime {
+    /// Its name.
+    pub name: String,
+    /// Its version, as it says.
+    pub version: String,
+    /// What it isolates with: `namespaces`, `userspace_kernel`, `virtual_machine` or `none`.
+    pub isolation: String,
+    /// Whether memory can be saved and started again.
+    pub memory_snapshot: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_has_its_three_fields_always() {
+        let ok = serde_json::to_value(Envelope::ok(1)).unwrap();
+        assert_eq!(
+            ok,
+            serde_json::json!({"code": "0", "message": "ok", "data": 1})
+        );
+        let failed = serde_json::to_value(Envelope::<()>::failed(404, "no")).unwrap();
+        assert_eq!(
+            failed,
+            serde_json::json!({"code": "404", "message": "no", "data": null})
+        );
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let pull = PullImage {
+            name: "a".into(),
+            username: Some("u".into()),
+            password: Some("hunter2".into()),
+        };
+        assert!(!format!("{pull:?}").contains("hunter2"));
+    }
+
+    #[test]
+    fn an_event_says_what_it_is() {
+        let event = ImageEvent::Progress {
+            step: "s".into(),
+            done: 1,
+            total: None,
+        };
+        assert_eq!(
+            serde_json::to_value(event).unwrap(),
+            serde_json::json!({"type": "progress", "step": "s", "done": 1, "total": null})
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! `shoal doctor`: what this machine lacks, and what crashes have left on it.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use shoal_oci::doctor::{self, Finding, Health, Instance, Owner};
+
+use crate::app;
+use crate::config::Config;
+
+/// How the output is wanted, and what is to be done.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON, for programs.
+    #[arg(long)]
+    json: bool,
+    /// Remove what belongs to nobody any more. Asks before it does.
+    #[arg(long)]
+    clean: bool,
+    /// Do not ask.
+    #[arg(long, short, requires = "clean")]
+    yes: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    checks: Vec<Finding>,
+    installations: Vec<Instance>,
+}
+
+/// Looks, tells, and removes when asked to. Fails when the server would not start, or something
+/// that belongs to nobody is left.
+///
+/// # Errors
+/// When the machine cannot be searched, or something cannot be removed.
+pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut report = Report {
+        checks: doctor::examine(&app::oci_config(config)?),
+        installations: doctor::instances(&config.data)?,
+    };
+    let ours_runs = report.installations.iter().any(|installation| {
+        installation.owner == Owner::Running && installation.data.as_ref() == Some(&config.data)
+    });
+    report.checks.push(port(config, ours_runs));
+    report.checks.extend(api_key(config));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print_checks(&report.checks);
+        print_installations(&report.installations);
+    }
+    let mut left = 0;
+    for installation in &report.installations {
+        if installation.owner != Owner::Nobody {
+            continue;
+        }
+        if args.clean && (args.yes || confirmed(installation)?) {
+            doctor::clear(installation)?;
+            eprintln!("removed what {} had", installation.name);
+        } else {
+            left += 1;
+        }
+    }
+    if left > 0 && !args.clean && !args.json {
+        println!("\n`shoal doctor --clean` removes what belongs to nobody.");
+    }
+    let starts = report.checks.iter().all(|c| c.health != Health::Missing);
+    Ok(if starts && left == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn port(config: &Config, ours_runs: bool) -> Finding {
+    const WHAT: &str = "port";
+    let listen = config.listen;
+    match TcpListener::bind(listen) {
+        Ok(_) => Finding::good(WHAT, format!("{listen} is free")),
+        Err(_) if ours_runs => Finding::good(WHAT, format!("{listen} is served by shoal")),
+        Err(error) => {
+            let detail = format!("{listen}: {error}");
+            let cure = "stop what listens there, or choose --listen";
+            Finding::bad(WHAT, Health::Warning, detail, cure)
+        }
+    }
+}
+
+/// The first key is for its owner alone.
+fn api_key(config: &Config) -> Option<Finding> {
+    const WHAT: &str = "API key";
+    const OTHERS: u32 = 0o077;
+    let path = config.data.join("api-key");
+    let mode = fs::metadata(&path).ok()?.permissions().mode();
+    Some(if mode & OTHERS == 0 {
+        Finding::good(WHAT, path.display().to_string())
+    } else {
+        let detail = format!("{}: others may read it", path.display());
+        let cure = format!("sudo chmod 600 {}", path.display());
+        Finding::bad(WHAT, Health::Warning, detail, cure)
+    })
+}
+
+fn print_checks(checks: &[Finding]) {
+    let width = checks.iter().map(|c| c.what.len()).max().unwrap_or(0);
+    for check in checks {
+        let mark = match check.health {
+            Health::Good => "ok",
+            Health::Warning => "warning",
+            Health::Missing => "missing",
+        };
+        println!("{mark:8} {:width$}  {}", check.what, check.detail);
+        if let Some(cure) = &check.cure {
+            println!("{:8} {:width$}  cure: {cure}", "", "");
+        }
+    }
+}
+
+fn print_installations(installations: &[Instance]) {
+    for installation in installations {
+        let Instance {
+            name,
+            data,
+            owner,
+            things,
+        } = installation;
+        let place = match data {
+            Some(data) => format!("{name} at {}", data.display()),
+            None => name.clone(),
+        };
+        let count = things.len();
+        match owner {
+            Owner::Running => println!("\n{place}: its server runs; {count} things are its own"),
+            Owner::Waiting(sandboxes) => println!(
+                "\n{place}: {sandboxes} sandboxes wait for their server; {count} things are theirs"
+            ),
+            Owner::Unknown => println!(
+                "\n{place}: {count} things of an installation whose data directory is not known; \
+                 say it with --data"
+            ),
+            Owner::Nobody => {
+                println!("\n{place}: {count} things belong to nobody:");
+                things.iter().for_each(|thing| println!("  {thing}"));
+            }
+        }
+    }
+}
+
+fn confirmed(installation: &Instance) -> anyhow::Result<bool> {
+    anyhow::ensure!(
+        io::stdin().is_terminal(),
+        "nobody can be asked here: say --yes to remove what {} has",
+        installation.name
+    );
+    let count = installation.things.len();
+    print!("Remove {count} things of {}? [y/N] ", installation.name);
+    io::stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
