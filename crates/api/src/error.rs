@@ -5,7 +5,7 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::header::RETRY_AFTER;
+use http::header::{CONNECTION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use shoal_core::driver::DriverError;
@@ -103,6 +103,11 @@ impl IntoResponse for ApiError {
         };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
+        if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+            // The rest of the body is not read, so nothing can follow it: said, lest a client that
+            // keeps connections sends its next request there.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         match self.retry_after {
             Some(seconds) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

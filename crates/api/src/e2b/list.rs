@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::{HeaderName, HeaderValue};
@@ -16,6 +16,7 @@ use shoal_engine::{Engine, ListFilter, Order, PageToken};
 
 use super::view::ListedSandbox;
 use crate::error::ApiError;
+use crate::query::Query;
 
 /// Where the next page begins; absent on the last.
 pub(super) const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");

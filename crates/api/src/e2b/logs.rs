@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -12,6 +12,7 @@ use shoal_engine::{Engine, LogEntry, LogLevel, LogQuery};
 
 use super::sandbox_id;
 use crate::error::ApiError;
+use crate::query::Query;
 
 /// How many entries an answer has at most, and when nothing is said.
 const LIMIT_MAX: usize = 1000;

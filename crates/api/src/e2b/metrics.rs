@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
@@ -11,6 +11,7 @@ use shoal_engine::{Engine, Sample};
 
 use super::sandbox_id;
 use crate::error::ApiError;
+use crate::query::Query;
 
 /// How many sandboxes may be asked for at once.
 const IDS_MAX: usize = 100;

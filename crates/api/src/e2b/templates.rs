@@ -1,6 +1,6 @@
 //! Templates that there are.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use http::{HeaderValue, StatusCode};
@@ -12,6 +12,7 @@ use shoal_protocol::ENVD_VERSION;
 
 use super::list::{NEXT_TOKEN, limit};
 use crate::error::ApiError;
+use crate::query::Query;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

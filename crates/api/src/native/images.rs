@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 use shoal_core::image::{Image as Stored, ImageName, RegistryAuth};
@@ -14,6 +14,7 @@ use super::answer::Answer;
 use super::progress::stream;
 use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::query::Query;
 
 pub(super) fn view(image: &Stored) -> Image {
     Image {
