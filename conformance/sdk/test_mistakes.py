@@ -144,9 +144,7 @@ def test_a_browser_may_ask(shared):
 def small(another):
     """A server whose sandboxes have hardly any disk."""
     server = another("small")
-    server.stop()
-    server.add_template("small", disk=64)
-    server.start()
+    server.add_template("small", diskSizeMB=64)
     return server
 
 

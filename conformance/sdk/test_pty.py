@@ -87,8 +87,9 @@ async def test_a_terminal_ends_as_its_shell_says(terminal):
 
 async def test_control_c_interrupts(terminal):
     await terminal.open()
-    await terminal.say("sleep 1000; echo after=$?")
-    await terminal.wait_for("sleep 1000")
+    # What is typed is echoed before it runs: only what it prints tells that it does.
+    await terminal.say("echo be''gun; sleep 1000; echo after=$?")
+    await terminal.wait_for("begun")
     await done(terminal.pty.send_stdin(terminal.handle.pid, b"\x03"))
     await terminal.say("echo st''ill")
     await terminal.wait_for("still")

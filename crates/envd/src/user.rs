@@ -18,6 +18,9 @@ const MAX_FILE: u64 = 8 << 20;
 /// The most groups that a process may be in, as the kernel has it.
 const MAX_GROUPS: usize = 65_536;
 
+/// Who is there in every system.
+const ROOT: &str = "root";
+
 /// Somebody who may act in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
@@ -62,7 +65,21 @@ impl Directory {
                 }
             }
         }
+        directory.know_root();
         directory
+    }
+
+    /// Root is known whatever the files say: an image that is a single program has none.
+    fn know_root(&mut self) {
+        let root = || User {
+            name: ROOT.to_owned(),
+            uid: 0,
+            gid: 0,
+            home: "/".to_owned(),
+        };
+        self.users.entry(ROOT.to_owned()).or_insert_with(root);
+        let name = || ROOT.to_owned();
+        self.user_names.entry(0).or_insert_with(name);
     }
 
     /// The user of a name.
@@ -234,6 +251,14 @@ mod tests {
     }
 
     #[test]
+    fn root_is_known_without_any_file() {
+        let nobody = Directory::parse(b"", b"");
+        let root = nobody.user("root").unwrap();
+        assert_eq!((root.uid, root.gid, &*root.home), (0, 0, "/"));
+        assert_eq!(nobody.user_name(0), "root");
+    }
+
+    #[test]
     fn an_unknown_number_is_its_own_name() {
         let directory = Directory::parse(PASSWD, GROUP);
         assert_eq!(directory.user_name(1000), "user");
@@ -247,9 +272,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         let users = Users::new(root.path());
-        assert_eq!(users.directory().user("root"), None);
+        assert_eq!(users.directory().user("user"), None);
         std::fs::write(root.path().join("etc/passwd"), PASSWD).unwrap();
-        assert!(users.directory().user("root").is_some());
+        assert!(users.directory().user("user").is_some());
         assert!(Arc::ptr_eq(&users.directory(), &users.directory()));
     }
 
@@ -260,7 +285,7 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let path = root.path().join("etc/passwd");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert_eq!(Users::new(root.path()).directory().user("root"), None);
+        assert_eq!(Users::new(root.path()).directory().user("user"), None);
     }
 
     proptest! {

@@ -253,6 +253,20 @@ fn directory(data: &Path) -> Finding {
             let cure = format!("sudo chmod go-w {}", data.display());
             Finding::bad(WHAT, Health::Warning, detail, cure)
         }
-        Ok(_) => Finding::good(WHAT, data.display().to_string()),
+        Ok(_) => match closed_above(data) {
+            Some(above) => {
+                let detail = format!("{} lets nobody through: runc needs that", above.display());
+                let cure = format!("sudo chmod o+x {}", above.display());
+                Finding::bad(WHAT, Health::Warning, detail, cure)
+            }
+            None => Finding::good(WHAT, data.display().to_string()),
+        },
     }
+}
+
+/// The first directory on the way to `path` that root of a user namespace cannot pass.
+fn closed_above(path: &Path) -> Option<&Path> {
+    const PASS: u32 = 0o001;
+    let mut above = path.ancestors();
+    above.find(|path| fs::metadata(path).is_ok_and(|m| m.permissions().mode() & PASS == 0))
 }

@@ -26,6 +26,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
 use crate::home::Home;
+use crate::host_limits;
 use crate::layers::{LayerSource, envd_layer};
 use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
@@ -221,6 +222,7 @@ impl Parts {
     fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
         let part = |part| move |source| OpenError::Part { part, source };
         let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
+        host_limits::raise().map_err(part("the limits of the kernel"))?;
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
         let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
         let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;

@@ -42,7 +42,7 @@ pub(crate) struct Home {
     pub(crate) machine: PathBuf,
     /// A short name, the same at each start and another for each data directory.
     pub(crate) instance: String,
-    _lock: File,
+    _locks: [File; 2],
 }
 
 impl Home {
@@ -62,6 +62,8 @@ impl Home {
         for directory in [&machine, &run, &sandboxes(&data)] {
             fs::set_permissions(directory, Permissions::from_mode(PASSAGE))?;
         }
+        // It tells that a server runs also when the data directory was deleted beneath it.
+        let state_lock = lock::take(&run)?;
         // So that whoever finds what is there can tell whose it is.
         fs::write(run.join(DATA), data.as_os_str().as_bytes())?;
         Ok(Self {
@@ -69,7 +71,7 @@ impl Home {
             run,
             machine,
             instance,
-            _lock: lock,
+            _locks: [lock, state_lock],
         })
     }
 

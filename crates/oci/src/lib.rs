@@ -9,6 +9,7 @@ mod disk;
 pub mod doctor;
 mod driver;
 mod home;
+mod host_limits;
 pub mod images;
 mod layers;
 mod lock;

@@ -2,10 +2,11 @@
 
 mod idmap;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -14,6 +15,9 @@ use self::idmap::Mapped;
 
 /// The kernel reads at most one page of mount options.
 const OPTIONS_MAX: usize = 4000;
+
+/// The mode of a directory in which everybody keeps files of their own.
+const EVERYBODYS: u32 = 0o1777;
 
 /// The parts of a root file system.
 #[derive(Debug)]
@@ -36,6 +40,13 @@ impl Layers<'_> {
         fs::create_dir(&upper)?;
         fs::create_dir(self.work())?;
         fs::create_dir(upper.join("etc"))?;
+        // Where `/tmp` is empty gVisor puts a file system in memory on it: what is written there
+        // would count as memory, and one that fills it would be killed for that.
+        for directory in ["tmp", "tmp/.X11-unix"] {
+            let directory = upper.join(directory);
+            fs::create_dir(&directory)?;
+            fs::set_permissions(&directory, Permissions::from_mode(EVERYBODYS))?;
+        }
         files
             .iter()
             .try_for_each(|(name, text)| fs::write(upper.join("etc").join(name), text))

@@ -2,6 +2,7 @@
 //! to the API.
 
 mod opening;
+mod unread;
 
 use std::convert::Infallible;
 use std::io;
@@ -60,6 +61,7 @@ impl Dispatch {
     }
 
     async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
+        let request = unread::finish(request);
         match self.gateway.target(&request) {
             Ok(Some(target)) => self
                 .gateway

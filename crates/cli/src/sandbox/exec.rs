@@ -7,8 +7,8 @@ use bytes::Bytes;
 use clap::Args;
 use shoal_protocol::client::{ClientError, Command, EnvdClient, Exit, Output, Process, Selector};
 use shoal_protocol::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::interruptions::Interruptions;
 use super::session;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
@@ -123,13 +123,14 @@ pub(super) async fn start(envd: &EnvdClient, command: Command) -> Result<Process
 /// Runs a command with its three streams.
 async fn stream(envd: &EnvdClient, command: Command, feeds: bool) -> Result<u8, Failure> {
     let command = if feeds { command.with_stdin() } else { command };
+    let heard = Interruptions::hear();
     let mut process = start(envd, command).await?;
     let selector = Selector::Pid(process.pid());
     let mut beside = tokio::task::JoinSet::new();
     if feeds {
         beside.spawn(feed(envd.clone(), selector.clone()));
     }
-    let mut signals = tokio::spawn(forward_signals(envd.clone(), selector.clone()));
+    let mut signals = tokio::spawn(forward_signals(envd.clone(), selector.clone(), heard));
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
         _ = &mut signals => Err(Failure::new(Kind::Interrupted, "interrupted; the command goes on")),
@@ -187,27 +188,14 @@ async fn feed(envd: EnvdClient, process: Selector) {
 }
 
 /// Passes signals on. Ends when the user has said it three times.
-async fn forward_signals(envd: EnvdClient, process: Selector) {
-    let streams = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = streams else {
-        // Without, the system's own way holds: they end the program.
-        return std::future::pending().await;
-    };
+async fn forward_signals(envd: EnvdClient, process: Selector, mut heard: Interruptions) {
     for signal in [Signal::SIGNAL_SIGTERM, Signal::SIGNAL_SIGKILL] {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
+        heard.next().await;
         let (envd, process) = (envd.clone(), process.clone());
         // It may have ended meanwhile. Not waited for, so that the next is heard.
         tokio::spawn(async move { envd.signal(process, signal).await });
     }
-    interrupt.recv().await;
+    heard.next().await;
 }
 
 /// What to exit with, as a shell would have.

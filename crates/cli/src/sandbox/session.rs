@@ -8,6 +8,7 @@ use shoal_protocol::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{code, ended, start, write};
+use super::interruptions::Interruptions;
 use crate::failure::{Failure, Kind};
 use crate::{stdin, terminal};
 
@@ -22,6 +23,7 @@ pub(super) async fn run(envd: &EnvdClient, command: Command) -> Result<u8, Failu
         Ok(kind) if !kind.is_empty() => command.with_env("TERM", &kind),
         _ => command,
     };
+    let mut heard = Interruptions::hear();
     let mut process = start(envd, command.with_terminal(cols, rows)).await?;
     let selector = Selector::Pid(process.pid());
     let raw = terminal::RawMode::enter()
@@ -31,7 +33,7 @@ pub(super) async fn run(envd: &EnvdClient, command: Command) -> Result<u8, Failu
     beside.spawn(follow_size(envd.clone(), selector.clone()));
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
-        _ = told_to_end() => {
+        () = heard.next() => {
             // A shell does not heed a friendlier one.
             let _ = envd.signal(selector, Signal::SIGNAL_SIGKILL).await;
             Err(Failure::new(Kind::Interrupted, "told to end"))
@@ -79,22 +81,5 @@ async fn follow_size(envd: EnvdClient, process: Selector) {
         let (cols, rows) = terminal::size();
         // The next change says it again.
         let _ = envd.resize(process.clone(), cols, rows).await;
-    }
-}
-
-/// Waits for a signal that would have ended the program with the terminal still raw.
-async fn told_to_end() {
-    let streams = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
-    );
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = streams else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
     }
 }

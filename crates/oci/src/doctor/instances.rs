@@ -66,7 +66,7 @@ fn instances_of(data: &Path, machine: &Path) -> io::Result<Vec<Instance>> {
     for name in names {
         let said = home::data_of(&machine.join(&name));
         let data = said.or_else(|| (home::instance_of(&known) == name).then(|| known.clone()));
-        let owner = owner(data.as_deref())?;
+        let owner = owner(data.as_deref(), &machine.join(&name))?;
         let things = things(&name, data.as_deref(), machine)?;
         found.push(Instance {
             name,
@@ -78,7 +78,11 @@ fn instances_of(data: &Path, machine: &Path) -> io::Result<Vec<Instance>> {
     Ok(found)
 }
 
-fn owner(data: Option<&Path>) -> io::Result<Owner> {
+fn owner(data: Option<&Path>, run: &Path) -> io::Result<Owner> {
+    // A server has both locks; that of its data goes when somebody deletes the directory.
+    if lock::is_taken(run)? {
+        return Ok(Owner::Running);
+    }
     let Some(data) = data else {
         return Ok(Owner::Unknown);
     };
@@ -161,9 +165,15 @@ pub fn clear(instance: &Instance) -> io::Result<()> {
 }
 
 fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
+    let run = machine.join(&instance.name);
     let data = instance.data.as_deref().filter(|data| data.exists());
     // No server may start on it meanwhile. What was nobody's may be somebody's by now.
-    let _held = data.map(lock::take).transpose()?;
+    let there = [data, run.exists().then_some(run.as_path())];
+    let _held = there
+        .into_iter()
+        .flatten()
+        .map(lock::take)
+        .collect::<io::Result<Vec<_>>>()?;
     let owner = match (&instance.owner, data) {
         // Held by ourselves.
         (Owner::Nobody, Some(data)) => waiting(data)?,
@@ -173,7 +183,6 @@ fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
         let text = format!("what {} has is not nobody's", instance.name);
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
     }
-    let run = machine.join(&instance.name);
     let hierarchy = groups(&instance.name)?;
     for group in hierarchy.names()? {
         hierarchy.group(&group).kill()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   sandbox namespace          slot namespace                        host
-//!   eth0 10.11.0.2/30  ─────  in0 10.11.0.1/30 │ out0 .2/30  ─────  sh<instance>-<n> .1/30
+//!   eth0 10.11.0.2/30  ─────  in0 10.11.0.1/30 │ out0 .2/30  ───── shl<instance>-<n> .1/30
 //!   (the same in every slot)      filters and address translation    masquerade
 //! ```
 //!

@@ -66,12 +66,16 @@ fn what_is_somebodys_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
     fs::create_dir_all(data.join("sandboxes")).unwrap();
-    assert_eq!(owner(Some(&data)).unwrap(), Owner::Nobody);
-    assert_eq!(owner(None).unwrap(), Owner::Unknown);
-    let held = lock::take(&data).unwrap();
-    assert_eq!(owner(Some(&data)).unwrap(), Owner::Running);
     let state = place.path().join("machine/t");
     fs::create_dir_all(&state).unwrap();
+    assert_eq!(owner(Some(&data), &state).unwrap(), Owner::Nobody);
+    assert_eq!(owner(None, &state).unwrap(), Owner::Unknown);
+    let held = lock::take(&data).unwrap();
+    assert_eq!(owner(Some(&data), &state).unwrap(), Owner::Running);
+    drop(held);
+    let held = lock::take(&state).unwrap();
+    let gone = place.path().join("gone");
+    assert_eq!(owner(Some(&gone), &state).unwrap(), Owner::Running);
     for owner in [Owner::Running, Owner::Waiting(1), Owner::Unknown] {
         let instance = Instance {
             name: "t".to_owned(),
