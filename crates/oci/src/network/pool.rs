@@ -4,11 +4,17 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::timeout;
 
 use super::{Shared, Slot, blocking};
+
+/// How long nobody must have taken a slot before the next is made, while there are enough: making
+/// one keeps a processor busy for some 20 ms, which whoever just took one needs for its start.
+const LULL: Duration = Duration::from_millis(200);
 
 /// A store of ready slots that fills itself.
 #[derive(Debug, Clone)]
@@ -48,6 +54,7 @@ impl Pool {
             while !state.closed.load(Ordering::Acquire) {
                 if !state.fill_one().await {
                     state.taken.notified().await;
+                    state.lull().await;
                 }
             }
         });
@@ -84,6 +91,15 @@ impl Pool {
 }
 
 impl State {
+    /// Waits until nobody has taken a slot for a moment, or until few are left.
+    async fn lull(&self) {
+        while self.can_wait() && timeout(LULL, self.taken.notified()).await.is_ok() {}
+    }
+
+    fn can_wait(&self) -> bool {
+        self.ready.lock().len() * 2 > self.size && !self.closed.load(Ordering::Acquire)
+    }
+
     /// Makes one slot if one is missing; whether to go on at once.
     async fn fill_one(&self) -> bool {
         let _filling = self.filling.lock().await;
