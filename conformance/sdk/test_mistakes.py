@@ -162,3 +162,22 @@ def test_an_upload_to_a_full_disk_is_told(small, runtime):
     made.files.write("tiny", "fits again")
     assert made.files.read("tiny") == "fits again"
     made.kill()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/sandboxes/{}/metrics?start=soon", "/sandboxes/{}/metrics?start=20&end=10", "/sandboxes/{}/logs?limit=many",
+     "/v2/sandboxes/{}/logs?cursor=x", "/v2/templates?limit=x", "/v2/sandboxes?limit=x", "/v2/sandboxes?nextToken=x"],
+)
+def test_a_query_that_makes_no_sense_is_refused_in_the_same_form(api, one, path):
+    refused(api.get(path.format(one)), 400)
+
+
+def test_nothing_follows_a_body_that_was_not_read(api):
+    """The connection is closed, and the client told so before it sends the next call there."""
+    body = {"templateID": "base", "metadata": {"a": "x" * (17 << 20)}}
+    for _ in range(5):
+        answer = api.post("/v2/sandboxes", json=body)
+        refused(answer, 413)
+        assert answer.headers["connection"] == "close"
+        assert api.get("/v2/sandboxes").status_code == 200

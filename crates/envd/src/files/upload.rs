@@ -68,7 +68,7 @@ impl Files {
         let order = match order {
             Ok(order) => order,
             Err(refusal) => {
-                drain(&mut body).await;
+                drain(body);
                 return Err(refusal);
             }
         };
@@ -86,7 +86,7 @@ impl Files {
         match written {
             Ok(entries) => Ok(answer::json(StatusCode::OK, &entries)),
             Err(refusal) => {
-                drain(&mut body).await;
+                drain(body);
                 Err(refusal)
             }
         }
@@ -252,9 +252,10 @@ async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
     }
 }
 
-/// Reads what is left of a body, within bounds.
-async fn drain(body: &mut Incoming) {
-    let read = async {
+/// Reads what is left of a body, within bounds. The answer does not wait for that: a client that
+/// listens while it sends has it at once, and one that does not still gets as far as reading it.
+fn drain(mut body: Incoming) {
+    let read = async move {
         let mut left = DRAIN;
         while let Some(Ok(frame)) = body.frame().await {
             let count = frame.data_ref().map_or(0, |data| data.len() as u64);
@@ -264,7 +265,7 @@ async fn drain(body: &mut Incoming) {
             }
         }
     };
-    let _ = tokio::time::timeout(DRAIN_TIME, read).await;
+    tokio::spawn(tokio::time::timeout(DRAIN_TIME, read));
 }
 
 /// The receiving end of a body, for a thread.
