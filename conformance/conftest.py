@@ -88,7 +88,7 @@ def end(installation: Installation) -> None:
         if not installation.tls:
             kill_all(installation)
         installation.stop()
-    left = installation.leftovers(server=True)
+    left = installation.all_gone()
     remove(installation.data)
     assert left == [], f"a server has left something behind: {left}"
 

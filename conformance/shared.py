@@ -52,7 +52,7 @@ class SharedServer:
         installation, self.installation = self.installation, None
         kill_all(installation)
         installation.stop()
-        left = installation.leftovers(server=True)
+        left = installation.all_gone()
         assert left == [], f"the server has left something behind: {left}"
 
 

@@ -162,11 +162,15 @@ async fn a_watch_tells_what_changes_from_its_start_on() {
 #[tokio::test]
 async fn a_watch_in_json_begins_with_a_start_and_ends_at_its_deadline() {
     let daemon = daemon!();
-    let message = json!({"path": "~", "includeEntry": true});
-    let headers = [("connect-timeout-ms", "700")];
+    let message = json!({"path": "~/watched", "includeEntry": true});
+    let headers = [("connect-timeout-ms", "2000")];
+    // A link appears with all that is in it; a file that is written is empty when it is made.
+    let outside = daemon.path("outside");
+    std::fs::create_dir(daemon.path("watched")).unwrap();
+    std::fs::write(&outside, "xy").unwrap();
     let mut stream = daemon.stream(&rpc("WatchDir"), &headers, &message).await;
     assert_eq!(stream.next().await, Item::Message(json!({"start": {}})));
-    std::fs::write(daemon.path("f"), "xy").unwrap();
+    std::fs::hard_link(&outside, daemon.path("watched/f")).unwrap();
     let Item::Message(event) = stream.next().await else {
         panic!("no event");
     };
