@@ -87,8 +87,9 @@ async def test_a_terminal_ends_as_its_shell_says(terminal):
 
 async def test_control_c_interrupts(terminal):
     await terminal.open()
-    # What is typed is echoed before it runs: only what it prints tells that it does.
-    await terminal.say("echo be''gun; sleep 1000; echo after=$?")
+    # What is typed is echoed before it runs: only what it prints tells that it does, and only what
+    # a program of its own prints that it has the terminal already, and not the shell.
+    await terminal.say("sh -c 'echo be\"\"gun; exec sleep 1000'; echo after=$?")
     await terminal.wait_for("begun")
     await done(terminal.pty.send_stdin(terminal.handle.pid, b"\x03"))
     await terminal.say("echo st''ill")
