@@ -25,9 +25,6 @@ BY_ID = [
     ("GET", "/sandboxes/{id}/metrics", None),
     ("GET", "/sandboxes/{id}/logs", None),
     ("GET", "/v2/sandboxes/{id}/logs", None),
-]
-#: What is known by name and answers 501 until it is there.
-LATER = [
     ("POST", "/sandboxes/{id}/pause", {}),
     ("POST", "/sandboxes/{id}/resume", {"timeout": 60}),
     ("POST", "/sandboxes/{id}/fork", {}),
@@ -69,7 +66,7 @@ def all_routes():
     native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
     return native + [
         (method, prefix + path, body)
-        for prefix in PREFIXES for method, path, body in BY_ID + LATER + OTHER
+        for prefix in PREFIXES for method, path, body in BY_ID + OTHER
     ]
 
 
@@ -104,7 +101,7 @@ def test_every_route_of_the_program_is_in_the_lists():
             path = piece.split('"')[1]
             if path.startswith("/"):
                 routes.add(path.replace("{alias}", "base"))
-    listed = {path.split("?")[0] for _, path, _ in BY_ID + LATER + OTHER}
+    listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
     listed |= {path.split("?")[0] for _, path, _, _ in NATIVE}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
     assert routes - listed <= {"/health"}, routes - listed

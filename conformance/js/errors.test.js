@@ -5,13 +5,6 @@ import { server, sharedSandbox } from './harness.js'
 
 const shared = sharedSandbox()
 
-/** What a server says that does not have a feature (yet): the SDK shows it as it is. */
-const unimplemented = (error) => {
-  assert.ok(error instanceof Error)
-  assert.match(error.message, /501|not implemented/)
-  return true
-}
-
 test('a wrong key', async () => {
   for (const apiKey of [`e2b_${'0'.repeat(40)}`, 'e2b_nonsense', 'nonsense']) {
     await assert.rejects(Sandbox.create({ apiKey }), AuthenticationError)
@@ -60,25 +53,6 @@ test('the daemon is closed to who has no token', async () => {
   assert.equal((await ask({ 'x-access-token': 'wrong' })).status, 401)
   const files = await fetch(`${server.origin}/files?path=/etc/passwd`, { headers })
   assert.equal(files.status, 401)
-})
-
-test('pause is said not to be there, and harms nothing', async () => {
-  await assert.rejects(shared.sandbox.pause(), unimplemented)
-  await assert.rejects(Sandbox.pause(shared.sandbox.sandboxId), unimplemented)
-  assert.equal((await shared.sandbox.commands.run('echo on')).stdout, 'on\n')
-})
-
-test('snapshots are said not to be there', async () => {
-  await assert.rejects(shared.sandbox.createSnapshot(), unimplemented)
-  await assert.rejects(shared.sandbox.createSnapshot({ name: 'mine' }), unimplemented)
-})
-
-test('a fork is said not to be there', async () => {
-  await assert.rejects(shared.sandbox.fork(), unimplemented)
-})
-
-test('a sandbox that would be paused at its end is refused', async () => {
-  await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), unimplemented)
 })
 
 test('volumes and builds are said not to be there', async () => {

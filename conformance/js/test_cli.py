@@ -264,9 +264,15 @@ class TestTheRest:
         assert base["buildStatus"] in ("ready", "uploaded")
         assert "base" in cli("template", "list").stdout
 
-    def test_pause_is_said_not_to_be_there(self, cli, sandbox):
-        assert "not implemented" in said(cli("sandbox", "pause", sandbox.sandbox_id, code=1))
+    def test_a_sandbox_is_paused_and_resumed(self, cli, sandbox):
+        cli("sandbox", "exec", sandbox.sandbox_id, "--", "sh", "-c", "echo kept > /tmp/kept")
+        cli("sandbox", "pause", sandbox.sandbox_id)
+        (paused,) = cli.json("sandbox", "list", "--state", "paused")
+        assert paused["sandboxId"] == sandbox.sandbox_id
+        cli("sandbox", "resume", sandbox.sandbox_id)
         assert sandbox.is_running()
+        kept = cli("sandbox", "exec", sandbox.sandbox_id, "--", "cat", "/tmp/kept")
+        assert kept.stdout == "kept\n"
 
     def test_a_wrong_key(self, cli):
         for words in (["sandbox", "list"], ["sandbox", "create", "-d"], ["template", "list"]):

@@ -285,17 +285,6 @@ async def test_a_key_that_is_none_is_refused(sdk, key):
         await done(sdk.Sandbox.kill("iwhatever", **(sdk.server.options() | {"api_key": key})))
 
 
-async def test_what_is_to_come_is_refused_by_name(one):
-    for call in (one.pause, one.create_snapshot, one.fork):
-        with pytest.raises(SandboxException, match="not implemented") as raised:
-            await done(call())
-        assert raised.value.status_code == 501
-
-
-async def test_a_sandbox_that_would_pause_is_refused(sdk):
-    with pytest.raises(SandboxException, match="not implemented") as raised:
-        await sdk.create(lifecycle={"on_timeout": "pause"})
-    assert raised.value.status_code == 501
 
 
 async def test_e2bs_prefix_leads_to_the_same(sdk, one):

@@ -71,16 +71,12 @@ def test_a_filter_that_is_wrong_is_refused(api, query):
 
 @pytest.mark.parametrize("method, path", [
     ("GET", ""), ("DELETE", ""), ("POST", "/timeout"), ("POST", "/refreshes"), ("POST", "/connect"),
+    ("POST", "/pause"), ("POST", "/resume"), ("POST", "/snapshots"), ("POST", "/fork"),
     ("PUT", "/network"), ("GET", "/metrics"), ("GET", "/logs"),
 ])
 def test_an_unknown_sandbox_is_not_found(api, method, path):
     body = {"timeout": 10, "duration": 10} if method in ("POST", "PUT") else None
     refused(api.request(method, f"/sandboxes/inothingofthatname000{path}", json=body), 404)
-
-
-@pytest.mark.parametrize("path", ["/pause", "/resume", "/snapshots", "/fork"])
-def test_what_is_to_come_says_so(api, one, path):
-    refused(api.post(f"/sandboxes/{one}{path}", json={}), 501)
 
 
 def test_an_id_may_have_its_old_ending(api, one):

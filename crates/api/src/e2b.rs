@@ -2,17 +2,20 @@
 //!
 //! Names, defaults and texts here are E2B's; a change of its dialect touches this folder only.
 
+mod cpu;
 mod create;
 mod list;
 mod logs;
 mod metrics;
 mod network;
+mod pause;
 mod sandboxes;
+mod snapshots;
 mod templates;
 mod view;
 
 use axum::Router;
-use axum::routing::{any, delete, get, post, put};
+use axum::routing::{delete, get, post, put};
 use shoal_core::id::SandboxId;
 use shoal_engine::Engine;
 
@@ -36,21 +39,16 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/sandboxes/{id}/metrics", get(metrics::history))
         .route("/sandboxes/{id}/logs", get(logs::v1))
         .route("/v2/sandboxes/{id}/logs", get(logs::v2))
-        .route("/sandboxes/{id}/pause", any(not_yet))
-        .route("/sandboxes/{id}/resume", any(not_yet))
-        .route("/sandboxes/{id}/fork", any(not_yet))
-        .route("/sandboxes/{id}/snapshots", any(not_yet))
-        .route("/snapshots", any(not_yet))
+        .route("/sandboxes/{id}/pause", post(pause::pause))
+        .route("/sandboxes/{id}/resume", post(pause::resume))
+        .route("/sandboxes/{id}/fork", post(snapshots::fork))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::take))
+        .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::v1))
         .route("/v2/templates", get(templates::v2))
         .route("/templates/{id}", get(templates::one))
         .route("/templates/{id}", delete(templates::remove))
         .route("/templates/aliases/{alias}", get(templates::alias))
-}
-
-/// What is known by name and not there yet.
-async fn not_yet(uri: http::Uri) -> ApiError {
-    ApiError::not_implemented(uri.path())
 }
 
 /// Reads the id in a path.

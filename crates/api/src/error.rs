@@ -12,7 +12,10 @@ use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
-use shoal_engine::{CreateError, CreateTemplateError, KeyError, SandboxError, TemplateError};
+use shoal_engine::{
+    CreateError, CreateTemplateError, KeyError, NoRoom, SandboxError, SnapshotError, TakeError,
+    TemplateError,
+};
 
 /// Says to the field's clients whether to try again by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
@@ -56,13 +59,6 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
-    pub(crate) fn not_implemented(what: &str) -> Self {
-        Self::new(
-            StatusCode::NOT_IMPLEMENTED,
-            format!("{what} is not implemented"),
-        )
-    }
-
     pub(crate) fn with_code(mut self, error_code: &'static str) -> Self {
         self.error_code = Some(error_code);
         self
@@ -71,6 +67,17 @@ impl ApiError {
     pub(crate) fn with_retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
+    }
+
+    /// The body, for one of several answers in one.
+    pub(crate) fn body(&self) -> serde_json::Value {
+        let body = ErrorBody {
+            code: self.status.as_u16(),
+            message: &self.message,
+            error_code: self.error_code,
+        };
+        // It is made of texts and numbers, which always can be written.
+        serde_json::to_value(body).unwrap_or_default()
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -88,7 +95,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() && self.status != StatusCode::NOT_IMPLEMENTED {
+        if self.status.is_server_error() {
             // The only place where it is logged.
             tracing::error!(
                 status = self.status.as_u16(),
@@ -143,7 +150,10 @@ impl From<DriverError> for ApiError {
     fn from(error: DriverError) -> Self {
         let message = error.to_string();
         match error {
-            DriverError::NotFound(_) => Self::not_found(message),
+            DriverError::NotFound(_) | DriverError::SnapshotNotFound(_) => Self::not_found(message),
+            DriverError::Unusable(_) | DriverError::CannotResize(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
             DriverError::RuntimeNotFound { .. } | DriverError::Unsupported { .. } => {
                 Self::new(StatusCode::BAD_REQUEST, message)
             }
@@ -175,11 +185,18 @@ impl From<SandboxError> for ApiError {
         let message = error.to_string();
         match error {
             SandboxError::NotFound(_) => Self::not_found(message),
-            SandboxError::Busy(_) | SandboxError::Refused(_) => {
+            SandboxError::Busy(_) | SandboxError::Refused(_) | SandboxError::Infeasible(_) => {
                 Self::new(StatusCode::CONFLICT, message)
             }
+            SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
+                .with_code("sandbox_snapshot_guest_agent_unresponsive"),
+            SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                .with_code("sandbox_create_failed"),
+            SandboxError::Full(full) => full.into(),
+            SandboxError::Resources(_) => Self::invalid(message),
             SandboxError::Driver(driver) => driver.into(),
             SandboxError::Store(store) => store.into(),
+            SandboxError::Entropy(_) => Self::internal(message),
         }
     }
 }
@@ -194,10 +211,7 @@ impl From<CreateError> for ApiError {
             | CreateError::NoTimeout
             | CreateError::Resources(_)
             | CreateError::Network(_) => bad(message),
-            CreateError::Unsupported(what) => Self::not_implemented(what),
-            CreateError::TeamLimit(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
-            CreateError::NodeLimit(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
-                .with_code("sandbox_capacity_unavailable"),
+            CreateError::Full(full) => full.into(),
             CreateError::IdempotencyMismatch => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
                     .with_code("idempotency_request_mismatch")
@@ -214,6 +228,40 @@ impl From<CreateError> for ApiError {
             CreateError::Sandbox(sandbox) => sandbox.into(),
             CreateError::Store(store) => store.into(),
             CreateError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<NoRoom> for ApiError {
+    fn from(full: NoRoom) -> Self {
+        let message = full.to_string();
+        match full {
+            NoRoom::Team(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            NoRoom::Node(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("sandbox_capacity_unavailable"),
+        }
+    }
+}
+
+impl From<TakeError> for ApiError {
+    fn from(error: TakeError) -> Self {
+        let message = error.to_string();
+        match error {
+            TakeError::Sandbox(sandbox) => sandbox.into(),
+            TakeError::Namespace(_) => Self::new(StatusCode::FORBIDDEN, message),
+            TakeError::Taken(_) => Self::new(StatusCode::CONFLICT, message),
+            TakeError::TooLong(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
+        }
+    }
+}
+
+impl From<SnapshotError> for ApiError {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::NotFound(_) => Self::not_found(message),
+            SnapshotError::Driver(driver) => driver.into(),
+            SnapshotError::Store(store) => store.into(),
         }
     }
 }
@@ -293,7 +341,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_repeats_the_status_and_a_lasting_limit_is_told_at_once() {
-        let response = ApiError::from(CreateError::TeamLimit(20)).into_response();
+        let response = ApiError::from(NoRoom::Team(20)).into_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[SHOULD_RETRY], "false");
         let body = response.into_body().collect().await.unwrap().to_bytes();

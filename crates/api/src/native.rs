@@ -9,11 +9,12 @@ mod answer;
 mod images;
 mod keys;
 mod progress;
+mod sandboxes;
 mod status;
 mod templates;
 
 use axum::Router;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, patch, post};
 use shoal_engine::Engine;
 
 pub(crate) use self::answer::enveloped;
@@ -31,5 +32,6 @@ pub(crate) fn routes() -> Router<Engine> {
             "/templates/{id}",
             get(templates::one).delete(templates::remove),
         )
+        .route("/sandbox/{id}/resources", patch(sandboxes::resize))
         .route("/status", get(status::get))
 }

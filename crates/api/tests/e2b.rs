@@ -46,6 +46,8 @@ async fn fixture_with(config: ApiConfig) -> Fixture {
         image: known.spec.image,
         resources: known.spec.resources,
         runtime: None,
+        persistent: Default::default(),
+        max_cpu: None,
         user: "user".to_owned(),
         workdir: None,
         env: Default::default(),
@@ -250,9 +252,16 @@ async fn foolish_requests_are_answered_with_what_is_wrong() {
             "needs `autoPause`",
         ),
         (
-            json!({"templateID": "base", "autoPause": true}),
-            501,
-            "not implemented",
+            json!({"templateID": "base",
+                   "metadata": {"e2b.agents.kruise.io/cpu-scale-factor": "NaN"}}),
+            400,
+            "e2b.agents.kruise.io/cpu-scale-factor",
+        ),
+        (
+            json!({"templateID": "base",
+                   "metadata": {"e2b.agents.kruise.io/cpu-scale-factor": "20"}}),
+            409,
+            "than this machine has",
         ),
         (
             json!({"templateID": "base", "metadata": {"shoal/runtime": "warp"}}),
@@ -450,8 +459,23 @@ async fn time_and_network_are_changed_while_it_runs() {
         ("/refreshes", json!({}), 204),
         ("/connect", json!({}), 400),
         ("/connect", json!({"timeout": 5}), 200),
-        ("/pause", json!({}), 501),
-        ("/snapshots", json!({}), 501),
+        ("/snapshots", json!({"name": "a b"}), 400),
+        ("/snapshots", json!({"name": "base"}), 409),
+        ("/snapshots", json!({"name": "other/x"}), 403),
+        ("/fork", json!({"count": 0}), 400),
+        ("/fork", json!({"count": 101}), 400),
+        ("/fork", json!({"timeout": 0}), 400),
+        ("/resume", json!({}), 409),
+        ("/pause", json!({"memory": "yes"}), 400),
+        ("/pause", json!({}), 204),
+        ("/pause", json!({}), 409),
+        ("/snapshots", json!({}), 409),
+        ("/fork", json!({}), 409),
+        ("/resume", json!({"timeout": -1}), 400),
+        ("/resume", json!({}), 201),
+        ("/pause", json!({"memory": false}), 204),
+        ("/connect", json!({"timeout": 5}), 201),
+        ("/connect", json!({"timeout": 5}), 200),
     ] {
         let (seen, answer) = fixture.post(&format!("{path}{suffix}"), body).await;
         assert_eq!(seen.as_u16(), status, "{suffix}: {answer}");
@@ -585,4 +609,143 @@ async fn a_body_above_the_limit_is_refused() {
     assert_eq!(fixture.post("/v2/sandboxes", huge).await.0, 413);
     let large = json!({"templateID": "base", "metadata": {"k": "x".repeat(1 << 20)}});
     assert_eq!(fixture.post("/v2/sandboxes", large).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_paused_sandbox_is_shown_as_one_and_listed() {
+    let fixture = fixture().await;
+    let made = fixture
+        .create(json!({"autoPause": true, "autoResume": {"enabled": true}}))
+        .await;
+    let id = made["sandboxID"].as_str().unwrap();
+    let path = format!("/sandboxes/{id}");
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(
+        seen["lifecycle"],
+        json!({"autoResume": true, "onTimeout": "pause"})
+    );
+    for (body, mode) in [
+        (json!({}), "full"),
+        (json!({"memory": false}), "filesystem"),
+    ] {
+        let (status, _) = fixture.post(&format!("{path}/pause"), body).await;
+        assert_eq!(status, 204);
+        let (_, seen) = fixture.get(&path).await;
+        assert_eq!(seen["state"], "paused");
+        assert_eq!(seen["pauseMode"], mode);
+        let (_, paused) = fixture.get("/v2/sandboxes?state=paused").await;
+        assert_eq!(paused[0]["sandboxID"], id);
+        let (_, running) = fixture.get("/v2/sandboxes?state=running").await;
+        assert_eq!(running, json!([]));
+        let (status, after) = fixture
+            .post(&format!("{path}/connect"), json!({"timeout": 9}))
+            .await;
+        assert_eq!(status, 201);
+        assert_eq!(after["envdAccessToken"], made["envdAccessToken"]);
+    }
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(seen["pauseMode"], Value::Null);
+    fixture.post(&format!("{path}/pause"), json!({})).await;
+    assert_eq!(
+        fixture.call(Method::DELETE, &path, Value::Null).await.0,
+        204
+    );
+    assert_eq!(fixture.get(&path).await.0, 404);
+}
+
+#[tokio::test]
+async fn snapshots_are_taken_listed_started_and_removed() {
+    let fixture = fixture().await;
+    let made = fixture.create(json!({})).await;
+    let path = format!(
+        "/sandboxes/{}/snapshots",
+        made["sandboxID"].as_str().unwrap()
+    );
+    let (status, unnamed) = fixture.post(&path, json!({})).await;
+    assert_eq!(status, 201);
+    assert_eq!(unnamed["names"], json!([]));
+    assert_eq!(unnamed["shoal"]["contents"], "memory,filesystem");
+    let id = unnamed["snapshotID"].as_str().unwrap().to_owned();
+    assert!(id.len() == 28 && id.ends_with(":default"), "{id}");
+    let (_, named) = fixture
+        .post(&path, json!({"name": "work:v1", "memory": false}))
+        .await;
+    assert_eq!(named["shoal"]["contents"], "filesystem");
+    let full = named["snapshotID"].as_str().unwrap().to_owned();
+    assert!(full.ends_with("/work:v1"), "{full}");
+    assert_eq!(named["names"][0], full.trim_end_matches(":v1"));
+    let (_, all) = fixture.get("/snapshots").await;
+    assert_eq!(all.as_array().unwrap().len(), 2);
+    for (query, expected) in [
+        ("name=work", vec![&full]),
+        ("name=work:v1", vec![&full]),
+        ("name=work:v2", vec![]),
+    ] {
+        let (status, found) = fixture.get(&format!("/snapshots?{query}")).await;
+        assert_eq!(status, 200, "{query}");
+        let found = found.as_array().unwrap().iter();
+        let ids: Vec<&str> = found.map(|s| s["snapshotID"].as_str().unwrap()).collect();
+        assert_eq!(ids, expected, "{query}");
+    }
+    for reference in [&id, &full] {
+        let body = json!({"templateID": reference});
+        let (status, clone) = fixture.post("/v2/sandboxes", body).await;
+        assert_eq!(status, 201, "{clone}");
+        let encoded = reference.replace('/', "%2F").replace(':', "%3A");
+        let path = format!("/templates/{encoded}");
+        assert_eq!(
+            fixture.call(Method::DELETE, &path, Value::Null).await.0,
+            204
+        );
+        assert_eq!(
+            fixture.call(Method::DELETE, &path, Value::Null).await.0,
+            404
+        );
+    }
+    assert_eq!(fixture.get("/snapshots").await.1, json!([]));
+}
+
+#[tokio::test]
+async fn a_fork_answers_for_each_member() {
+    let fixture = fixture().await;
+    let made = fixture.create(json!({})).await;
+    let path = format!("/sandboxes/{}/fork", made["sandboxID"].as_str().unwrap());
+    let (status, forked) = fixture
+        .post(&path, json!({"count": 3, "timeout": 60}))
+        .await;
+    assert_eq!(status, 201);
+    let members = forked.as_array().unwrap();
+    assert_eq!(members.len(), 3);
+    for member in members {
+        assert!(member["sandbox"]["sandboxID"].is_string(), "{member}");
+    }
+}
+
+#[tokio::test]
+async fn the_resize_of_a_new_sandbox_is_shown() {
+    let fixture = fixture().await;
+    let asked = json!({"metadata": {"e2b.agents.kruise.io/cpu-scale-factor": "2"}});
+    let made = fixture.create(asked).await;
+    assert_eq!(made["shoal"]["resize"], "completed");
+    let path = format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap());
+    assert_eq!(fixture.get(&path).await.1["cpuCount"], 4);
+    let native = format!(
+        "/api/v1/sandbox/{}/resources",
+        made["sandboxID"].as_str().unwrap()
+    );
+    let body = json!({"cpu": "500m", "memory": 512});
+    let (status, now) = fixture.call(Method::PATCH, &native, body).await;
+    assert_eq!(status, 200, "{now}");
+    assert_eq!(now["data"]["cpuMilli"], 500);
+    assert_eq!(now["data"]["memoryMB"], 512);
+    for (body, status) in [
+        (json!({}), 400),
+        (json!({"cpu": "x"}), 400),
+        (json!({"cpu": 0}), 400),
+        (json!({"cpu": 64}), 409),
+        (json!({"memory": "1e9"}), 400),
+    ] {
+        let (seen, answer) = fixture.call(Method::PATCH, &native, body.clone()).await;
+        assert_eq!(seen.as_u16(), status, "{body}: {answer}");
+    }
 }

@@ -73,6 +73,13 @@ struct CreateArgs {
     /// The OCI runtime: runsc (gVisor) or runc [default: the server's].
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
+    /// What a pause or a snapshot keeps when nobody says: filesystem, or memory,filesystem
+    /// [default: both].
+    #[arg(long, value_name = "WHAT")]
+    keep: Option<String>,
+    /// The most processors that a sandbox can be given while it runs [default: 4 times --cpu].
+    #[arg(long, value_name = "NUMBER", value_parser = parse::milli_cpu)]
+    max_cpu: Option<u32>,
     /// Who commands run as [default: who the image says, else root].
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -167,6 +174,11 @@ async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure
         ("disk", format!("{} MiB", template.disk_size_mb)),
         ("pids", template.pids.to_string()),
         ("runtime", template.runtime.unwrap_or_default()),
+        ("keeps", template.persistent_contents.join(",")),
+        (
+            "at most",
+            template.max_cpu_milli.map(processors).unwrap_or_default(),
+        ),
         ("user", template.user),
         ("workdir", template.workdir.unwrap_or_default()),
         ("env", env.join(" ")),
@@ -193,6 +205,10 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
         disk_size_mb: args.disk,
         pids: args.pids,
         runtime: args.runtime,
+        persistent_contents: args
+            .keep
+            .map(|keep| keep.split(',').map(|word| word.trim().to_owned()).collect()),
+        max_cpu_milli: args.max_cpu,
         user: args.user,
         workdir: args.workdir,
         env: args.env.into_iter().collect(),

@@ -30,16 +30,44 @@ pub struct Route {
 pub enum Lookup {
     /// It runs.
     Running(Arc<Route>),
+    /// It rests, and whoever may talk to it may wake it.
+    Asleep(Sleeper),
     /// It is on its way from one state to another.
     Busy,
     /// There is none, or it does not run.
     Unknown,
 }
 
+/// What to ask of those who want to wake a sandbox.
+#[derive(Debug, Clone)]
+pub struct Sleeper {
+    /// What the daemon inside asks for; none when the sandbox is not secured.
+    pub envd_access_token: Option<Token>,
+    /// What the gateway asks for; none when the sandbox is public.
+    pub traffic_access_token: Option<Token>,
+}
+
+/// Why a sandbox was not woken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotWoken {
+    /// It has ended, or rests again.
+    #[error("it does not run")]
+    Gone,
+    /// There are as many sandboxes as there may be.
+    #[error("{0}")]
+    Full(String),
+    /// It could not go on.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// A view of the sandboxes that never waits for one.
 pub trait Catalog: Send + Sync {
     /// Looks one up.
     fn lookup(&self, id: &SandboxId) -> Lookup;
+
+    /// Lets a sandbox go on that rests; those who ask while it is on its way wait for the same run.
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>>;
 
     /// Every route there is now.
     fn routes(&self) -> Vec<Arc<Route>>;

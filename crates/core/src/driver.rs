@@ -15,10 +15,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::BoxFuture;
-use crate::id::{ExecutionId, SandboxId};
+use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::image::ImageName;
 use crate::network::Egress;
-use crate::resources::{Resources, Usage};
+use crate::resources::{Mib, MilliCpu, Resources, Usage};
+use crate::snapshot::{Contents, Saved};
 use crate::state::FailReason;
 use crate::template::RuntimeName;
 
@@ -118,21 +119,47 @@ pub struct Capabilities {
     pub runtimes: Vec<RuntimeInfo>,
     /// How the disk of a sandbox is bounded, for people.
     pub disk_limit: String,
+    /// All the processor time that there is here.
+    pub cpu: MilliCpu,
+    /// All the memory that there is here.
+    pub memory: Mib,
 }
 
-/// One sandbox to be made.
+/// What a run starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing but the image.
+    Image(ImageName),
+    /// What was saved of another sandbox, which stays as it is.
+    Snapshot {
+        /// Which.
+        id: SnapshotId,
+        /// Whether its memory goes on, if it was kept; else it boots from its files.
+        memory: bool,
+    },
+    /// What was saved of this very sandbox by [`Driver::pause`], which stays as it is until
+    /// [`Driver::discard_pause`].
+    Paused {
+        /// Whether its memory goes on, if it was kept; else it boots from its files.
+        memory: bool,
+    },
+}
+
+/// One run of a sandbox to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateOrder {
     /// Its id.
     pub id: SandboxId,
     /// The run that this begins.
     pub execution: ExecutionId,
-    /// Its root file system.
-    pub image: ImageName,
-    /// The OCI runtime; the default when none is named.
+    /// What it starts from.
+    pub start: Start,
+    /// The OCI runtime. When none is named: the one that it was saved from, or the default.
     pub runtime: Option<RuntimeName>,
     /// Limits.
     pub resources: Resources,
+    /// The most processor time that [`Driver::resize`] will give it.
+    pub cpu_ceiling: MilliCpu,
     /// What it may reach.
     pub egress: Egress,
     /// Environment of its first process.
@@ -148,6 +175,8 @@ pub struct Found {
     pub execution: ExecutionId,
     /// Whether its first process runs.
     pub alive: bool,
+    /// What was saved by [`Driver::pause`], if it was and that was not discarded.
+    pub paused: Option<Saved>,
 }
 
 /// What a driver noticed.
@@ -180,6 +209,15 @@ pub enum DriverError {
     /// The image is not on this node.
     #[error("image {0} is not on this node: pull it first")]
     ImageNotFound(ImageName),
+    /// The snapshot is not on this node.
+    #[error("snapshot {0} is not on this node")]
+    SnapshotNotFound(SnapshotId),
+    /// What was saved cannot be started.
+    #[error("what was saved cannot be started: {0}")]
+    Unusable(String),
+    /// A limit cannot be changed like that.
+    #[error("cannot resize: {0}")]
+    CannotResize(String),
     /// There is no such OCI runtime here.
     #[error("runtime {asked} is not available: use one of {available}")]
     RuntimeNotFound {
@@ -240,8 +278,10 @@ pub trait Driver: Send + Sync {
     /// What it can do here.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Makes and starts a sandbox. When it fails, nothing is left of it; a sandbox that has the
-    /// id already is not touched. The phase `ready` of the report is zero: whether the daemon inside answers is for the caller to see.
+    /// Starts a run of a sandbox. When it fails nothing is left of the run, and what it would have
+    /// started from is as it was; a sandbox that runs under the id already is not touched. The
+    /// phase `ready` of the report is zero: whether the daemon inside answers is for the caller to
+    /// see.
     ///
     /// # Errors
     /// See [`DriverError`].
@@ -253,6 +293,62 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// When something could not be cleared; the call may be repeated.
     fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Saves a sandbox and ends its run. When this has returned, what was saved outlives the server
+    /// and the machine; it is what [`Start::Paused`] starts from. Success when it is saved
+    /// already.
+    ///
+    /// # Errors
+    /// The sandbox runs on.
+    fn pause(
+        &self,
+        id: &SandboxId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>>;
+
+    /// Ends the run of a sandbox that was paused, if there is one: what it has changed is lost, and
+    /// the sandbox is as it was saved.
+    ///
+    /// # Errors
+    /// When it was not paused, or something could not be cleared; the call may be repeated.
+    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Forgets what was saved of a sandbox that runs again. Success when there is nothing.
+    ///
+    /// # Errors
+    /// When something stays; the call may be repeated.
+    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Saves a sandbox beside it, under a name of its own, while it goes on. The name is visible
+    /// only when all of it is there.
+    ///
+    /// # Errors
+    /// Nothing is left of the snapshot, and the sandbox runs on.
+    fn snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: SnapshotId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>>;
+
+    /// The snapshots on this node.
+    ///
+    /// # Errors
+    /// When the node cannot be searched.
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>>;
+
+    /// Removes a snapshot; what was started from it goes on. Success when there is none.
+    ///
+    /// # Errors
+    /// When something stays; the call may be repeated.
+    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Gives a sandbox that runs other limits of processor time and memory, in place. Its disk and
+    /// the number of its processes stay.
+    ///
+    /// # Errors
+    /// [`DriverError::CannotResize`] when it uses more memory than that; the old limits stay.
+    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>>;
 
     /// Puts other rules in force while the sandbox runs, all at once.
     ///

@@ -213,6 +213,11 @@ uuid_id!(
     "team id"
 );
 uuid_id!(
+    /// One saved state of a sandbox, as it lies on a node.
+    SnapshotId,
+    "snapshot id"
+);
+uuid_id!(
     /// One API key (its record, not its secret).
     KeyId,
     "key id"

@@ -14,6 +14,7 @@ pub mod image;
 pub mod network;
 pub mod resources;
 pub mod sandbox;
+pub mod snapshot;
 pub mod state;
 pub mod store;
 pub mod template;

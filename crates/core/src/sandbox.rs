@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::auth::Token;
 use crate::clock::Timestamp;
 use crate::driver::StartReport;
-use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::network::NetworkPolicy;
-use crate::resources::Resources;
+use crate::resources::{MilliCpu, Resources};
+use crate::snapshot::{Contents, Saved};
 use crate::state::State;
 use crate::template::RuntimeName;
 
@@ -65,6 +67,26 @@ pub struct SandboxSpec {
     pub network: NetworkPolicy,
     /// Whether the daemon inside asks for its token.
     pub secure: bool,
+    /// What a pause or a snapshot keeps when nobody says.
+    #[serde(default)]
+    pub persistent: Contents,
+    /// The most processor time that it can be given while it runs.
+    #[serde(default)]
+    pub cpu_ceiling: MilliCpu,
+    /// The snapshot that it begins with, in the place of its image alone.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotOrigin>,
+}
+
+/// The snapshot that a sandbox begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotOrigin {
+    /// Which.
+    pub id: SnapshotId,
+    /// Whether its memory goes on.
+    pub memory: bool,
+    /// What the daemon in that memory asks for.
+    pub guest_token: Option<Token>,
 }
 
 /// A sandbox as it is stored.
@@ -90,6 +112,12 @@ pub struct SandboxRecord {
     pub since: Timestamp,
     /// What ran at the last start, once it was ready.
     pub report: Option<StartReport>,
+    /// What was saved, while it is paused.
+    #[serde(default)]
+    pub saved: Option<Saved>,
+    /// Its limits are being changed, and it was handed out before that has ended.
+    #[serde(default)]
+    pub resizing: bool,
 }
 
 impl SandboxRecord {

@@ -177,6 +177,7 @@ pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Pausing, I::Failed, S::Failed),
     (S::Pausing, I::Kill, S::Terminating),
     (S::Paused, I::Resume, S::Resuming),
+    (S::Paused, I::Failed, S::Failed),
     (S::Paused, I::Kill, S::Terminating),
     (S::Resuming, I::Ready, S::Running),
     (S::Resuming, I::ResumeFailed, S::Paused),

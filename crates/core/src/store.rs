@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::BoxFuture;
 use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use crate::clock::Timestamp;
-use crate::id::{KeyId, SandboxId, TeamId, TemplateId};
+use crate::id::{KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::sandbox::SandboxRecord;
+use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
 
 /// How often a record was written: a commit names the one it saw.
@@ -139,6 +140,28 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// Every snapshot.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>>;
+
+    /// Writes a snapshot, in the place of the one that had its template and tag. Returns that
+    /// one's data, which nobody can start from any more.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_snapshot(
+        &self,
+        snapshot: SnapshotRecord,
+    ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>>;
+
+    /// Forgets a snapshot; whether there was one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>>;
 
     /// The tenant with this short name: `fresh` when there was none yet.
     ///

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
-use crate::resources::Resources;
+use crate::resources::{MilliCpu, Resources};
+use crate::snapshot::Contents;
 
 /// The longest template name that is accepted.
 pub const NAME_MAX: usize = 128;
@@ -209,6 +210,13 @@ pub struct Template {
     pub workdir: Option<String>,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
+    /// What a pause or a snapshot of its sandboxes keeps when nobody says.
+    #[serde(default)]
+    pub persistent: Contents,
+    /// The most processor time that its sandboxes can be given while they run; some times their own
+    /// when nothing is said.
+    #[serde(default)]
+    pub max_cpu: Option<MilliCpu>,
     /// Whether other teams may use it.
     pub public: bool,
     /// One line for people.

@@ -5,16 +5,22 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{Catalog, Lookup, Route};
+use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
 use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
-use tokio::sync::{mpsc, watch};
+use shoal_core::state::StateKind;
+use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::engine::Shared;
-use crate::sandbox::Order;
+use crate::engine::{SandboxError, Shared};
+use crate::sandbox::{Order, ResumeOrder};
+
+/// The least that a sandbox lives after traffic has woken it (E2B's rule).
+const LEAST_WAKE: Duration = Duration::from_secs(300);
 
 /// What a sandbox's task has said of it last.
 #[derive(Debug, Clone)]
@@ -68,15 +74,73 @@ impl Entries {
             .collect()
     }
 
+    /// How much processor time the sandboxes of a team have together that do not rest.
+    pub(crate) fn cpu_of(&self, team: TeamId) -> MilliCpu {
+        let entries = self.0.read();
+        let cpu = entries.values().filter_map(|entry| {
+            let record = &entry.published.borrow().record;
+            let counts = record.team == team && record.state.kind() != StateKind::Paused;
+            counts.then_some(record.spec.resources.cpu.0)
+        });
+        MilliCpu(cpu.sum())
+    }
+
     /// How many sandboxes there are, and how many of them are a team's: those that are ending are
-    /// counted, because what they use is still in use.
+    /// counted, because what they use is still in use, and those that rest are not.
     pub(crate) fn count(&self, team: TeamId) -> (usize, usize) {
         let entries = self.0.read();
-        let of_team = entries
-            .values()
-            .filter(|entry| entry.published.borrow().record.team == team)
-            .count();
-        (entries.len(), of_team)
+        let (mut all, mut of_team) = (0, 0);
+        for entry in entries.values() {
+            let record = &entry.published.borrow().record;
+            if record.state.kind() != StateKind::Paused {
+                all += 1;
+                of_team += usize::from(record.team == team);
+            }
+        }
+        (all, of_team)
+    }
+}
+
+/// Whether traffic wakes a sandbox that rests, or is on its way to run again. One of which only the
+/// disk was kept is not woken: it would boot, and nothing would listen (E2B's rule).
+fn can_wake(record: &SandboxRecord) -> bool {
+    let has_memory = record
+        .saved
+        .as_ref()
+        .is_some_and(|saved| saved.contents.has_memory());
+    let rests = match record.state.kind() {
+        StateKind::Paused | StateKind::Resuming => has_memory,
+        // What is kept of it is known when it is; whoever asks waits for that.
+        StateKind::Pausing => true,
+        _ => false,
+    };
+    rests && record.spec.lifecycle.auto_resume
+}
+
+impl Shared {
+    /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
+    /// waits for the same run.
+    async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
+        let (published, mailbox) = {
+            let entries = self.entries.0.read();
+            let entry = entries.get(id).ok_or(NotWoken::Gone)?;
+            (entry.published.clone(), entry.mailbox.clone())
+        };
+        let timeout = published.borrow().record.spec.lifecycle.timeout;
+        let order = ResumeOrder {
+            timeout: timeout.max(LEAST_WAKE),
+            memory: true,
+        };
+        let (reply, answer) = oneshot::channel();
+        // Waits for a place: how many may want one is the gateway's to bound.
+        let sent = mailbox.send(Order::Wake(order, reply)).await;
+        sent.map_err(|_| NotWoken::Gone)?;
+        match answer.await.map_err(|_| NotWoken::Gone)? {
+            Ok(()) => published.borrow().route.clone().ok_or(NotWoken::Gone),
+            Err(SandboxError::Full(full)) => Err(NotWoken::Full(full.to_string())),
+            Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
+            Err(error) => Err(NotWoken::Failed(error.to_string())),
+        }
     }
 }
 
@@ -99,6 +163,13 @@ impl Catalog for EngineCatalog {
         let published = entry.published.borrow();
         match &published.route {
             Some(route) => Lookup::Running(route.clone()),
+            None if can_wake(&published.record) => {
+                let record = &published.record;
+                Lookup::Asleep(Sleeper {
+                    envd_access_token: self.0.envd_access_token(record),
+                    traffic_access_token: self.0.traffic_access_token(record),
+                })
+            }
             None if published.record.state.is_live()
                 && published.record.state.timer().is_some() =>
             {
@@ -106,6 +177,11 @@ impl Catalog for EngineCatalog {
             }
             None => Lookup::Unknown,
         }
+    }
+
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+        let (shared, id) = (self.0.clone(), id.clone());
+        Box::pin(async move { shared.wake(&id).await })
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {

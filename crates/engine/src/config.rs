@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shoal_core::resources::MilliCpu;
+
 /// What no request may exceed.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -12,6 +14,9 @@ pub struct Limits {
     pub sandboxes_per_team: usize,
     /// How many sandboxes there may be at once.
     pub sandboxes: usize,
+    /// How much processor time the running sandboxes of a tenant may have together; as much as
+    /// they like when nothing is said.
+    pub cpu_per_team: Option<MilliCpu>,
 }
 
 impl Default for Limits {
@@ -21,6 +26,7 @@ impl Default for Limits {
             max_timeout: Duration::from_secs(24 * 3600),
             sandboxes_per_team: 1000,
             sandboxes: 1000,
+            cpu_per_team: None,
         }
     }
 }

@@ -7,21 +7,32 @@ use shoal_core::auth::SandboxPermit;
 use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::{Engine, SandboxError};
-use crate::sandbox::{DeadlineChange, Order};
+use crate::sandbox::{Order, ResumeOrder};
+
+/// A sandbox that runs.
+#[derive(Debug, Clone)]
+pub struct Connected {
+    /// What is known of it.
+    pub record: Arc<SandboxRecord>,
+    /// Whether it was paused.
+    pub resumed: bool,
+}
 
 impl Engine {
-    /// Gives a running sandbox at least `timeout` from now. Never shortens its life.
+    /// Gives a sandbox at least `timeout` from now, and lets it go on when it is paused; without
+    /// `memory` it boots from its files then. Never shortens its life.
     ///
     /// # Errors
-    /// [`SandboxError::NotFound`] when it does not run.
+    /// [`SandboxError::NotFound`] when it has ended; see [`Engine::resume`].
     pub async fn connect(
         &self,
         permit: &SandboxPermit,
         timeout: Duration,
-    ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let change = DeadlineChange::AtLeast(self.shared.clock.now() + timeout);
+        memory: bool,
+    ) -> Result<Connected, SandboxError> {
+        let order = ResumeOrder { timeout, memory };
         self.shared
-            .order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
+            .order(permit.sandbox(), |reply| Order::Connect(order, reply))
             .await
     }
 }

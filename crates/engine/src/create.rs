@@ -8,18 +8,30 @@ use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::network::{InvalidRule, NetworkPolicy};
-use shoal_core::resources::{InvalidResources, Resources};
+use shoal_core::resources::{InvalidResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, Template, TemplateRef};
 use tokio::sync::oneshot;
 
-use crate::engine::{Engine, SandboxError};
+use crate::engine::{Engine, NoRoom, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
+
+/// How many times its own processor time a sandbox can be given in place, when its template does not
+/// say: a runtime has to know when it starts.
+const GROWTH: u32 = 4;
+
+/// What a sandbox has that is not there yet.
+const NOTHING: Resources = Resources {
+    cpu: MilliCpu(0),
+    memory: Mib(0),
+    disk: Mib(0),
+    pids: 0,
+};
 
 /// What a user asks for. What is not said comes from the template.
 #[derive(Debug, Clone)]
@@ -46,6 +58,43 @@ pub struct NewSandbox {
     pub runtime: Option<RuntimeName>,
     /// Limits, over those of the template.
     pub resources: Option<Resources>,
+    /// Limits that are put in force when it runs, in place.
+    pub resize: Option<ResizeCreated>,
+}
+
+/// How the limits of a sandbox change as soon as it runs (seed 001).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResizeCreated {
+    /// How the processor time is said.
+    pub cpu: CpuTarget,
+    /// Whether the sandbox is handed out as soon as the change is known to be feasible.
+    pub early_return: bool,
+}
+
+/// Processor time, as it is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CpuTarget {
+    /// So many times what the template gives.
+    Factor(f64),
+    /// So much.
+    Absolute(MilliCpu),
+}
+
+impl ResizeCreated {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float becomes the nearest number there is"
+    )]
+    fn limits(&self, before: &Resources) -> Resources {
+        let cpu = match self.cpu {
+            CpuTarget::Absolute(cpu) => cpu,
+            CpuTarget::Factor(factor) => {
+                MilliCpu((f64::from(before.cpu.0) * factor).round() as u32)
+            }
+        };
+        Resources { cpu, ..*before }
+    }
 }
 
 impl NewSandbox {
@@ -64,6 +113,7 @@ impl NewSandbox {
             env: BTreeMap::new(),
             runtime: None,
             resources: None,
+            resize: None,
         }
     }
 }
@@ -105,15 +155,9 @@ pub enum CreateError {
     /// A rule of the network makes no sense.
     #[error(transparent)]
     Network(#[from] InvalidRule),
-    /// What it asks for is not there yet.
-    #[error("{0} is not supported")]
-    Unsupported(&'static str),
-    /// The tenant has as many sandboxes as it may.
-    #[error("you have reached the limit of {0} sandboxes at once")]
-    TeamLimit(usize),
-    /// The machine has as many sandboxes as it may.
-    #[error("the server has reached its limit of {0} sandboxes at once")]
-    NodeLimit(usize),
+    /// There are as many sandboxes as there may be.
+    #[error(transparent)]
+    Full(#[from] NoRoom),
     /// The idempotency key was used for another request.
     #[error("the idempotency key was used for another request")]
     IdempotencyMismatch,
@@ -131,13 +175,28 @@ pub enum CreateError {
     Guest(#[from] GuestError),
     /// It was ended while it was made.
     #[error(transparent)]
-    Sandbox(#[from] SandboxError),
+    Sandbox(SandboxError),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+}
+
+impl From<SandboxError> for CreateError {
+    /// What has a name of its own here keeps it.
+    fn from(error: SandboxError) -> Self {
+        match error {
+            SandboxError::Driver(driver) => Self::Driver(driver),
+            SandboxError::Guest(guest) => Self::Guest(guest),
+            SandboxError::Store(store) => Self::Store(store),
+            SandboxError::Full(full) => Self::Full(full),
+            SandboxError::Resources(resources) => Self::Resources(resources),
+            SandboxError::Entropy(entropy) => Self::Entropy(entropy),
+            other => Self::Sandbox(other),
+        }
+    }
 }
 
 impl Engine {
@@ -195,16 +254,61 @@ impl Engine {
         new: NewSandbox,
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
-        let template = shared.templates.resolve(principal, &new.template)?;
-        let spec = self.specify(&template, new)?;
-        let limits = &shared.config.limits;
-        let (all, of_team) = shared.entries.count(principal.team);
-        if of_team >= limits.sandboxes_per_team {
-            return Err(CreateError::TeamLimit(limits.sandboxes_per_team));
+        let resize = new.resize;
+        let spec = match shared.templates.resolve(principal, &new.template) {
+            Ok(template) => self.specify(&self.base_of(&template), new)?,
+            Err(unknown) => {
+                let now = shared.clock.now();
+                let snapshot = shared.snapshots.resolve(principal, &new.template, now);
+                self.specify(&snapshot.ok_or(unknown)?.spec_of_clone(), new)?
+            }
+        };
+        let Some(resize) = resize else {
+            return self.launch(principal, spec).await;
+        };
+        let limits = resize.limits(&spec.resources);
+        // Before anything is made: what cannot be given is not handed out.
+        shared.feasible(
+            principal.team,
+            &NOTHING,
+            &limits,
+            spec.cpu_ceiling.max(spec.resources.cpu),
+        )?;
+        let created = self.launch(principal, spec).await?;
+        self.resize_created(principal, created, limits, resize.early_return)
+            .await
+    }
+
+    /// Changes the limits of a sandbox that was just created, and waits for it or not. One that
+    /// cannot be changed is not handed out.
+    async fn resize_created(
+        &self,
+        principal: &Principal,
+        created: Created,
+        limits: Resources,
+        early_return: bool,
+    ) -> Result<Created, CreateError> {
+        let (permit, _) = self.authorize(principal, &created.record.id)?;
+        let resized = self.clone().start_resize(permit, limits).await?;
+        if early_return {
+            let record = self.shared.entries.record(&created.record.id);
+            let record = record.unwrap_or(created.record);
+            return Ok(Created { record });
         }
-        if all >= limits.sandboxes {
-            return Err(CreateError::NodeLimit(limits.sandboxes));
-        }
+        let outcome = resized
+            .await
+            .map_err(|_| SandboxError::NotFound(created.record.id.clone()))?;
+        Ok(Created { record: outcome? })
+    }
+
+    /// Starts a sandbox that is to be this, and waits until it answers.
+    pub(crate) async fn launch(
+        &self,
+        principal: &Principal,
+        spec: SandboxSpec,
+    ) -> Result<Created, CreateError> {
+        let shared = &self.shared;
+        let room = shared.room_for_one(principal.team)?;
         let now = shared.clock.now();
         let record = SandboxRecord {
             id: SandboxId::from_entropy(entropy::bytes()?),
@@ -217,11 +321,14 @@ impl Engine {
             started_at: now,
             since: now,
             report: None,
+            saved: None,
+            resizing: false,
         };
         let version = shared.store.commit(record.clone(), None).await?;
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
+        drop(room);
         let record = outcome.await.map_err(|_| SandboxError::NotFound(id))??;
         shared
             .templates
@@ -229,8 +336,38 @@ impl Engine {
         Ok(Created { record })
     }
 
-    /// Fills in what was not said.
-    fn specify(&self, template: &Template, new: NewSandbox) -> Result<SandboxSpec, CreateError> {
+    /// What a sandbox of a template is, unless more is said.
+    fn base_of(&self, template: &Template) -> SandboxSpec {
+        let machine = self.shared.driver.capabilities().cpu;
+        let ceiling = template
+            .max_cpu
+            .unwrap_or_else(|| MilliCpu(template.resources.cpu.0.saturating_mul(GROWTH)));
+        SandboxSpec {
+            template: template.id.clone(),
+            template_name: template.names.first().map(ToString::to_string),
+            image: template.image.clone(),
+            runtime: template.runtime.clone(),
+            resources: template.resources,
+            user: template.user.clone(),
+            workdir: template.workdir.clone(),
+            env: template.env.clone(),
+            metadata: BTreeMap::new(),
+            lifecycle: Lifecycle {
+                timeout: Duration::ZERO,
+                on_timeout: OnTimeout::Kill,
+                auto_resume: false,
+                keep_memory: true,
+            },
+            network: NetworkPolicy::default(),
+            secure: true,
+            persistent: template.persistent,
+            cpu_ceiling: ceiling.min(machine),
+            snapshot: None,
+        }
+    }
+
+    /// Fills in what was said.
+    fn specify(&self, base: &SandboxSpec, new: NewSandbox) -> Result<SandboxSpec, CreateError> {
         let most = self.shared.config.limits.max_timeout;
         if new.timeout > most {
             return Err(CreateError::TimeoutTooLong { most });
@@ -238,22 +375,18 @@ impl Engine {
         if new.timeout.is_zero() {
             return Err(CreateError::NoTimeout);
         }
-        if new.on_timeout == OnTimeout::Pause || new.auto_resume {
-            return Err(CreateError::Unsupported("pausing a sandbox"));
-        }
         new.network.egress.validate()?;
-        let resources = new.resources.unwrap_or(template.resources);
+        let resources = new.resources.unwrap_or(base.resources);
         resources.validate()?;
-        let mut env = template.env.clone();
+        let runtime = new.runtime.or_else(|| base.runtime.clone());
+        if new.on_timeout == OnTimeout::Pause && new.keep_memory {
+            self.must_keep_memory(runtime.as_ref())?;
+        }
+        let mut env = base.env.clone();
         env.extend(new.env);
         Ok(SandboxSpec {
-            template: template.id.clone(),
-            template_name: template.names.first().map(ToString::to_string),
-            image: template.image.clone(),
-            runtime: new.runtime.or_else(|| template.runtime.clone()),
+            runtime,
             resources,
-            user: template.user.clone(),
-            workdir: template.workdir.clone(),
             env,
             metadata: new.metadata,
             lifecycle: Lifecycle {
@@ -264,6 +397,26 @@ impl Engine {
             },
             network: new.network,
             secure: new.secure,
+            ..base.clone()
         })
+    }
+
+    /// Whether what is to be paused at its deadline can be: said now, and not in the night.
+    fn must_keep_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
+        let runtimes = &self.capabilities().runtimes;
+        let info = match runtime {
+            Some(name) => runtimes.iter().find(|info| info.name == *name),
+            None => runtimes.first(),
+        };
+        match info {
+            Some(info) if !info.memory_snapshot => Err(DriverError::Unsupported {
+                runtime: info.name.clone(),
+                operation: "keep memory in a pause",
+                instead: "autoPauseMemory: false, or the runtime runsc",
+            }
+            .into()),
+            // An unknown one is refused by the driver, by name.
+            _ => Ok(()),
+        }
     }
 }

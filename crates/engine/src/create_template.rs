@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use shoal_core::auth::Principal;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{ImageError, ImageName};
-use shoal_core::resources::{InvalidResources, Resources};
+use shoal_core::resources::{InvalidResources, MilliCpu, Resources};
+use shoal_core::snapshot::Contents;
 use shoal_core::template::{RuntimeName, Template, TemplateName};
 
 use crate::engine::Engine;
@@ -32,6 +33,10 @@ pub struct NewTemplate {
     pub workdir: Option<String>,
     /// Environment over the image's.
     pub env: BTreeMap<String, String>,
+    /// What a pause or a snapshot of its sandboxes keeps when nobody says.
+    pub persistent: Contents,
+    /// The most processor time that its sandboxes can be given while they run.
+    pub max_cpu: Option<MilliCpu>,
     /// Whether other teams may use it.
     pub public: bool,
     /// One line for people.
@@ -104,6 +109,8 @@ impl Engine {
             image: image.name,
             resources: new.resources,
             runtime: new.runtime,
+            persistent: new.persistent,
+            max_cpu: new.max_cpu,
             user: new.user.unwrap_or_else(|| user_of(image.user.as_deref())),
             workdir: new.workdir.or(image.workdir),
             env,

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
 use shoal_core::clock::Clock;
 use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
-use shoal_core::id::SandboxId;
+use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::image::Images;
+use shoal_core::resources::InvalidResources;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
@@ -18,11 +20,13 @@ use crate::config::EngineConfig;
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
 use crate::events::{Events, SandboxEvent};
-use crate::guest::Guest;
+use crate::guest::{Guest, GuestError};
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
+use crate::resize::Infeasible;
 use crate::sandbox::Order;
+use crate::snapshots::Snapshots;
 use crate::templates::Templates;
 
 /// What an engine is made of.
@@ -56,11 +60,13 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: TokenSeed,
     pub(crate) entries: Entries,
+    coming: Coming,
     pub(crate) deadlines: Deadlines,
     pub(crate) events: Events,
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
     pub(crate) templates: Templates,
+    pub(crate) snapshots: Snapshots,
     pub(crate) keys: KeyCache,
 }
 
@@ -90,12 +96,62 @@ pub enum SandboxError {
     /// Its state does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// There are as many sandboxes as there may be.
+    #[error(transparent)]
+    Full(#[from] NoRoom),
+    /// The daemon inside does not answer, and that was said to matter.
+    #[error("the sandbox is not healthy: {0}")]
+    Unresponsive(GuestError),
+    /// The daemon inside does not do what a run needs.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// A limit makes no sense.
+    #[error(transparent)]
+    Resources(#[from] InvalidResources),
+    /// There is not as much to give.
+    #[error(transparent)]
+    Infeasible(#[from] Infeasible),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
     /// The driver did not do it.
     #[error(transparent)]
     Driver(#[from] DriverError),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// There are as many sandboxes as there may be. Those that are paused are not counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoRoom {
+    /// Of one tenant.
+    #[error("you have reached the limit of {0} sandboxes at once")]
+    Team(usize),
+    /// On this machine.
+    #[error("the server has reached its limit of {0} sandboxes at once")]
+    Node(usize),
+}
+
+/// How many sandboxes of each tenant are about to be.
+type Coming = Arc<Mutex<BTreeMap<TeamId, usize>>>;
+
+/// A place that is kept for a sandbox.
+pub(crate) struct Room {
+    coming: Coming,
+    team: TeamId,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut coming = self.coming.lock();
+        if let Some(count) = coming.get_mut(&self.team) {
+            *count -= 1;
+            if *count == 0 {
+                coming.remove(&self.team);
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -115,6 +171,7 @@ impl Engine {
         let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
+        let snapshots = Snapshots::load(store.snapshots().await?);
         let shared = Shared {
             config,
             store,
@@ -124,11 +181,13 @@ impl Engine {
             clock,
             seed,
             entries: Entries::default(),
+            coming: Coming::default(),
             deadlines: Deadlines::default(),
             events: Events::new(),
             logs,
             samples: Samples::default(),
             templates,
+            snapshots,
             keys: KeyCache::default(),
         };
         Ok(Self {
@@ -145,6 +204,7 @@ impl Engine {
             () = shared.watch_driver() => {}
             () = shared.sample_for_ever() => {}
             () = shared.forget_for_ever() => {}
+            () = shared.expire_snapshots() => {}
         }
     }
 
@@ -209,21 +269,46 @@ impl Engine {
     /// What the daemon inside asks for; none when the sandbox is not secured.
     #[must_use]
     pub fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        record
-            .spec
-            .secure
-            .then(|| self.shared.seed.envd_access_token(&record.id))
+        self.shared.envd_access_token(record)
     }
 
     /// What the gateway asks for; none when the sandbox is public.
     #[must_use]
     pub fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        let private = !record.spec.network.allow_public_traffic;
-        private.then(|| self.shared.seed.traffic_access_token(&record.id))
+        self.shared.traffic_access_token(record)
     }
 }
 
 impl Shared {
+    pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        let secured = record.spec.secure;
+        secured.then(|| self.seed.envd_access_token(&record.id))
+    }
+
+    pub(crate) fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        let private = !record.spec.network.allow_public_traffic;
+        private.then(|| self.seed.traffic_access_token(&record.id))
+    }
+
+    /// Whether one more sandbox of `team` may run; its place is kept until the answer is dropped,
+    /// by when it is known itself.
+    pub(crate) fn room_for_one(&self, team: TeamId) -> Result<Room, NoRoom> {
+        let limits = &self.config.limits;
+        let mut coming = self.coming.lock();
+        let (all, of_team) = self.entries.count(team);
+        if of_team + coming.get(&team).copied().unwrap_or(0) >= limits.sandboxes_per_team {
+            return Err(NoRoom::Team(limits.sandboxes_per_team));
+        }
+        if all + coming.values().sum::<usize>() >= limits.sandboxes {
+            return Err(NoRoom::Node(limits.sandboxes));
+        }
+        *coming.entry(team).or_default() += 1;
+        Ok(Room {
+            coming: self.coming.clone(),
+            team,
+        })
+    }
+
     /// Gives an order to a sandbox's task and waits for its answer.
     pub(crate) async fn order<T>(
         &self,

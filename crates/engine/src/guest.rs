@@ -15,7 +15,9 @@ pub use self::envd::EnvdGuest;
 pub struct InitOrder {
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
-    /// What it asks of callers from then on; none leaves it open.
+    /// What it asks of callers until then: in the memory of a clone there is its original's.
+    pub known_token: Option<Token>,
+    /// What it asks of callers from then on; none leaves it as it is.
     pub access_token: Option<Token>,
     /// Who commands run as.
     pub user: String,
@@ -42,4 +44,26 @@ pub trait Guest: Send + Sync {
     /// # Errors
     /// When it does not answer for as long as the implementation is patient, or refuses.
     fn init(&self, address: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>>;
+
+    /// Tells the daemon that the sandbox is about to be saved: until the next `init` or `unfreeze`
+    /// no deadline of its processes comes nearer. With `sync` what was written is on disk then.
+    ///
+    /// # Errors
+    /// When it does not answer soon, or refuses.
+    fn freeze(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+        sync: bool,
+    ) -> BoxFuture<'_, Result<(), GuestError>>;
+
+    /// Tells the daemon that the sandbox goes on.
+    ///
+    /// # Errors
+    /// When it does not answer soon, or refuses.
+    fn unfreeze(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+    ) -> BoxFuture<'_, Result<(), GuestError>>;
 }

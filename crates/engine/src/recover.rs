@@ -1,10 +1,11 @@
 //! What a start finds: sandboxes of the last server, whole or half made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use shoal_core::driver::{DriverError, Found};
-use shoal_core::id::SandboxId;
+use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::sandbox::SandboxRecord;
+use shoal_core::snapshot::Saved;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::StoreError;
 
@@ -39,30 +40,82 @@ impl Engine {
         let mut going_on = 0;
         for versioned in stored {
             let record = versioned.value;
-            let input = resolve(&record, found.remove(&record.id).as_ref());
-            going_on += usize::from(input.is_none() && record.state.is_live());
-            Sandbox::spawn_found(self.shared.clone(), record, versioned.version, input);
+            let was = resolve(&record, found.remove(&record.id));
+            going_on += usize::from(was.goes_on(&record));
+            Sandbox::spawn_found(self.shared.clone(), record, versioned.version, was);
         }
         for id in found.into_keys() {
             tracing::info!(sandbox.id = %id, "clearing a sandbox that nobody knows");
             self.shared.driver.destroy(&id).await?;
         }
+        self.clear_snapshots().await?;
         Ok(going_on)
+    }
+
+    /// Removes the data of snapshots that nobody was told of, and forgets those without data.
+    async fn clear_snapshots(&self) -> Result<(), RecoverError> {
+        let there: HashSet<SnapshotId> =
+            self.shared.driver.snapshots().await?.into_iter().collect();
+        let known = self.shared.snapshots.all();
+        for id in &there {
+            if !known.iter().any(|snapshot| snapshot.id == *id) {
+                tracing::info!(snapshot.id = %id, "clearing a snapshot that nobody knows");
+                self.shared.driver.remove_snapshot(*id).await?;
+            }
+        }
+        for snapshot in known {
+            if !there.contains(&snapshot.id) {
+                tracing::error!(snapshot.id = %snapshot.id, "a snapshot has lost its data");
+                self.shared.store.delete_snapshot(snapshot.id).await?;
+                self.shared.snapshots.remove(snapshot.id);
+            }
+        }
+        Ok(())
     }
 }
 
-/// What was observed of a sandbox while nobody looked, as an input to the table; none when it goes
-/// on as it is.
-fn resolve(record: &SandboxRecord, found: Option<&Found>) -> Option<Input> {
+/// What was found of a sandbox of the last server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Was {
+    /// As its record says.
+    AsNoted,
+    /// Running, though it was on its way to be saved, or what it was resumed from is still there.
+    Running(Option<Input>),
+    /// Saved, though it was not noted yet, or was on its way to run again.
+    Saved(Input, Saved),
+    /// In need of an end.
+    Ended(Input),
+}
+
+impl Was {
+    fn goes_on(&self, record: &SandboxRecord) -> bool {
+        match self {
+            Self::AsNoted => record.state.is_live(),
+            Self::Running(_) | Self::Saved(..) => true,
+            Self::Ended(_) => false,
+        }
+    }
+}
+
+/// What became of a sandbox while nobody looked.
+fn resolve(record: &SandboxRecord, found: Option<Found>) -> Was {
+    let paused = found.as_ref().and_then(|found| found.paused.clone());
     let alive = found.is_some_and(|found| found.alive && found.execution == record.execution);
-    match record.state.kind() {
-        StateKind::Running if alive => None,
-        StateKind::Running | StateKind::Snapshotting => Some(Input::Failed(FailReason::Vanished)),
+    let vanished = || Was::Ended(Input::Failed(FailReason::Vanished));
+    match (record.state.kind(), paused) {
+        (StateKind::Running, Some(_)) if alive => Was::Running(None),
+        (StateKind::Running, None) if alive => Was::AsNoted,
+        (StateKind::Snapshotting, _) if alive => Was::Running(Some(Input::SnapshotEnded)),
+        (StateKind::Running | StateKind::Snapshotting, _) => vanished(),
+        (StateKind::Pausing, Some(saved)) => Was::Saved(Input::Paused, saved),
+        (StateKind::Pausing, None) if alive => Was::Running(Some(Input::PauseFailed)),
+        (StateKind::Resuming, Some(saved)) => Was::Saved(Input::ResumeFailed, saved),
+        (StateKind::Paused, Some(_)) => Was::AsNoted,
+        (StateKind::Pausing | StateKind::Resuming | StateKind::Paused, None) => vanished(),
         // Nobody has been told of it, so nobody will ask for it.
-        StateKind::Creating => Some(Input::Kill(KillReason::Orphaned)),
-        StateKind::Pausing | StateKind::Resuming => Some(Input::Failed(FailReason::Vanished)),
-        StateKind::Failed => Some(Input::Kill(KillReason::Failed)),
+        (StateKind::Creating, _) => Was::Ended(Input::Kill(KillReason::Orphaned)),
+        (StateKind::Failed, _) => Was::Ended(Input::Kill(KillReason::Failed)),
         // Its own task finishes it.
-        StateKind::Paused | StateKind::Terminating | StateKind::Terminated => None,
+        (StateKind::Terminating | StateKind::Terminated, _) => Was::AsNoted,
     }
 }

@@ -1,5 +1,7 @@
 //! A sandbox as a task with a mailbox: the only writer of its record.
 
+mod resize;
+mod rest;
 mod start;
 
 use std::collections::BTreeMap;
@@ -9,23 +11,29 @@ use std::time::Duration;
 use shoal_core::catalog::Route;
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::StartReport;
-use shoal_core::id::ExecutionId;
+use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::network::Egress;
+use shoal_core::resources::Resources;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
+use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::Version;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::catalog::Published;
+use crate::connect::Connected;
 use crate::create::CreateError;
 use crate::engine::{SandboxError, Shared};
 use crate::events::EventKind;
+use crate::recover::Was;
+
+pub(crate) use self::rest::{PauseOrder, ResumeOrder};
 
 /// How many orders may wait for a sandbox; one more is told that it is busy.
 const WAITING: usize = 64;
 
-/// How long after a failed clearing the next is tried.
-const CLEAR_AGAIN: Duration = Duration::from_secs(10);
+/// How long after a failed clearing, or a failed pause, the next is tried.
+const AGAIN: Duration = Duration::from_secs(10);
 
 type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
 
@@ -47,6 +55,20 @@ pub(crate) enum Order {
     SetDeadline(DeadlineChange, Reply<Arc<SandboxRecord>>),
     /// Change what may be reached.
     SetEgress(Egress, Reply<()>),
+    /// Save and stop.
+    Pause(PauseOrder, Reply<()>),
+    /// Go on from what was saved.
+    Resume(ResumeOrder, Reply<Arc<SandboxRecord>>),
+    /// Run for a while yet, from what was saved if it was.
+    Connect(ResumeOrder, Reply<Connected>),
+    /// Go on from what was saved, unless it runs.
+    Wake(ResumeOrder, Reply<()>),
+    /// Take a copy.
+    Snapshot(SnapshotId, Option<Contents>, Reply<Saved>),
+    /// Let it be seen that what it may use is about to change.
+    AnnounceResize(Reply<()>),
+    /// Change what it may use.
+    Resize(Resources, Reply<Arc<SandboxRecord>>),
     /// Something was observed, of this run.
     Observed {
         execution: ExecutionId,
@@ -82,19 +104,16 @@ impl Sandbox {
         });
     }
 
-    /// Begins the task of a sandbox that was found when the server started; `input` is what was
-    /// found of it.
+    /// Begins the task of a sandbox that was found when the server started; `was` says how.
     pub(crate) fn spawn_found(
         shared: Arc<Shared>,
         record: SandboxRecord,
         version: Version,
-        input: Option<Input>,
+        was: Was,
     ) {
         let mut sandbox = Self::enter(shared, record, version);
         tokio::spawn(async move {
-            if let Some(input) = input {
-                sandbox.observe(input).await;
-            }
+            sandbox.take_over(was).await;
             sandbox.look().await;
             sandbox.serve().await;
         });
@@ -131,6 +150,15 @@ impl Sandbox {
                     answer(reply, self.set_deadline(change).await);
                 }
                 Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
+                Order::Pause(order, reply) => answer(reply, self.pause(order).await),
+                Order::Resume(order, reply) => answer(reply, self.resume(order).await),
+                Order::Connect(order, reply) => answer(reply, self.connect(order).await),
+                Order::Wake(order, reply) => answer(reply, self.wake(order).await),
+                Order::Snapshot(id, contents, reply) => {
+                    answer(reply, self.snapshot(id, contents).await);
+                }
+                Order::AnnounceResize(reply) => answer(reply, self.announce_resize().await),
+                Order::Resize(limits, reply) => answer(reply, self.resize(limits).await),
                 Order::Observed { execution, input } if execution == self.record.execution => {
                     self.observe(input).await;
                 }
@@ -207,7 +235,7 @@ impl Sandbox {
             self.show(next);
         }
         if let Err(error) = self.shared.driver.destroy(&self.record.id).await {
-            let again = self.shared.clock.now() + CLEAR_AGAIN;
+            let again = self.shared.clock.now() + AGAIN;
             self.shared.deadlines.set(&self.record.id, Some(again));
             return Err(error.into());
         }
@@ -237,10 +265,52 @@ impl Sandbox {
                 .deadlines
                 .set(&self.record.id, self.record.wakes_at()),
             StateKind::Running => match self.record.spec.lifecycle.on_timeout {
-                OnTimeout::Kill | OnTimeout::Pause => self.end(KillReason::TimedOut).await,
+                OnTimeout::Kill => self.end(KillReason::TimedOut).await,
+                OnTimeout::Pause => self.pause_by_itself().await,
             },
             _ => self.observe(Input::Failed(FailReason::Stuck)).await,
         }
+    }
+
+    /// The deadline of a sandbox that rests then. One that cannot be saved is not lost: it runs on,
+    /// and it is tried again.
+    async fn pause_by_itself(&mut self) {
+        let order = PauseOrder {
+            contents: Some(Contents::with_memory(
+                self.record.spec.lifecycle.keep_memory,
+            )),
+            healthy: false,
+        };
+        if let Err(error) = self.pause(order).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox cannot be paused");
+            let again = self.shared.clock.now() + AGAIN;
+            self.shared.deadlines.set(&self.record.id, Some(again));
+        }
+    }
+
+    async fn connect(&mut self, order: ResumeOrder) -> Result<Connected, SandboxError> {
+        if self.record.state.kind() == StateKind::Paused {
+            let record = self.resume(order).await?;
+            return Ok(Connected {
+                record,
+                resumed: true,
+            });
+        }
+        let deadline = self.shared.clock.now() + order.timeout;
+        let record = self.set_deadline(DeadlineChange::AtLeast(deadline)).await?;
+        Ok(Connected {
+            record,
+            resumed: false,
+        })
+    }
+
+    async fn wake(&mut self, order: ResumeOrder) -> Result<(), SandboxError> {
+        let saved = self.record.saved.as_ref();
+        let has_memory = saved.is_some_and(|saved| saved.contents.has_memory());
+        if self.record.state.kind() == StateKind::Paused && has_memory {
+            self.resume(order).await?;
+        }
+        self.must_run()
     }
 
     async fn set_deadline(
@@ -307,17 +377,12 @@ fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
         .report
         .as_ref()
         .filter(|_| record.state.is_running())?;
-    let seed = &shared.seed;
-    let private = !record.spec.network.allow_public_traffic;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         execution: record.execution,
         address: *address,
-        envd_access_token: record
-            .spec
-            .secure
-            .then(|| seed.envd_access_token(&record.id)),
-        traffic_access_token: private.then(|| seed.traffic_access_token(&record.id)),
+        envd_access_token: shared.envd_access_token(record),
+        traffic_access_token: shared.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),
     }))
 }

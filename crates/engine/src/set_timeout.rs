@@ -38,6 +38,10 @@ impl Engine {
         permit: &SandboxPermit,
         duration: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        self.connect(permit, duration.max(LEAST_REFRESH)).await
+        let least = self.shared.clock.now() + duration.max(LEAST_REFRESH);
+        let change = DeadlineChange::AtLeast(least);
+        self.shared
+            .order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
+            .await
     }
 }

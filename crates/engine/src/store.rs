@@ -9,6 +9,7 @@ mod idempotency;
 mod keys;
 mod migrations;
 mod sandboxes;
+mod snapshots;
 mod templates;
 
 use std::fs::{OpenOptions, Permissions};
@@ -21,8 +22,9 @@ use rusqlite::Connection;
 use shoal_core::BoxFuture;
 use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{KeyId, SandboxId, TeamId, TemplateId};
+use shoal_core::id::{KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::sandbox::SandboxRecord;
+use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::{IdempotencyClaim, Store, StoreError, Version, Versioned};
 use shoal_core::template::Template;
 use tokio::sync::{mpsc, oneshot};
@@ -173,6 +175,21 @@ impl Store for SqliteStore {
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>> {
         let id = id.clone();
         self.call(move |connection| templates::delete(connection, &id))
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>> {
+        self.call(|connection| snapshots::all(connection))
+    }
+
+    fn put_snapshot(
+        &self,
+        snapshot: SnapshotRecord,
+    ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>> {
+        self.call(move |connection| snapshots::put(connection, &snapshot))
+    }
+
+    fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        self.call(move |connection| snapshots::delete(connection, id))
     }
 
     fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {

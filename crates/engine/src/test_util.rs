@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
+use shoal_core::auth::Token;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{
     Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, Isolation, Origin, Phases,
-    RuntimeInfo, StartReport,
+    RuntimeInfo, Start, StartReport,
 };
-use shoal_core::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use shoal_core::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::network::{Egress, NetworkPolicy};
-use shoal_core::resources::{Resources, Usage};
+use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -55,6 +57,9 @@ pub fn record(id: &str) -> SandboxRecord {
             },
             network: NetworkPolicy::default(),
             secure: true,
+            persistent: Contents::Memory,
+            cpu_ceiling: MilliCpu(8000),
+            snapshot: None,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),
@@ -62,6 +67,8 @@ pub fn record(id: &str) -> SandboxRecord {
         deadline: Timestamp::from_unix_seconds(300),
         since: Timestamp::from_unix_millis(0),
         report: None,
+        saved: None,
+        resizing: false,
     }
 }
 
@@ -109,10 +116,32 @@ pub struct FakeDriver {
 
 struct FakeState {
     capabilities: Capabilities,
-    sandboxes: Mutex<HashMap<SandboxId, (CreateOrder, bool)>>,
-    refuse_destroy: Mutex<bool>,
+    sandboxes: Mutex<HashMap<SandboxId, FakeSandbox>>,
+    snapshots: Mutex<HashMap<SnapshotId, Contents>>,
+    refuses: Mutex<Refusals>,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
+}
+
+/// What a driver that only remembers remembers of a sandbox.
+#[derive(Debug, Clone)]
+struct FakeSandbox {
+    order: CreateOrder,
+    alive: bool,
+    paused: Option<Saved>,
+}
+
+/// What a fake driver refuses from now on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Refusals {
+    /// To clear what is left of a sandbox.
+    pub destroy: bool,
+    /// To save one.
+    pub save: bool,
+    /// To let one go on.
+    pub resume: bool,
+    /// To change limits.
+    pub resize: bool,
 }
 
 /// The image that the fake driver refuses to start.
@@ -131,18 +160,21 @@ impl FakeDriver {
             name: "fake".parse().expect("a name"),
             version: "1".to_owned(),
             isolation: Isolation::None,
-            memory_snapshot: false,
+            memory_snapshot: true,
             nested_containers: false,
         };
         let capabilities = Capabilities {
             driver: "fake".to_owned(),
             runtimes: vec![runtime],
             disk_limit: "none".to_owned(),
+            cpu: MilliCpu(16_000),
+            memory: Mib(64 << 10),
         };
         let state = FakeState {
             capabilities,
             sandboxes: Mutex::default(),
-            refuse_destroy: Mutex::new(false),
+            snapshots: Mutex::default(),
+            refuses: Mutex::default(),
             events,
             incoming: AsyncMutex::new(incoming),
         };
@@ -166,18 +198,18 @@ impl FakeDriver {
             .sandboxes
             .lock()
             .get(id)
-            .map(|(order, _)| order.egress.clone())
+            .map(|sandbox| sandbox.order.egress.clone())
     }
 
     /// Lets a sandbox stop by itself.
     pub async fn fail(&self, id: &SandboxId, reason: FailReason) {
         let execution = {
             let mut sandboxes = self.state.sandboxes.lock();
-            let Some((order, alive)) = sandboxes.get_mut(id) else {
+            let Some(sandbox) = sandboxes.get_mut(id) else {
                 return;
             };
-            *alive = false;
-            order.execution
+            sandbox.alive = false;
+            sandbox.order.execution
         };
         let event = DriverEvent::Failed {
             id: id.clone(),
@@ -188,9 +220,104 @@ impl FakeDriver {
         let _ = self.state.events.send(event).await;
     }
 
-    /// Whether clearing fails from now on.
-    pub fn refuse_destroy(&self, refuse: bool) {
-        *self.state.refuse_destroy.lock() = refuse;
+    /// What fails from now on.
+    pub fn refuse(&self, refuses: Refusals) {
+        *self.state.refuses.lock() = refuses;
+    }
+
+    /// The limits of a sandbox.
+    #[must_use]
+    pub fn resources(&self, id: &SandboxId) -> Option<Resources> {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).map(|sandbox| sandbox.order.resources)
+    }
+
+    /// What the present run of a sandbox started from.
+    #[must_use]
+    pub fn start(&self, id: &SandboxId) -> Option<Start> {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).map(|sandbox| sandbox.order.start.clone())
+    }
+
+    /// The snapshots that there are.
+    #[must_use]
+    pub fn kept(&self) -> Vec<SnapshotId> {
+        self.state.snapshots.lock().keys().copied().collect()
+    }
+
+    fn refused(
+        &self,
+        what: impl Fn(&Refusals) -> bool,
+        step: &'static str,
+    ) -> Result<(), DriverError> {
+        if what(&self.state.refuses.lock()) {
+            let detail = "told to refuse".to_owned();
+            return Err(DriverError::Step { step, detail });
+        }
+        Ok(())
+    }
+
+    fn saved(contents: Contents) -> Saved {
+        Saved {
+            contents,
+            runtime: "fake"
+                .parse()
+                .unwrap_or_else(|_| unreachable!("it is a name")),
+            freeze: Duration::from_millis(1),
+            memory_bytes: 1,
+            file_bytes: 1,
+            copied: "not at all".to_owned(),
+        }
+    }
+
+    fn keeps_memory(&self, id: SnapshotId) -> bool {
+        let snapshots = self.state.snapshots.lock();
+        snapshots.get(&id).is_some_and(|kept| kept.has_memory())
+    }
+
+    fn rests_with_memory(&self, id: &SandboxId) -> bool {
+        let sandboxes = self.state.sandboxes.lock();
+        let saved = sandboxes
+            .get(id)
+            .and_then(|sandbox| sandbox.paused.as_ref());
+        saved.is_some_and(|saved| saved.contents.has_memory())
+    }
+
+    fn start_again(&self, order: CreateOrder) -> Result<(), DriverError> {
+        self.refused(|refuses| refuses.resume, "start")?;
+        let mut sandboxes = self.state.sandboxes.lock();
+        let sandbox = sandboxes.get_mut(&order.id);
+        let sandbox = sandbox.filter(|sandbox| sandbox.paused.is_some() && !sandbox.alive);
+        let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(order.id.clone()))?;
+        sandbox.alive = true;
+        sandbox.order = order;
+        Ok(())
+    }
+
+    fn start_new(&self, order: CreateOrder) -> Result<(), DriverError> {
+        match &order.start {
+            Start::Image(image) if image.as_str() == BROKEN_IMAGE => {
+                return Err(DriverError::ImageNotFound(image.clone()));
+            }
+            Start::Snapshot { id, .. } if !self.state.snapshots.lock().contains_key(id) => {
+                return Err(DriverError::SnapshotNotFound(*id));
+            }
+            _ => {}
+        }
+        match self.state.sandboxes.lock().entry(order.id.clone()) {
+            Entry::Occupied(_) => Err(DriverError::Step {
+                step: "make the sandbox",
+                detail: "the id is taken".to_owned(),
+            }),
+            Entry::Vacant(free) => {
+                free.insert(FakeSandbox {
+                    order,
+                    alive: true,
+                    paused: None,
+                });
+                Ok(())
+            }
+        }
     }
 }
 
@@ -212,22 +339,24 @@ impl Driver for FakeDriver {
                 let available = known.to_string();
                 return Err(DriverError::RuntimeNotFound { asked, available });
             }
-            if order.image.as_str() == BROKEN_IMAGE {
-                return Err(DriverError::ImageNotFound(order.image));
-            }
-            match self.state.sandboxes.lock().entry(order.id.clone()) {
-                Entry::Occupied(_) => {
-                    return Err(DriverError::Step {
-                        step: "make the sandbox",
-                        detail: "the id is taken".to_owned(),
-                    });
-                }
-                Entry::Vacant(free) => free.insert((order, true)),
+            let restored = match &order.start {
+                Start::Image(_) => false,
+                Start::Snapshot { id, memory } => *memory && self.keeps_memory(*id),
+                Start::Paused { memory } => *memory && self.rests_with_memory(&order.id),
             };
+            let origin = if restored {
+                Origin::Restored
+            } else {
+                Origin::Cold
+            };
+            match order.start {
+                Start::Paused { .. } => self.start_again(order)?,
+                _ => self.start_new(order)?,
+            }
             Ok(StartReport {
                 runtime: known.clone(),
                 isolation: Isolation::None,
-                origin: Origin::Cold,
+                origin,
                 phases: Phases::default(),
                 address: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 envd_version: String::new(),
@@ -236,20 +365,96 @@ impl Driver for FakeDriver {
     }
 
     fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        let refused = *self.state.refuse_destroy.lock();
-        if !refused {
+        let refused = self.refused(|refuses| refuses.destroy, "clear");
+        if refused.is_ok() {
             self.state.sandboxes.lock().remove(id);
         }
+        Box::pin(async move { refused })
+    }
+
+    fn pause(
+        &self,
+        id: &SandboxId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        let id = id.clone();
         Box::pin(async move {
-            let detail = "told to refuse".to_owned();
-            if refused {
-                Err(DriverError::Step {
-                    step: "clear",
-                    detail,
-                })
-            } else {
-                Ok(())
+            self.refused(|refuses| refuses.save, "save the memory")?;
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id);
+            let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(id.clone()))?;
+            if !sandbox.alive && sandbox.paused.is_none() {
+                return Err(DriverError::NotFound(id));
             }
+            sandbox.alive = false;
+            Ok(sandbox
+                .paused
+                .get_or_insert_with(|| Self::saved(contents))
+                .clone())
+        })
+    }
+
+    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id);
+            let sandbox = sandbox.filter(|sandbox| sandbox.paused.is_some());
+            sandbox.ok_or(DriverError::NotFound(id))?.alive = false;
+            Ok(())
+        })
+    }
+
+    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
+            sandbox.paused = None;
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: SnapshotId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.refused(|refuses| refuses.save, "save the memory")?;
+            let alive = self
+                .state
+                .sandboxes
+                .lock()
+                .get(&id)
+                .map(|sandbox| sandbox.alive);
+            if alive != Some(true) {
+                return Err(DriverError::NotFound(id));
+            }
+            self.state.snapshots.lock().insert(snapshot, contents);
+            Ok(Self::saved(contents))
+        })
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {
+        let kept = self.kept();
+        Box::pin(async move { Ok(kept) })
+    }
+
+    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.state.snapshots.lock().remove(&snapshot);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            if self.state.refuses.lock().resize {
+                return Err(DriverError::CannotResize("told to refuse".to_owned()));
+            }
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id).filter(|sandbox| sandbox.alive);
+            sandbox.ok_or(DriverError::NotFound(id))?.order.resources = limits;
+            Ok(())
         })
     }
 
@@ -259,13 +464,16 @@ impl Driver for FakeDriver {
             .sandboxes
             .lock()
             .get_mut(id)
-            .map(|(order, _)| order.egress = egress);
+            .filter(|sandbox| sandbox.alive)
+            .map(|sandbox| sandbox.order.egress = egress);
         let known = known.ok_or_else(|| DriverError::NotFound(id.clone()));
         Box::pin(async move { known })
     }
 
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
-        let known = self.state.sandboxes.lock().contains_key(id);
+        let sandboxes = self.state.sandboxes.lock();
+        let known = sandboxes.get(id).is_some_and(|sandbox| sandbox.alive);
+        drop(sandboxes);
         let id = id.clone();
         Box::pin(async move {
             if known {
@@ -278,10 +486,11 @@ impl Driver for FakeDriver {
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
         let sandboxes = self.state.sandboxes.lock();
-        let found = sandboxes.values().map(|(order, alive)| Found {
-            id: order.id.clone(),
-            execution: order.execution,
-            alive: *alive,
+        let found = sandboxes.values().map(|sandbox| Found {
+            id: sandbox.order.id.clone(),
+            execution: sandbox.order.execution,
+            alive: sandbox.alive,
+            paused: sandbox.paused.clone(),
         });
         let found = found.collect();
         Box::pin(async move { Ok(found) })
@@ -292,16 +501,25 @@ impl Driver for FakeDriver {
     }
 }
 
-/// A guest that agrees to everything, or to nothing.
-#[derive(Debug, Clone, Copy, Default)]
+/// A guest that agrees to everything, or to nothing, and remembers whether time stands still.
+#[derive(Debug, Clone, Default)]
 pub struct FakeGuest {
     /// Whether it refuses.
     pub refuses: bool,
+    /// Whether it does not answer what is no order to begin.
+    pub silent: bool,
+    /// Whether it was told that time stands still, and not yet that it goes on.
+    pub frozen: Arc<Mutex<bool>>,
+    /// The tokens that it was begun with.
+    pub known: Arc<Mutex<Vec<Option<String>>>>,
 }
 
 impl Guest for FakeGuest {
-    fn init(&self, _: IpAddr, _: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
+    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
         let refuses = self.refuses;
+        *self.frozen.lock() = false;
+        let known = order.known_token.map(|token| token.reveal().to_owned());
+        self.known.lock().push(known);
         Box::pin(async move {
             if refuses {
                 Err(GuestError::Refused("told to refuse".to_owned()))
@@ -309,6 +527,28 @@ impl Guest for FakeGuest {
                 Ok("0".to_owned())
             }
         })
+    }
+
+    fn freeze(
+        &self,
+        _: IpAddr,
+        _: Option<Token>,
+        _: bool,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        let silent = self.silent;
+        *self.frozen.lock() = !silent;
+        Box::pin(async move {
+            if silent {
+                Err(GuestError::Unreachable("told to be silent".to_owned()))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), GuestError>> {
+        *self.frozen.lock() = false;
+        Box::pin(async { Ok(()) })
     }
 }
 

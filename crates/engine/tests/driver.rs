@@ -3,7 +3,7 @@
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::contract::{Subject, check};
-use shoal_core::driver::{CreateOrder, Driver};
+use shoal_core::driver::{CreateOrder, Driver, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::state::FailReason;
 use shoal_engine::test_util::{BROKEN_IMAGE, FakeDriver, record};
@@ -20,7 +20,8 @@ impl Subject for Fake {
         CreateOrder {
             id,
             execution,
-            image: spec.image,
+            start: Start::Image(spec.image),
+            cpu_ceiling: spec.cpu_ceiling,
             runtime: None,
             resources: spec.resources,
             egress: spec.network.egress,
@@ -31,7 +32,7 @@ impl Subject for Fake {
     fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
         let image = BROKEN_IMAGE.parse().expect("a constant");
         CreateOrder {
-            image,
+            start: Start::Image(image),
             ..self.order(id, execution)
         }
     }

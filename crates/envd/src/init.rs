@@ -15,6 +15,7 @@ use shoal_protocol::headers::{ACCESS_TOKEN, ENVD_VERSION as VERSION_HEADER};
 use shoal_protocol::init::InitRequest;
 use tokio::sync::Mutex;
 
+use crate::active_time::ActiveTime;
 use crate::answer::{self, Answer};
 use crate::clock;
 use crate::config::Config;
@@ -34,6 +35,7 @@ const EVENTS_VARIABLE: &str = "E2B_EVENTS_ADDRESS";
 /// Takes what the control plane says.
 pub(crate) struct Init {
     settings: Arc<Settings>,
+    time: Arc<ActiveTime>,
     log: Log,
     files: HostFiles,
     set_clock: bool,
@@ -43,9 +45,15 @@ pub(crate) struct Init {
 
 impl Init {
     /// Changes these settings.
-    pub(crate) fn new(settings: Arc<Settings>, log: Log, config: &Config) -> Self {
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        time: Arc<ActiveTime>,
+        log: Log,
+        config: &Config,
+    ) -> Self {
         Self {
             settings,
+            time,
             log,
             files: HostFiles::new(&config.system_root),
             set_clock: config.set_clock,
@@ -99,6 +107,8 @@ impl Init {
             return answer::status(StatusCode::NO_CONTENT);
         }
         self.set(request);
+        // A run begins, or goes on: the deadlines of its processes count again.
+        self.time.unfreeze();
         let (files, identity) = (self.files.clone(), self.settings.identity());
         let log = self.log.clone();
         let events = self.settings.environment().get(EVENTS_VARIABLE).cloned();

@@ -19,12 +19,14 @@
 //! Nothing in it wakes up without a reason: an idle daemon uses no processor at all, so that an idle
 //! sandbox costs only memory.
 
+mod active_time;
 mod answer;
 mod clock;
 mod config;
 mod events;
 mod files;
 mod filesystem;
+mod freezer;
 mod hardening;
 mod init;
 mod log;
@@ -47,9 +49,11 @@ use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use active_time::ActiveTime;
 use config::{Config, Invocation};
 use files::Files;
 use filesystem::FilesystemService;
+use freezer::Freezer;
 use hardening::Original;
 use init::Init;
 use log::Log;
@@ -140,7 +144,9 @@ fn routes(
 ) -> Routes {
     let users = Arc::new(Users::new(&config.system_root));
     let caller = Arc::new(Caller::new(Arc::clone(&users), Arc::clone(settings)));
-    let processes = Arc::new(Processes::new(Arc::clone(children), log.clone()));
+    let time = Arc::<ActiveTime>::default();
+    let processes = Processes::new(Arc::clone(children), Arc::clone(&time), log.clone());
+    let processes = Arc::new(processes);
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(
@@ -148,7 +154,8 @@ fn routes(
             FilesystemService::new(caller, log.clone()),
         ),
         files: Files::new(Arc::clone(settings), users, log.clone()),
-        init: Init::new(Arc::clone(settings), log.clone(), config),
+        init: Init::new(Arc::clone(settings), Arc::clone(&time), log.clone(), config),
+        freezer: Freezer::new(time, log.clone()),
         meter: Arc::new(Meter::default()),
         log: log.clone(),
     }

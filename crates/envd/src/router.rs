@@ -14,6 +14,7 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 
 use crate::answer::{self, Answer};
 use crate::files::Files;
+use crate::freezer::Freezer;
 use crate::init::Init;
 use crate::log::Log;
 use crate::metrics::Meter;
@@ -48,6 +49,8 @@ pub(crate) struct Routes {
     pub(crate) files: Files,
     /// `/init`.
     pub(crate) init: Init,
+    /// `/freeze` and `/unfreeze`.
+    pub(crate) freezer: Freezer,
     /// `/metrics`.
     pub(crate) meter: Arc<Meter>,
     /// What happens.
@@ -112,7 +115,9 @@ impl Routes {
                 answer::not_stored(answer::json(StatusCode::OK, &*environment))
             }
             (&Method::POST, "/init") => self.init.answer(request).await,
-            (_, "/health" | "/metrics" | "/envs" | "/init") => {
+            (&Method::POST, "/freeze") => self.freezer.freeze(request.uri().query()).await,
+            (&Method::POST, "/unfreeze") => self.freezer.unfreeze(),
+            (_, "/health" | "/metrics" | "/envs" | "/init" | "/freeze" | "/unfreeze") => {
                 answer::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
             }
             _ => answer::error(StatusCode::NOT_FOUND, "not found"),

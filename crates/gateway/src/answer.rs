@@ -24,6 +24,10 @@ pub(crate) enum Refusal {
     TokenMissing,
     /// The traffic token is wrong.
     TokenInvalid,
+    /// It rests, and whoever asks may not wake it.
+    MayNotWake,
+    /// It rests, and there are as many sandboxes as there may be.
+    NoRoom,
     /// A route of the daemon that is not for the outside; the path as it was asked for.
     Internal(String),
     /// More connections than a sandbox may have.
@@ -38,9 +42,9 @@ impl Refusal {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotFound | Self::PortClosed | Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Busy => StatusCode::CONFLICT,
-            Self::TokenMissing | Self::TokenInvalid => StatusCode::FORBIDDEN,
+            Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
             Self::Internal(_) => StatusCode::NOT_FOUND,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -57,6 +61,12 @@ impl Refusal {
                 "Sandbox is secured with traffic access token. Provided token in \
                                    header 'e2b-traffic-access-token' is invalid"
                     .to_owned()
+            }
+            Self::MayNotWake => {
+                "The sandbox is paused, and only a valid access token wakes it".to_owned()
+            }
+            Self::NoRoom => {
+                "The sandbox is paused, and your team has as many running as it may".to_owned()
             }
             Self::Internal(_) => "Not found".to_owned(),
             Self::TooMany(limit) => {

@@ -12,8 +12,10 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{Catalog, Lookup, Route};
+use shoal_core::auth::Token;
+use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
 use shoal_core::id::ExecutionId;
+use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 
 use crate::answer::Refusal;
@@ -146,10 +148,15 @@ impl Gateway {
         }
         let route = match shared.catalog.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
+            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, request.headers()).await?,
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Unknown => return Err(Refusal::NotFound),
         };
-        may_pass(&route, target, request.headers())?;
+        ask_traffic_token(
+            route.traffic_access_token.as_ref(),
+            target,
+            request.headers(),
+        )?;
         let slot = shared.connections.take(&target.sandbox);
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
         let http2 = needs_http2(request.version(), request.headers());
@@ -186,8 +193,33 @@ impl Gateway {
     fn has_ended(&self, route: &Route) -> bool {
         match self.shared.catalog.lookup(&route.sandbox) {
             Lookup::Running(now) => now.execution != route.execution,
-            Lookup::Busy | Lookup::Unknown => true,
+            Lookup::Asleep(_) | Lookup::Busy | Lookup::Unknown => true,
         }
+    }
+
+    /// Lets a sandbox go on for a request that may pass; others must not cost a machine anything.
+    async fn wake(
+        &self,
+        sleeper: &Sleeper,
+        target: &Target,
+        headers: &http::HeaderMap,
+    ) -> Result<Arc<Route>, Refusal> {
+        ask_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
+        let envd = sleeper.envd_access_token.as_ref();
+        if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
+            let offered = headers
+                .get(&ACCESS_TOKEN)
+                .and_then(|text| text.to_str().ok());
+            if !offered.is_some_and(|offered| token.matches(offered)) {
+                return Err(Refusal::MayNotWake);
+            }
+        }
+        let woken = self.shared.catalog.wake(&target.sandbox).await;
+        woken.map_err(|error| match error {
+            NotWoken::Gone => Refusal::NotFound,
+            NotWoken::Full(_) => Refusal::NoRoom,
+            NotWoken::Failed(_) => Refusal::Busy,
+        })
     }
 
     /// The clients of a run: made with its first request, gone with its end.
@@ -210,12 +242,12 @@ impl Gateway {
 
 /// The daemon has a token of its own; every other port of a sandbox that is not public asks for
 /// the traffic token.
-fn may_pass(route: &Route, target: &Target, headers: &http::HeaderMap) -> Result<(), Refusal> {
-    let Some(token) = route
-        .traffic_access_token
-        .as_ref()
-        .filter(|_| target.port != ENVD_PORT)
-    else {
+fn ask_traffic_token(
+    token: Option<&Token>,
+    target: &Target,
+    headers: &http::HeaderMap,
+) -> Result<(), Refusal> {
+    let Some(token) = token.filter(|_| target.port != ENVD_PORT) else {
         return Ok(());
     };
     let offered = headers.get(&TRAFFIC_TOKEN).ok_or(Refusal::TokenMissing)?;

@@ -13,6 +13,8 @@ use oci_spec::runtime::{
     PosixRlimitType, Process, ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder,
 };
 
+use sha2::{Digest, Sha256};
+
 use crate::network::GUEST_ADDRESS;
 use crate::runtime::Kind;
 
@@ -282,7 +284,7 @@ fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
 }
 
 /// The files below `/etc` that are the sandbox's own, as paths and contents.
-pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 3] {
+pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 4] {
     let hosts = format!(
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
          {GUEST_ADDRESS}\t{hostname}\n{EVENTS_ADDRESS}\tevents.e2b.local\n"
@@ -291,8 +293,19 @@ pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 3] {
     [
         ("hosts", hosts),
         ("hostname", format!("{hostname}\n")),
+        ("machine-id", format!("{}\n", machine_id(hostname))),
         ("resolv.conf", resolv),
     ]
+}
+
+/// What programs take for the machine, in the form of machine-id(5): the same for as long as the
+/// sandbox lives, and another in a clone.
+fn machine_id(hostname: &str) -> String {
+    let digest = Sha256::new()
+        .chain_update("shoal machine-id ")
+        .chain_update(hostname)
+        .finalize();
+    hex::encode(&digest[..16])
 }
 
 #[cfg(test)]

@@ -8,12 +8,20 @@
 mod btrfs;
 mod image;
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use shoal_core::resources::Mib;
+
+/// The directory's name in the data directory.
+const DISK: &str = "disk";
+/// What is kept of sandboxes that rest, by their ids.
+const PAUSED: &str = ".paused";
+/// What is kept for others to start from, by its id.
+const SNAPSHOTS: &str = ".snapshots";
 
 /// How the disk of sandboxes is had.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,11 +57,14 @@ impl Disk {
         let disk = Self::set_up(data, config)?;
         // Root of a sandbox may leave programs there that run as root of the machine.
         fs::set_permissions(&disk.root, Permissions::from_mode(0o700))?;
+        for directory in [disk.paused(), disk.snapshots()] {
+            fs::create_dir_all(directory)?;
+        }
         Ok(disk)
     }
 
     fn set_up(data: &Path, config: &DiskConfig) -> io::Result<Self> {
-        let root = data.join("disk");
+        let root = data.join(DISK);
         fs::create_dir_all(&root)?;
         let size = match config {
             DiskConfig::Plain => {
@@ -118,6 +129,67 @@ impl Disk {
         Ok(path)
     }
 
+    /// Makes a directory that holds what `source`, which [`Disk::keep`] has made, does, and at most
+    /// `limit` beside.
+    ///
+    /// # Errors
+    /// When it exists, or the disk is full.
+    pub(crate) fn create_from(&self, source: &Path, name: &str, limit: Mib) -> io::Result<()> {
+        match &self.volume {
+            Some(volume) => volume.create_from(source, name, limit.bytes()),
+            None => copy(source, &self.path(name)),
+        }
+    }
+
+    /// Keeps what the directory called `name` holds now at `target`, which does not exist and is on
+    /// this disk.
+    ///
+    /// # Errors
+    /// When the disk is full.
+    pub(crate) fn keep(&self, name: &str, target: &Path) -> io::Result<()> {
+        match &self.volume {
+            Some(_) => btrfs::snapshot(&self.path(name), target),
+            None => copy(&self.path(name), target),
+        }
+    }
+
+    /// How [`Disk::keep`] keeps, for people.
+    pub(crate) fn keeps_by(&self) -> &'static str {
+        match &self.volume {
+            Some(_) => "btrfs snapshot: no byte is copied",
+            None => "a copy, of references where the file system has them",
+        }
+    }
+
+    /// Puts what was kept at `kept` in the place of the directory called `name`.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn put_back(&self, kept: &Path, name: &str) -> io::Result<()> {
+        self.remove(name)?;
+        fs::rename(kept, self.path(name))
+    }
+
+    /// Where what is saved of sandboxes lies: beside what they write, because only there it can be
+    /// kept without a copy.
+    pub(crate) fn paused(&self) -> PathBuf {
+        self.root.join(PAUSED)
+    }
+
+    /// Where snapshots lie.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.root.join(SNAPSHOTS)
+    }
+
+    /// Makes everything that was written before survive the machine.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let root = File::open(&self.root)?;
+        Ok(rustix::fs::syncfs(root)?)
+    }
+
     /// The directory called `name`, made or not.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -139,10 +211,17 @@ impl Disk {
     /// # Errors
     /// When something stays.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-        let path = self.path(name);
+        self.remove_at(&self.path(name))
+    }
+
+    /// The same for what [`Disk::keep`] has made.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub(crate) fn remove_at(&self, path: &Path) -> io::Result<()> {
         let gone = match &self.volume {
-            Some(volume) => volume.remove(name),
-            None => fs::remove_dir_all(&path),
+            Some(_) => btrfs::remove(path),
+            None => fs::remove_dir_all(path),
         };
         match gone {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -156,22 +235,49 @@ impl Disk {
     /// When the disk cannot be read.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(&self.root)?;
-        entries
+        let names: io::Result<Vec<String>> = entries
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect()
+            .collect();
+        // No sandbox is called like what is beside them.
+        Ok(names?.into_iter().filter(|n| !n.starts_with('.')).collect())
     }
 
-    /// Unmounts what [`Disk::open`] mounted, when nothing is on it.
+    /// Unmounts what [`Disk::open`] mounted, unless sandboxes run on it.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn close(&self) -> io::Result<()> {
-        if self.mounted && self.names()?.is_empty() {
+    pub(crate) fn close(&self, in_use: bool) -> io::Result<()> {
+        if self.mounted && !in_use {
             image::unmount(&self.root)
         } else {
             Ok(())
         }
     }
+}
+
+/// Where the snapshots of the installation in `data` lie.
+pub(crate) fn snapshots(data: &Path) -> PathBuf {
+    data.join(DISK).join(SNAPSHOTS)
+}
+
+/// Copies a tree with all that it has: owners, attributes, links, holes. By a program of the
+/// system's, which shares bytes where the file system can.
+fn copy(source: &Path, target: &Path) -> io::Result<()> {
+    let output = Command::new("cp")
+        .args(["--archive", "--reflink=auto", "--no-target-directory", "--"])
+        .args([source, target])
+        .output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    // What is half copied is not there.
+    let _ = fs::remove_dir_all(target);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("No space left") || said.contains("quota exceeded") {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    let said: String = said.chars().take(400).collect();
+    Err(io::Error::other(format!("cp failed: {}", said.trim())))
 }
 
 /// Bytes allocated below `path`, mounts and links not followed.

@@ -2,9 +2,13 @@
 
 mod create;
 mod destroy;
+mod identity;
 mod inventory;
+mod origin;
+mod resize;
+mod save;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +21,10 @@ use shoal_core::BoxFuture;
 use shoal_core::driver::{
     Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, StartReport,
 };
-use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::network::Egress;
-use shoal_core::resources::{Mib, Usage};
+use shoal_core::resources::{Mib, Resources, Usage};
+use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::FailReason;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
 
@@ -27,11 +32,14 @@ use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
 use crate::home::Home;
 use crate::host_limits;
-use crate::layers::{LayerSource, envd_layer};
+use crate::layers::{LayerSource, envd_layer, envd_layers};
+use crate::machine;
 use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
 use crate::output;
+use crate::rootfs::mounts_below;
 use crate::runtime::{self, Missing, Runtime, RuntimeConfig};
+use crate::saved::Stamp;
 use crate::watch::Watched;
 
 /// How many events may wait for the engine; what writes more is made to wait.
@@ -106,7 +114,11 @@ struct Shared {
     disk: Disk,
     network: Network,
     layers: Arc<dyn LayerSource>,
-    envd_layer: PathBuf,
+    /// Where the layers with daemons are, and the name of the one for new sandboxes.
+    envd_layers: PathBuf,
+    envd: String,
+    /// The memories whose every byte has been looked at.
+    verified: Mutex<HashSet<Stamp>>,
     turns: Arc<Semaphore>,
     /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
     live: Mutex<HashMap<SandboxId, Manifest>>,
@@ -155,7 +167,7 @@ impl OciDriver {
             hierarchy,
             disk,
             network,
-            envd_layer,
+            envd,
         } = parts;
         let capabilities = Capabilities {
             driver: "oci".to_owned(),
@@ -164,6 +176,8 @@ impl OciDriver {
                 .map(|runtime| runtime.info.clone())
                 .collect(),
             disk_limit: disk.describe().to_owned(),
+            cpu: machine::cpu(),
+            memory: machine::memory(),
         };
         let (events, incoming) = mpsc::channel(EVENTS_WAITING);
         let shared = Shared {
@@ -174,7 +188,9 @@ impl OciDriver {
             disk,
             network,
             layers,
-            envd_layer,
+            envd_layers: envd_layers(&config.data),
+            envd,
+            verified: Mutex::default(),
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             live: Mutex::new(HashMap::new()),
             taken_over: AtomicBool::new(false),
@@ -202,7 +218,8 @@ impl OciDriver {
         let shared = self.shared.clone();
         blocking(move || {
             shared.hierarchy.remove_parents();
-            shared.disk.close()?;
+            let in_use = !mounts_below(&shared.home.sandboxes())?.is_empty();
+            shared.disk.close(in_use)?;
             shared.home.close()
         })
         .await
@@ -215,7 +232,7 @@ struct Parts {
     hierarchy: Hierarchy,
     disk: Disk,
     network: Network,
-    envd_layer: PathBuf,
+    envd: String,
 }
 
 impl Parts {
@@ -224,7 +241,7 @@ impl Parts {
         let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
         host_limits::raise().map_err(part("the limits of the kernel"))?;
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
-        let envd_layer = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
+        let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
         let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
         // Last, as it alone cannot be undone here.
         let network = Network::open(
@@ -235,14 +252,15 @@ impl Parts {
         );
         let network = network.map_err(part("the network")).inspect_err(|_| {
             // The first error is the one that counts.
-            let _ = disk.close();
+            let in_use = mounts_below(&home.sandboxes()).is_ok_and(|mounts| !mounts.is_empty());
+            let _ = disk.close(in_use);
         })?;
         Ok(Self {
             runtimes,
             hierarchy,
             disk,
             network,
-            envd_layer,
+            envd,
         })
     }
 }
@@ -341,6 +359,15 @@ impl Shared {
     }
 }
 
+/// The names of runtimes, for people.
+fn names(runtimes: &[Runtime]) -> String {
+    let names: Vec<&str> = runtimes
+        .iter()
+        .map(|runtime| runtime.info.name.as_str())
+        .collect();
+    names.join(", ")
+}
+
 /// Runs `work` where it may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -372,6 +399,48 @@ impl Driver for OciDriver {
 
     fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(destroy::destroy(self.shared.clone(), id.clone()))
+    }
+
+    fn pause(
+        &self,
+        id: &SandboxId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        Box::pin(save::pause(self.shared.clone(), id.clone(), contents))
+    }
+
+    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(save::back_to_pause(self.shared.clone(), id.clone()))
+    }
+
+    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(save::discard_pause(self.shared.clone(), id.clone()))
+    }
+
+    fn snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: SnapshotId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        Box::pin(save::snapshot(
+            self.shared.clone(),
+            id.clone(),
+            snapshot,
+            contents,
+        ))
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {
+        Box::pin(save::snapshots(self.shared.clone()))
+    }
+
+    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(save::remove_snapshot(self.shared.clone(), snapshot))
+    }
+
+    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(resize::resize(self.shared.clone(), id.clone(), limits))
     }
 
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {

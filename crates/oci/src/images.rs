@@ -11,7 +11,7 @@
 //!                                         inventory ───────┘
 //! ```
 
-mod beneath;
+pub(crate) mod beneath;
 mod blob;
 pub mod bootstrap;
 mod digest;
@@ -166,6 +166,17 @@ impl ImageStore {
             image,
             pin,
             inventory: Arc::clone(&self.shared.inventory),
+        })
+    }
+
+    /// Holds layers by their digests, the lowest first, whatever image they came with: a snapshot
+    /// stands on them after its image has been replaced. None when one of them is not here.
+    #[must_use]
+    pub fn hold_layers(&self, layers: &[String]) -> Option<HeldLayers> {
+        let (directories, pin) = self.shared.inventory.hold_layers(layers)?;
+        Some(HeldLayers {
+            directories,
+            _pin: pin,
         })
     }
 
@@ -354,6 +365,20 @@ impl HeldImage {
     pub fn lower_dirs(&self) -> Vec<PathBuf> {
         debug_assert!(!self.pin.layers().is_empty(), "an image has layers");
         self.inventory.lower_dirs(&self.image)
+    }
+}
+
+/// Layers that are held.
+pub struct HeldLayers {
+    directories: Vec<PathBuf>,
+    _pin: Pin,
+}
+
+impl HeldLayers {
+    /// Their directories, the top one first.
+    #[must_use]
+    pub fn lower_dirs(&self) -> &[PathBuf] {
+        &self.directories
     }
 }
 

@@ -9,9 +9,11 @@ use sha2::{Digest, Sha256};
 use shoal_core::image::ImageName;
 
 use crate::bundle::ENVD_PATH;
+use crate::disk;
 use crate::home;
-use crate::images::{HeldImage, ImageStore, LayerUsers};
+use crate::images::{ImageStore, LayerUsers};
 use crate::manifest::Manifest;
+use crate::saved;
 
 /// The layers of an image on this node.
 pub struct LayerStack {
@@ -20,13 +22,16 @@ pub struct LayerStack {
     /// Their directories, the top one first, as an overlay wants them.
     pub directories: Vec<PathBuf>,
     /// Keeps them until the sandbox's manifest says that it stands on them.
-    pub held: Option<HeldImage>,
+    pub held: Option<Box<dyn Send + Sync>>,
 }
 
 /// Knows the layers of images.
 pub trait LayerSource: Send + Sync {
     /// The layers of `image`; none when it is not here.
     fn layers(&self, image: &ImageName) -> Option<LayerStack>;
+
+    /// The layers with these digests, the lowest first; none when one is not here.
+    fn by_digest(&self, digests: &[String]) -> Option<LayerStack>;
 }
 
 impl LayerSource for ImageStore {
@@ -35,15 +40,25 @@ impl LayerSource for ImageStore {
         Some(LayerStack {
             digests: held.image().layers.clone(),
             directories: held.lower_dirs(),
-            held: Some(held),
+            held: Some(Box::new(held)),
+        })
+    }
+
+    fn by_digest(&self, digests: &[String]) -> Option<LayerStack> {
+        let held = self.hold_layers(digests)?;
+        Some(LayerStack {
+            digests: digests.to_vec(),
+            directories: held.lower_dirs().to_vec(),
+            held: Some(Box::new(held)),
         })
     }
 }
 
-/// The sandboxes that stand on layers, as their manifests say.
+/// The sandboxes and snapshots that stand on layers, as their manifests say.
 #[derive(Debug, Clone)]
 pub struct SandboxLayers {
     sandboxes: PathBuf,
+    snapshots: PathBuf,
 }
 
 impl SandboxLayers {
@@ -52,27 +67,40 @@ impl SandboxLayers {
     pub fn of(data: &Path) -> Self {
         Self {
             sandboxes: home::sandboxes(data),
+            snapshots: disk::snapshots(data),
         }
     }
 }
 
 impl LayerUsers for SandboxLayers {
     fn user_of(&self, layer: &str) -> Option<String> {
-        // Where there are no sandboxes yet, none stands on anything.
-        let entries = fs::read_dir(&self.sandboxes).ok()?;
-        entries
-            .filter_map(|entry| Manifest::read(&entry.ok()?.path()))
-            .find(|manifest| manifest.layers.iter().any(|digest| digest == layer))
-            .map(|manifest| format!("sandbox {}", manifest.id))
+        // Where there is no directory yet, nothing stands on anything.
+        let all = |directory| fs::read_dir(directory).into_iter().flatten().flatten();
+        let uses = |layers: &[String]| layers.iter().any(|digest| digest == layer);
+        let sandbox = all(&self.sandboxes)
+            .filter_map(|entry| Manifest::read(&entry.path()))
+            .find(|manifest| uses(&manifest.layers))
+            .map(|manifest| format!("sandbox {}", manifest.id));
+        sandbox.or_else(|| {
+            all(&self.snapshots)
+                .filter_map(|entry| saved::Manifest::read(&entry.path()).ok())
+                .find(|manifest| uses(&manifest.layers))
+                .map(|manifest| format!("a snapshot of sandbox {}", manifest.source))
+        })
     }
 }
 
+/// Where the layers with daemons are.
+pub(crate) fn envd_layers(data: &Path) -> PathBuf {
+    data.join("envd")
+}
+
 /// Lays the daemon `program` down as a layer of its own, named by its content: a sandbox keeps the
-/// one that it started with, whatever is installed later.
+/// one that it started with, whatever is installed later. Returns the layer's name.
 ///
 /// # Errors
 /// When the program cannot be read or the layer not be written.
-pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<PathBuf> {
+pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<String> {
     let text = |e: io::Error| {
         io::Error::new(
             e.kind(),
@@ -81,11 +109,11 @@ pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<PathBuf> {
     };
     let bytes = fs::read(program).map_err(text)?;
     let digest = hex::encode(&Sha256::digest(&bytes)[..8]);
-    let layer = data.join("envd").join(&digest);
+    let layer = envd_layers(data).join(&digest);
     if layer.exists() {
-        return Ok(layer);
+        return Ok(digest);
     }
-    let beside = data.join("envd").join(format!("{digest}.new"));
+    let beside = envd_layers(data).join(format!("{digest}.new"));
     let file = beside.join(ENVD_PATH.trim_start_matches('/'));
     let directory = file.parent().unwrap_or(&beside);
     let written = fs::create_dir_all(directory).and_then(|()| fs::write(&file, bytes));
@@ -97,7 +125,7 @@ pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<PathBuf> {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
     fs::rename(&beside, &layer)?;
-    Ok(layer)
+    Ok(digest)
 }
 
 #[cfg(test)]
@@ -111,9 +139,10 @@ mod tests {
         fs::write(&program, b"one").unwrap();
         let one = envd_layer(data.path(), &program).unwrap();
         assert_eq!(envd_layer(data.path(), &program).unwrap(), one);
-        assert_eq!(fs::read(one.join(".shoal/envd")).unwrap(), b"one");
+        let one_at = envd_layers(data.path()).join(&one);
+        assert_eq!(fs::read(one_at.join(".shoal/envd")).unwrap(), b"one");
         fs::write(&program, b"two").unwrap();
         assert_ne!(envd_layer(data.path(), &program).unwrap(), one);
-        assert!(one.exists());
+        assert!(one_at.exists());
     }
 }

@@ -13,12 +13,14 @@ mod host_limits;
 pub mod images;
 mod layers;
 mod lock;
+mod machine;
 mod manifest;
 mod network;
 mod output;
 mod pidfd;
 mod rootfs;
 mod runtime;
+mod saved;
 mod watch;
 
 pub use disk::DiskConfig;

@@ -7,11 +7,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
-use shoal_core::resources::Mib;
+use shoal_core::resources::{Mib, Resources};
 use shoal_core::template::RuntimeName;
 
 /// The file's name in the sandbox's directory.
 const FILE: &str = "sandbox.json";
+/// The file that is there while the sandbox is held still to be saved.
+const HELD_STILL: &str = "held";
 /// The file that is there for as long as the slot that the manifest names is this sandbox's.
 const HELD: &str = "slot";
 /// What the file begins with, so that another file is not taken for one.
@@ -22,8 +24,8 @@ const VERSION: u32 = 1;
 /// What the driver knows of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
-    format: String,
-    version: u32,
+    #[serde(flatten)]
+    pub(crate) header: Header,
     pub(crate) id: SandboxId,
     pub(crate) execution: ExecutionId,
     pub(crate) image: ImageName,
@@ -34,38 +36,46 @@ pub(crate) struct Manifest {
     pub(crate) slot: u32,
     /// What it may write.
     pub(crate) disk: Mib,
+    /// The layer with its daemon: it keeps the one that it began with, whatever is installed later.
+    #[serde(default)]
+    pub(crate) envd: String,
+    /// The limits that it began its run with.
+    #[serde(default)]
+    pub(crate) resources: Resources,
+}
+
+/// What tells the file from another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    format: String,
+    version: u32,
+}
+
+impl Default for Header {
+    /// That of the files that this program writes.
+    fn default() -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+        }
+    }
 }
 
 impl Manifest {
-    pub(crate) fn new(
-        id: SandboxId,
-        execution: ExecutionId,
-        image: ImageName,
-        layers: Vec<String>,
-        runtime: RuntimeName,
-        slot: u32,
-        disk: Mib,
-    ) -> Self {
-        let format = FORMAT.to_owned();
-        Self {
-            format,
-            version: VERSION,
-            id,
-            execution,
-            image,
-            layers,
-            runtime,
-            slot,
-            disk,
-        }
-    }
-
     /// Writes the file, whole or not at all.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
         hold_slot(directory)?;
+        self.rewrite(directory)
+    }
+
+    /// The same for a sandbox that has its slot, or has none.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn rewrite(&self, directory: &Path) -> io::Result<()> {
         let beside = directory.join("sandbox.json.new");
         fs::write(&beside, serde_json::to_vec(self)?)?;
         fs::rename(beside, directory.join(FILE))
@@ -75,7 +85,8 @@ impl Manifest {
     pub(crate) fn read(directory: &Path) -> Option<Self> {
         let text = fs::read(directory.join(FILE)).ok()?;
         let manifest: Self = serde_json::from_slice(&text).ok()?;
-        (manifest.format == FORMAT && manifest.version <= VERSION).then_some(manifest)
+        let Header { format, version } = &manifest.header;
+        (format == FORMAT && *version <= VERSION).then_some(manifest)
     }
 }
 
@@ -85,6 +96,26 @@ impl Manifest {
 /// When it cannot be written.
 pub(crate) fn hold_slot(directory: &Path) -> io::Result<()> {
     fs::write(directory.join(HELD), b"")
+}
+
+/// Says that the sandbox in `directory` is held still, or is not any more.
+///
+/// # Errors
+/// When it cannot be said.
+pub(crate) fn mark_held(directory: &Path, held: bool) -> io::Result<()> {
+    let path = directory.join(HELD_STILL);
+    if held {
+        return fs::write(path, b"");
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the sandbox in `directory` was held still when a server was killed.
+pub(crate) fn is_held(directory: &Path) -> bool {
+    directory.join(HELD_STILL).exists()
 }
 
 /// Whether the sandbox in `directory` has its slot.
@@ -112,15 +143,18 @@ mod tests {
     #[test]
     fn a_manifest_is_read_back_and_another_file_is_not_taken_for_one() {
         let directory = tempfile::tempdir().unwrap();
-        let manifest = Manifest::new(
-            "ia".parse().unwrap(),
-            ExecutionId::from_entropy([1; 16]),
-            "base:1".parse().unwrap(),
-            vec!["sha256:00".to_owned()],
-            "runsc".parse().unwrap(),
-            7,
-            Mib(1024),
-        );
+        let manifest = Manifest {
+            header: Header::default(),
+            id: "ia".parse().unwrap(),
+            execution: ExecutionId::from_entropy([1; 16]),
+            image: "base:1".parse().unwrap(),
+            layers: vec!["sha256:00".to_owned()],
+            runtime: "runsc".parse().unwrap(),
+            slot: 7,
+            disk: Mib(1024),
+            envd: "00".to_owned(),
+            resources: Resources::default(),
+        };
         manifest.write(directory.path()).unwrap();
         assert_eq!(Manifest::read(directory.path()), Some(manifest));
         assert!(holds_slot(directory.path()));

@@ -31,7 +31,11 @@ const PACE: Duration = Duration::from_millis(50);
 /// When the file system refuses.
 pub(crate) fn create(directory: &Path) -> io::Result<OwnedFd> {
     let path = directory.join(FILE);
-    nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
+        // Of an earlier run; nobody else can put one there.
+        Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
+        Err(errno) => return Err(errno.into()),
+    }
     let both = OpenOptions::new()
         .read(true)
         .write(true)

@@ -67,7 +67,7 @@ impl Layers<'_> {
     fn mount_mapped(&self, target: &Path, first_user: u32) -> io::Result<()> {
         let users = idmap::UserNamespace::new(first_user)?;
         let stage = self.own.join("stage");
-        fs::create_dir(&stage)?;
+        fs::create_dir_all(&stage)?;
         // The staged mounts go when `_mapped` is dropped: the overlay keeps its own.
         let mut _mapped = Vec::new();
         let mut lower = Vec::new();
@@ -83,7 +83,8 @@ impl Layers<'_> {
         })
     }
 
-    fn upper(&self) -> PathBuf {
+    /// What the sandbox changes.
+    pub(crate) fn upper(&self) -> PathBuf {
         self.own.join("upper")
     }
 

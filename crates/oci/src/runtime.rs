@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
 
 use shoal_core::driver::{Isolation, RuntimeInfo};
 
@@ -60,6 +61,8 @@ pub(crate) struct Runtime {
     state: PathBuf,
     /// For `runsc`: how it intercepts system calls.
     platform: String,
+    /// See [`Runtime::build`]; clones share it.
+    build: Arc<OnceLock<String>>,
 }
 
 /// One start.
@@ -70,6 +73,8 @@ pub(crate) struct Start<'a> {
     pub(crate) output: std::os::fd::OwnedFd,
     /// Files to write `0` to, to join the sandbox's group.
     pub(crate) groups: Vec<PathBuf>,
+    /// The memory that it goes on with; it boots without.
+    pub(crate) memory: Option<&'a Path>,
 }
 
 impl Runtime {
@@ -97,9 +102,16 @@ impl Runtime {
         let log = start.bundle.join("runtime.log");
         let pid_file = start.bundle.join("pid");
         let mut command = Command::new(&self.program);
+        command.args(self.global_arguments(&log));
+        match start.memory {
+            None => command.arg("run"),
+            // What is not needed at once is read while it runs.
+            Some(memory) => command
+                .args(["restore", "--background", "--image-path"])
+                .arg(memory),
+        };
         command
-            .args(self.global_arguments(&log))
-            .args(["run", "--detach", "--bundle"])
+            .args(["--detach", "--bundle"])
             .arg(start.bundle)
             .arg("--pid-file")
             .arg(&pid_file)
@@ -116,6 +128,65 @@ impl Runtime {
         pid.trim()
             .parse()
             .map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
+    }
+
+    /// Holds all processes of a sandbox still, or lets them go on. Blocks until it is so.
+    ///
+    /// # Errors
+    /// When the runtime fails; the text is what it said.
+    pub(crate) fn hold(&self, id: &str, bundle: &Path, still: bool) -> io::Result<()> {
+        let log = bundle.join("runtime.log");
+        let mut command = Command::new(&self.program);
+        command
+            .args(self.global_arguments(&log))
+            .arg(if still { "pause" } else { "resume" })
+            .arg(id);
+        self.finish(command, &log)
+    }
+
+    /// Writes the memory of a sandbox that is held still into `target`, a new directory. What its
+    /// programs had written to files is on its disk then. Blocks.
+    ///
+    /// # Errors
+    /// When the runtime fails or the disk is full; the sandbox is as it was.
+    pub(crate) fn checkpoint(&self, id: &str, bundle: &Path, target: &Path) -> io::Result<()> {
+        let log = bundle.join("runtime.log");
+        let mut command = Command::new(&self.program);
+        command
+            .args(self.global_arguments(&log))
+            .args(["checkpoint", "--compression=none", "--leave-running"])
+            .arg("--image-path")
+            .arg(target)
+            .arg(id);
+        self.finish(command, &log)
+    }
+
+    /// What tells this build of the runtime from another: what one has written another may not be
+    /// able to read.
+    pub(crate) fn build(&self) -> String {
+        let digest = || {
+            let mut hasher = blake3::Hasher::new();
+            hasher.update_reader(fs::File::open(&self.program)?)?;
+            Ok::<_, io::Error>(hasher.finalize().to_hex()[..32].to_owned())
+        };
+        // A program that cannot be read cannot be run either, which is told there.
+        self.build
+            .get_or_init(|| digest().unwrap_or_default())
+            .clone()
+    }
+
+    fn finish(&self, mut command: Command, log: &Path) -> io::Result<()> {
+        let output = command.stdin(Stdio::null()).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = last_error(log);
+        let full = ["no space left", "disk quota exceeded"];
+        let said_lower = said.to_ascii_lowercase();
+        if full.iter().any(|word| said_lower.contains(word)) {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, said));
+        }
+        Err(io::Error::other(said))
     }
 
     /// Forgets what the runtime keeps of a sandbox whose processes have ended. Success when there

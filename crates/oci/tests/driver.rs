@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::contract::{Subject, check};
-use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolation};
+use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolation, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::state::FailReason;
 use shoal_oci::OciDriver;
@@ -38,7 +38,7 @@ impl Subject for OnThisMachine<'_> {
 
     fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
         CreateOrder {
-            image: "nothing:1".parse().unwrap(),
+            start: Start::Image("nothing:1".parse().unwrap()),
             ..self.order(id, execution)
         }
     }
@@ -193,7 +193,7 @@ async fn what_cannot_be_made_is_refused_by_name() {
         "runtime firecracker is not available: use one of runsc, runc"
     );
     let mut missing = order("ia", None);
-    missing.image = "nothing:1".parse().unwrap();
+    missing.start = Start::Image("nothing:1".parse().unwrap());
     let missing = driver.create(missing).await.unwrap_err();
     assert_eq!(
         missing.to_string(),

@@ -164,6 +164,27 @@ impl EnvdClient {
         Ok(version.and_then(|text| Some(text.to_str().ok()?.to_owned())))
     }
 
+    /// Tells the daemon that the sandbox is about to be saved: no deadline of a process comes nearer
+    /// until [`EnvdClient::unfreeze`] or [`EnvdClient::init`]. With `sync` all that was written
+    /// there is on disk when this returns.
+    ///
+    /// # Errors
+    /// When the daemon cannot be reached or refuses.
+    pub async fn freeze(&self, sync: bool) -> Result<(), ClientError> {
+        let path = if sync { "/freeze?sync=true" } else { "/freeze" };
+        let request = self.request(Method::POST, path, Bytes::new())?;
+        self.call(request, REQUEST_TIMEOUT).await.map(drop)
+    }
+
+    /// Tells the daemon that the sandbox has been saved and goes on.
+    ///
+    /// # Errors
+    /// When the daemon cannot be reached or refuses.
+    pub async fn unfreeze(&self) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, "/unfreeze", Bytes::new())?;
+        self.call(request, REQUEST_TIMEOUT).await.map(drop)
+    }
+
     /// Asks how busy the sandbox is.
     ///
     /// # Errors

@@ -210,6 +210,13 @@ pub struct NewTemplate {
     /// The OCI runtime; the server's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
+    /// What a pause or a snapshot keeps when nobody says: `filesystem`, or that and `memory`, which
+    /// is meant when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_contents: Option<Vec<String>>,
+    /// The most thousandths of a processor that a sandbox can be given while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpu_milli: Option<u32>,
     /// Who commands run as; who the image says when absent, else root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -250,6 +257,12 @@ pub struct Template {
     pub pids: u32,
     /// The OCI runtime, when it names one.
     pub runtime: Option<String>,
+    /// What a pause or a snapshot keeps when nobody says.
+    #[serde(default)]
+    pub persistent_contents: Vec<String>,
+    /// The most thousandths of a processor that a sandbox can be given while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cpu_milli: Option<u32>,
     /// Who commands run as.
     pub user: String,
     /// Where commands start, when it says.
@@ -342,4 +355,31 @@ mod tests {
             serde_json::json!({"type": "progress", "step": "s", "done": 1, "total": null})
         );
     }
+}
+
+/// Other limits for a sandbox that runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResizeSandbox {
+    /// Processors, as a number or as Kubernetes writes it: `2`, `"1.5"`, `"500m"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<serde_json::Value>,
+    /// Memory, as a number of MiB or as Kubernetes writes it: `512`, `"1Gi"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<serde_json::Value>,
+}
+
+/// The limits of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxResources {
+    /// Thousandths of a processor.
+    pub cpu_milli: u32,
+    /// Memory in MiB.
+    #[serde(rename = "memoryMB")]
+    pub memory_mb: u32,
+    /// What it may write, in MiB.
+    #[serde(rename = "diskSizeMB")]
+    pub disk_size_mb: u32,
+    /// Processes and threads.
+    pub pids: u32,
 }

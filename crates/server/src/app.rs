@@ -166,6 +166,7 @@ fn engine_config(config: &Config) -> EngineConfig {
             max_timeout: config.max_timeout,
             sandboxes: config.sandboxes,
             sandboxes_per_team: config.sandboxes_per_team,
+            cpu_per_team: config.cpu_per_team,
         },
         keep_ended: config.keep_ended,
         ..EngineConfig::new(config.data.join("logs"))

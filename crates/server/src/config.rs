@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use shoal_core::resources::Mib;
+use shoal_core::resources::{Mib, MilliCpu};
 use shoal_oci::DiskConfig;
 
 use self::read::Reader;
@@ -61,6 +61,7 @@ pub(crate) struct Config {
     pub(crate) max_timeout: Duration,
     pub(crate) sandboxes: usize,
     pub(crate) sandboxes_per_team: usize,
+    pub(crate) cpu_per_team: Option<MilliCpu>,
     pub(crate) keep_ended: Duration,
     pub(crate) rate_calls: Option<NonZeroU32>,
     pub(crate) rate_per: Duration,
@@ -105,7 +106,8 @@ settings! {
     "starts" = "4", "how many sandboxes are started at once";
     "limits.max_timeout" = "24h", "the longest life of a sandbox";
     "limits.sandboxes" = "1000", "how many sandboxes there may be";
-    "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have";
+    "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have that are not paused";
+    "limits.cpu_per_team" = "", "how many processors the running sandboxes of a team may have together; no limit when nothing is said";
     "limits.keep_ended" = "7d", "how long the log of an ended sandbox is kept";
     "rate.calls" = "0", "how many calls of a route a team may make in rate.per; 0 for any number";
     "rate.per" = "1s", "the time in which rate.calls are counted";
@@ -177,6 +179,8 @@ impl Config {
         let max_timeout = reader.with("limits.max_timeout", duration, parse_duration);
         let sandboxes = reader.with("limits.sandboxes", number, positive);
         let sandboxes_per_team = reader.with("limits.sandboxes_per_team", number, positive);
+        let processors = "a number of processors like 8 or 0.5";
+        let cpu_per_team = reader.optional("limits.cpu_per_team", processors, parse_processors);
         let keep_ended = reader.with("limits.keep_ended", duration, parse_duration);
         let rate_calls = reader.with("rate.calls", "a number", |text| {
             text.parse::<u32>().ok().map(NonZeroU32::new)
@@ -217,6 +221,7 @@ impl Config {
             max_timeout: max_timeout?,
             sandboxes: sandboxes?,
             sandboxes_per_team: sandboxes_per_team?,
+            cpu_per_team: cpu_per_team?,
             keep_ended: keep_ended?,
             rate_calls: rate_calls?,
             rate_per: rate_per?,
@@ -244,6 +249,18 @@ fn read_disk(reader: &mut Reader<'_>) -> Option<DiskConfig> {
         ("btrfs", size) | (_, size @ Some(_)) => DiskConfig::Btrfs { size },
         (_, None) => DiskConfig::Auto,
     })
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "within the bounds that are checked"
+)]
+fn parse_processors(text: &str) -> Option<MilliCpu> {
+    let number: f64 = text.parse().ok()?;
+    (0.001..=1e6)
+        .contains(&number)
+        .then_some(MilliCpu((number * 1000.0) as u32))
 }
 
 fn parse_domain(text: &str) -> Option<String> {

@@ -9,6 +9,7 @@ use shoal_core::clock::Clock;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageName, Images};
 use shoal_core::resources::Resources;
+use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template, TemplateName};
 use shoal_engine::{Engine, SystemClock};
 use shoal_oci::ImageStore;
@@ -93,6 +94,8 @@ fn template(stock: &Stock, image: Image, digest: &str) -> anyhow::Result<Templat
         image: image.name,
         resources: Resources::default(),
         runtime: None,
+        persistent: Contents::default(),
+        max_cpu: None,
         user: image.user.unwrap_or_else(|| ROOT.to_owned()),
         workdir: image.workdir,
         env,

@@ -14,6 +14,7 @@ use shoal_core::auth::Principal;
 use shoal_core::sandbox::OnTimeout;
 use shoal_engine::{Engine, Idempotency, NewSandbox};
 
+use super::cpu;
 use super::network::NetworkBody;
 use super::view::{Ran, Sandbox};
 use crate::body::JsonBody;
@@ -116,11 +117,7 @@ async fn create(
     let created = engine.create(&principal, new, idempotency).await?;
     let view = Sandbox::of(&engine, &created.record, config.domain);
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
-    let timing = created
-        .record
-        .report
-        .as_ref()
-        .map(|report| Ran::of(report).server_timing());
+    let timing = Ran::of(&created.record).map(|ran| ran.server_timing());
     if let Some(value) = timing.and_then(|timing| HeaderValue::from_str(&timing).ok()) {
         response.headers_mut().insert(SERVER_TIMING, value);
     }
@@ -196,7 +193,9 @@ impl NewSandboxBody {
             .get(RUNTIME_KEY)
             .map(|name| name.parse())
             .transpose();
+        let resize = cpu::asked(&metadata)?;
         Ok(NewSandbox {
+            resize,
             timeout: Duration::from_secs(timeout),
             on_timeout: if auto_pause {
                 OnTimeout::Pause

@@ -44,6 +44,8 @@ pub(super) async fn kill(
 #[derive(Debug, Deserialize)]
 pub(super) struct TimeoutBody {
     timeout: Option<i64>,
+    /// Of a connect: whether a paused sandbox goes on with its memory.
+    memory: Option<bool>,
 }
 
 impl TimeoutBody {
@@ -68,9 +70,10 @@ pub(super) async fn connect_v1(
     config: Extension<ApiConfig>,
     path: Path<String>,
     body: JsonBody<TimeoutBody>,
-) -> Result<Json<Sandbox>, ApiError> {
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let timeout = body.value.required()?;
-    connect(state, principal, config, path, timeout).await
+    let memory = body.value.memory.unwrap_or(true);
+    connect(state, principal, config, path, timeout, memory).await
 }
 
 pub(super) async fn connect_v2(
@@ -79,9 +82,10 @@ pub(super) async fn connect_v2(
     config: Extension<ApiConfig>,
     path: Path<String>,
     body: JsonBody<TimeoutBody>,
-) -> Result<Json<Sandbox>, ApiError> {
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let timeout = body.value.seconds()?.unwrap_or(CONNECT_TIMEOUT);
-    connect(state, principal, config, path, timeout).await
+    let memory = body.value.memory.unwrap_or(true);
+    connect(state, principal, config, path, timeout, memory).await
 }
 
 async fn connect(
@@ -90,10 +94,17 @@ async fn connect(
     Extension(config): Extension<ApiConfig>,
     Path(id): Path<String>,
     timeout: Duration,
-) -> Result<Json<Sandbox>, ApiError> {
+    memory: bool,
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    let record = engine.connect(&permit, timeout).await?;
-    Ok(Json(Sandbox::of(&engine, &record, config.domain)))
+    let connected = engine.connect(&permit, timeout, memory).await?;
+    let status = if connected.resumed {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let view = Sandbox::of(&engine, &connected.record, config.domain);
+    Ok((status, Json(view)))
 }
 
 pub(super) async fn set_timeout(

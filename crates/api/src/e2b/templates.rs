@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::template::{Template as Stored, TemplateRef};
-use shoal_engine::Engine;
+use shoal_engine::{Engine, TemplateError};
 use shoal_protocol::ENVD_VERSION;
 
 use super::list::{NEXT_TOKEN, limit};
@@ -232,13 +232,21 @@ pub(super) async fn one(
     }))
 }
 
-/// `DELETE /templates/{id}`.
+/// `DELETE /templates/{id}`: a template, or a snapshot by what E2B calls it.
 pub(super) async fn remove(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    engine.delete_template(&principal, &reference(&id)?).await?;
+    let reference = reference(&id)?;
+    match engine.delete_template(&principal, &reference).await {
+        Err(TemplateError::NotFound(_) | TemplateError::NoTag { .. })
+            if engine.resolve_snapshot(&principal, &reference).is_ok() =>
+        {
+            engine.delete_snapshot(&principal, &reference).await?;
+        }
+        removed => removed?,
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

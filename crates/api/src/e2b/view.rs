@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use shoal_core::driver::{Isolation, Origin, StartReport};
+use shoal_core::driver::{Isolation, Origin};
 use shoal_core::network::NetworkPolicy;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::state::StateKind;
@@ -46,20 +46,26 @@ pub(crate) struct Ran {
     origin: Origin,
     /// Milliseconds of each phase.
     phases: BTreeMap<&'static str, f64>,
+    /// Whether the limits that it was asked to have are in force; absent when none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resize: Option<&'static str>,
 }
 
 impl Ran {
-    pub(crate) fn of(report: &StartReport) -> Self {
+    /// What ran last; none before anything did.
+    pub(crate) fn of(record: &SandboxRecord) -> Option<Self> {
+        let report = record.report.as_ref()?;
         let phases = report
             .phases
             .named()
             .map(|(name, time)| (name, millis(time)));
-        Self {
+        Some(Self {
             runtime: report.runtime.to_string(),
             isolation: report.isolation,
             origin: report.origin,
             phases: phases.into_iter().collect(),
-        }
+            resize: Self::resize_of(&record.spec.metadata, record.resizing),
+        })
     }
 
     /// The phases as a browser's developer tools show them.
@@ -90,7 +96,7 @@ impl Sandbox {
             envd_access_token: reveal(engine.envd_access_token(record)),
             traffic_access_token: reveal(engine.traffic_access_token(record)),
             domain,
-            shoal: record.report.as_ref().map(Ran::of),
+            shoal: Ran::of(record),
         }
     }
 }
@@ -175,6 +181,8 @@ pub(crate) struct SandboxDetail {
     network: Network,
     lifecycle: Lifecycle,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pause_mode: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     shoal: Option<Ran>,
 }
 
@@ -233,7 +241,14 @@ impl SandboxDetail {
                     OnTimeout::Pause => "pause",
                 },
             },
-            shoal: record.report.as_ref().map(Ran::of),
+            pause_mode: record.saved.as_ref().map(|saved| {
+                if saved.contents.has_memory() {
+                    "full"
+                } else {
+                    "filesystem"
+                }
+            }),
+            shoal: Ran::of(record),
         }
     }
 }

@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template as Stored, TemplateRef};
 use shoal_engine::{Engine, NewTemplate as Asked};
 use shoal_protocol::native::{NewTemplate, Template};
@@ -31,6 +32,8 @@ fn view(template: &Stored) -> Template {
         disk_size_mb: resources.disk.0,
         pids: resources.pids,
         runtime: template.runtime.as_ref().map(ToString::to_string),
+        persistent_contents: contents(template.persistent),
+        max_cpu_milli: template.max_cpu.map(|cpu| cpu.0),
         user: template.user.clone(),
         workdir: template.workdir.clone(),
         env: template.env.clone(),
@@ -40,6 +43,10 @@ fn view(template: &Stored) -> Template {
         created_at: template.created_at.to_string(),
         updated_at: template.updated_at.to_string(),
     }
+}
+
+fn contents(contents: Contents) -> Vec<String> {
+    contents.to_string().split(',').map(str::to_owned).collect()
 }
 
 fn reference(text: &str) -> Result<TemplateRef, ApiError> {
@@ -120,6 +127,10 @@ fn translate(new: NewTemplate) -> Result<Asked, ApiError> {
         return Err(ApiError::invalid("`workdir`: must be an absolute path"));
     }
     let runtime = new.runtime.as_deref().map(str::parse).transpose();
+    let contents = new
+        .persistent_contents
+        .map(|all| all.join(",").parse())
+        .transpose();
     Ok(Asked {
         name: new
             .name
@@ -128,6 +139,8 @@ fn translate(new: NewTemplate) -> Result<Asked, ApiError> {
         image: image_name(&new.image)?,
         resources,
         runtime: runtime.map_err(ApiError::invalid)?,
+        persistent: contents.map_err(ApiError::invalid)?.unwrap_or_default(),
+        max_cpu: new.max_cpu_milli.map(MilliCpu),
         user: new.user,
         workdir: new.workdir,
         env: new.env,

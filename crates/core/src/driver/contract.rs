@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+mod rest;
+
 use super::{CreateOrder, Driver, DriverError, DriverEvent, Found, Origin};
 use crate::BoxFuture;
 use crate::id::{ExecutionId, SandboxId};
@@ -49,6 +51,7 @@ pub async fn check(subject: &dyn Subject) {
     an_end_is_told_once_with_its_run(subject).await;
     an_ordered_end_is_no_news(subject).await;
     many_at_once_do_not_mix(subject).await;
+    rest::check(subject).await;
     assert!(found(subject).await.is_empty(), "the suite leaves none");
 }
 
@@ -124,6 +127,7 @@ async fn what_is_made_is_found_and_what_is_destroyed_is_not(subject: &dyn Subjec
         id: id.clone(),
         execution,
         alive: true,
+        paused: None,
     });
     assert_eq!(there, expected);
     destroy(subject, &one).await;

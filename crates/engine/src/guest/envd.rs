@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
+use shoal_core::auth::Token;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::client::{ClientError, EnvdClient};
 use shoal_protocol::init::InitRequest;
 use shoal_protocol::token::AccessToken;
+use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Guest, GuestError, InitOrder};
@@ -17,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one attempt may take: a sandbox whose kernel is not up yet swallows packets.
 const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// How long it may take to say that it stands still, or goes on.
+const FREEZE: Duration = Duration::from_secs(2);
 
 /// The pauses between attempts: short at first, because a daemon is up in milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -29,12 +34,14 @@ pub struct EnvdGuest;
 impl Guest for EnvdGuest {
     fn init(&self, address: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
         Box::pin(async move {
-            let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT));
+            let client = client(address, order.known_token.as_ref())?;
             let token = order
                 .access_token
                 .as_ref()
                 .map(|token| AccessToken::parse(token.reveal()));
             let request = InitRequest {
+                // The clock of a sandbox that was saved stood still.
+                timestamp: Some(OffsetDateTime::now_utc()),
                 env_vars: Some(order.env),
                 access_token: token
                     .transpose()
@@ -62,6 +69,56 @@ impl Guest for EnvdGuest {
             }
         })
     }
+
+    fn freeze(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+        sync: bool,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async move {
+            let client = client(address, token.as_ref())?;
+            // Writing much to disk may take a while.
+            let within = if sync { PATIENCE } else { FREEZE };
+            soon(within, client.freeze(sync)).await
+        })
+    }
+
+    fn unfreeze(
+        &self,
+        address: IpAddr,
+        token: Option<Token>,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async move {
+            let client = client(address, token.as_ref())?;
+            soon(FREEZE, client.unfreeze()).await
+        })
+    }
+}
+
+fn client(address: IpAddr, token: Option<&Token>) -> Result<EnvdClient, GuestError> {
+    let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT));
+    match token {
+        None => Ok(client),
+        Some(token) => client
+            .with_token_text(token.reveal())
+            .map_err(|e| GuestError::Refused(e.to_string())),
+    }
+}
+
+/// What the daemon says to something small, if it says it soon.
+async fn soon(
+    within: Duration,
+    asked: impl Future<Output = Result<(), ClientError>>,
+) -> Result<(), GuestError> {
+    match timeout(within, asked).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(refused @ ClientError::Refused { .. })) => {
+            Err(GuestError::Refused(refused.to_string()))
+        }
+        Ok(Err(error)) => Err(GuestError::Unreachable(error.to_string())),
+        Err(_) => Err(GuestError::Unreachable("no answer".to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +132,7 @@ mod tests {
     async fn a_daemon_that_never_comes_up_is_given_up() {
         let order = InitOrder {
             env: BTreeMap::new(),
+            known_token: None,
             access_token: None,
             user: "user".to_owned(),
             workdir: None,

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shoal_core::driver::{CreateOrder, StartReport};
+use shoal_core::auth::Token;
+use shoal_core::driver::{CreateOrder, Start, StartReport};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, Input, KillReason};
 use tokio::time::Instant;
 
 use super::Sandbox;
 use crate::create::CreateError;
+use crate::engine::SandboxError;
 use crate::events::EventKind;
 use crate::guest::InitOrder;
 
@@ -19,9 +21,21 @@ const EVENTS_ADDRESS: &str = "http://192.0.2.1";
 impl Sandbox {
     /// Starts what has been committed as being created. When it fails, nothing is left.
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
-        match self.bring_up().await {
+        let spec = &self.record.spec;
+        let (start, known) = match &spec.snapshot {
+            None => (Start::Image(spec.image.clone()), None),
+            Some(snapshot) => (
+                Start::Snapshot {
+                    id: snapshot.id,
+                    memory: snapshot.memory,
+                },
+                snapshot.guest_token.clone(),
+            ),
+        };
+        match self.bring_up(start, known).await {
             Ok(report) => self.ready(report).await,
             Err(error) => {
+                let error = CreateError::from(error);
                 metrics::counter!("shoal_sandbox_start_failures_total").increment(1);
                 let reason = FailReason::Create(error.to_string());
                 // The reason is for whoever asked, who is told; the state is kept all the same.
@@ -34,21 +48,32 @@ impl Sandbox {
         }
     }
 
-    async fn bring_up(&self) -> Result<StartReport, CreateError> {
+    /// Starts a run and waits until the daemon inside answers, which asks for `known` until it has
+    /// been told otherwise.
+    pub(super) async fn bring_up(
+        &self,
+        start: Start,
+        known: Option<Token>,
+    ) -> Result<StartReport, SandboxError> {
         let (shared, record) = (&self.shared, &self.record);
         let spec = &record.spec;
         let order = CreateOrder {
             id: record.id.clone(),
             execution: record.execution,
-            image: spec.image.clone(),
+            start,
             runtime: spec.runtime.clone(),
             resources: spec.resources,
+            cpu_ceiling: spec.cpu_ceiling.max(spec.resources.cpu),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
         };
         let mut report = shared.driver.create(order).await?;
         let started = Instant::now();
-        report.envd_version = shared.guest.init(report.address, self.init_order()).await?;
+        let order = InitOrder {
+            known_token: known,
+            ..self.init_order()
+        };
+        report.envd_version = shared.guest.init(report.address, order).await?;
         report.phases.ready = started.elapsed();
         Ok(report)
     }
@@ -67,12 +92,10 @@ impl Sandbox {
             .collect();
         // What the user says wins over what is said for him.
         env.extend(spec.env.clone());
-        let token = spec
-            .secure
-            .then(|| self.shared.seed.envd_access_token(&record.id));
         InitOrder {
             env,
-            access_token: token,
+            known_token: None,
+            access_token: self.shared.envd_access_token(record),
             user: spec.user.clone(),
             workdir: spec.workdir.clone(),
         }
@@ -84,7 +107,7 @@ impl Sandbox {
             .record
             .state
             .on(&Input::Ready)
-            .map_err(crate::engine::SandboxError::from);
+            .map_err(SandboxError::from);
         let ready = SandboxRecord {
             report: Some(report),
             started_at: now,

@@ -6,10 +6,11 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One step a version, never changed once released.
-const STEPS: [&str; VERSION as usize] = ["
+const STEPS: [&str; VERSION as usize] = [
+    "
     CREATE TABLE sandboxes (
         id TEXT PRIMARY KEY,
         version INTEGER NOT NULL,
@@ -35,7 +36,17 @@ const STEPS: [&str; VERSION as usize] = ["
         document TEXT NOT NULL
     ) STRICT;
     CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-"];
+    ",
+    "
+    CREATE TABLE snapshots (
+        id TEXT PRIMARY KEY,
+        template TEXT NOT NULL,
+        tag TEXT NOT NULL,
+        document TEXT NOT NULL,
+        UNIQUE (template, tag)
+    ) STRICT;
+    ",
+];
 
 /// Brings the tables up to date, all of it or nothing.
 ///

@@ -18,7 +18,7 @@ use super::output::{Reader, Stream};
 use super::streams::{self, Ours, Theirs};
 use super::table::{MAX_PROCESSES, Processes};
 use super::{Process, raw};
-use crate::clock::sleep_until;
+use crate::active_time::ActiveDeadline;
 use crate::hardening::Original;
 use crate::log::lines::Lines;
 use crate::polled::Polled;
@@ -94,7 +94,7 @@ struct Life {
     child: Child,
     readers: Vec<Reader>,
     leave: watch::Sender<bool>,
-    deadline: Option<Instant>,
+    deadline: Option<ActiveDeadline>,
 }
 
 async fn make(
@@ -138,7 +138,7 @@ async fn make(
         child,
         readers: readers.collect(),
         leave,
-        deadline,
+        deadline: deadline.map(|at| processes.time.deadline(at)),
     };
     let process = Arc::new(Process {
         pid,
@@ -223,7 +223,7 @@ impl Life {
             reading.spawn(reader.run(scratch, Arc::clone(&processes.rate)));
         }
         let status = self.wait(processes, &process).await;
-        self.read_rest(&process, &mut reading).await;
+        self.read_rest(processes, &process, &mut reading).await;
 
         let event = Arc::new(status.to_event());
         let entry = processes.log.info("process", "end");
@@ -243,7 +243,7 @@ impl Life {
                     // The registry of children never drops the other end untold.
                     return status.unwrap_or(Status::Killed(0));
                 }
-                () = sleep_until(deadline) => {
+                () = processes.time.sleep_until(deadline) => {
                     self.deadline = None;
                     let _ = process.signal(&processes.children, Signal::KILL);
                 }
@@ -253,12 +253,12 @@ impl Life {
 
     /// Waits for the end of the output, as its children may still print; but not after somebody
     /// told it to end, and not beyond its deadline. What it printed itself is there by now.
-    async fn read_rest(&self, process: &Process, reading: &mut JoinSet<()>) {
+    async fn read_rest(&self, processes: &Processes, process: &Process, reading: &mut JoinSet<()>) {
         let mut hurry = process.hurry.subscribe();
         tokio::select! {
             () = all(reading) => return,
             _ = hurry.wait_for(|hurry| *hurry) => {}
-            () = sleep_until(self.deadline) => {}
+            () = processes.time.sleep_until(self.deadline) => {}
         }
         self.leave.send_replace(true);
         all(reading).await;

@@ -12,6 +12,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 
 use super::{Children, Process};
+use crate::active_time::ActiveTime;
 use crate::log::Log;
 use crate::log::lines::LineRate;
 use crate::process::output::Scratch;
@@ -62,6 +63,7 @@ pub(super) enum NotFound {
 /// All processes that were started through the daemon.
 pub(crate) struct Processes {
     pub(super) children: Arc<Children>,
+    pub(super) time: Arc<ActiveTime>,
     pub(super) log: Log,
     pub(super) rate: Arc<LineRate>,
     pub(super) scratch: Arc<Scratch>,
@@ -80,9 +82,10 @@ struct State {
 
 impl Processes {
     /// None yet.
-    pub(crate) fn new(children: Arc<Children>, log: Log) -> Self {
+    pub(crate) fn new(children: Arc<Children>, time: Arc<ActiveTime>, log: Log) -> Self {
         Self {
             children,
+            time,
             log,
             rate: Arc::default(),
             scratch: Arc::default(),
@@ -205,7 +208,7 @@ mod tests {
     use crate::process::input::Input;
 
     fn processes() -> Arc<Processes> {
-        Arc::new(Processes::new(Arc::default(), Log::none()))
+        Arc::new(Processes::new(Arc::default(), Arc::default(), Log::none()))
     }
 
     fn process(pid: u32, tag: Option<&str>) -> Arc<Process> {

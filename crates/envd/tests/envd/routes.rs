@@ -45,7 +45,7 @@ async fn what_is_not_served_is_not_found() {
     let daemon = daemon!();
     for path in [
         "/",
-        "/freeze",
+        "/fsfreeze",
         "/files/x",
         "/process.Process",
         "//health",
@@ -53,7 +53,9 @@ async fn what_is_not_served_is_not_found() {
     ] {
         assert_eq!(daemon.get(path).await.error().0, 404, "{path}");
     }
-    assert_eq!(daemon.get("/init").await.error().0, 405);
+    for path in ["/init", "/freeze", "/unfreeze"] {
+        assert_eq!(daemon.get(path).await.error().0, 405, "{path}");
+    }
     let answer = daemon.call("/process.Process/NoSuch", json!({})).await;
     assert_eq!(answer.status, 404);
     assert_eq!(answer.json()["code"], "unimplemented");

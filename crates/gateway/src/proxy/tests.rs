@@ -16,6 +16,16 @@ use super::*;
 /// A catalogue with one sandbox, whose ports are this machine's.
 struct OneSandbox {
     route: watch::Sender<Option<Arc<Route>>>,
+    /// What waking it comes to, while it rests.
+    asleep: Mutex<Option<Result<Arc<Route>, NotWoken>>>,
+}
+
+impl OneSandbox {
+    /// Lets it rest until it is woken, which comes to this.
+    fn rest(&self, woken: Result<(), NotWoken>) {
+        let route = self.route.send_replace(None);
+        *self.asleep.lock() = Some(woken.map(|()| route.expect("it ran")));
+    }
 }
 
 impl Catalog for OneSandbox {
@@ -27,8 +37,28 @@ impl Catalog for OneSandbox {
             .filter(|route| route.sandbox == *id)
         {
             Some(route) => Lookup::Running(route.clone()),
-            None => Lookup::Unknown,
+            None => match &*self.asleep.lock() {
+                Some(_) => {
+                    let route = sandbox();
+                    Lookup::Asleep(Sleeper {
+                        envd_access_token: route.envd_access_token,
+                        traffic_access_token: route.traffic_access_token,
+                    })
+                }
+                None => Lookup::Unknown,
+            },
         }
+    }
+
+    fn wake(
+        &self,
+        _: &shoal_core::id::SandboxId,
+    ) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+        let woken = self.asleep.lock().take().unwrap_or(Err(NotWoken::Gone));
+        if let Ok(route) = &woken {
+            self.route.send_replace(Some(route.clone()));
+        }
+        Box::pin(async move { woken })
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {
@@ -51,6 +81,18 @@ struct Fixture {
     asked: mpsc::UnboundedReceiver<http::request::Parts>,
 }
 
+fn sandbox() -> Route {
+    let sandbox: shoal_core::id::SandboxId = "iabc".parse().unwrap();
+    Route {
+        execution: ExecutionId::from_entropy([1; 16]),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        envd_access_token: Some(TokenSeed::new([1; 32]).envd_access_token(&sandbox)),
+        traffic_access_token: None,
+        mask_request_host: None,
+        sandbox,
+    }
+}
+
 async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
     let (saw, asked) = mpsc::unbounded_channel();
     let server = serve(move |request: Request<Incoming>| {
@@ -63,19 +105,11 @@ async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
         }
     })
     .await;
-    let mut route = Route {
-        sandbox: "iabc".parse().unwrap(),
-        execution: ExecutionId::from_entropy([1; 16]),
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        envd_access_token: Some(
-            TokenSeed::new([1; 32]).envd_access_token(&"iabc".parse().unwrap()),
-        ),
-        traffic_access_token: None,
-        mask_request_host: None,
-    };
+    let mut route = sandbox();
     change(&mut route);
     let catalog = Arc::new(OneSandbox {
         route: watch::channel(Some(Arc::new(route))).0,
+        asleep: Mutex::default(),
     });
     let gateway = Gateway::new(GatewayConfig::default(), catalog.clone());
     let gateway = serve(move |request: Request<Incoming>| {
@@ -373,4 +407,53 @@ async fn a_signed_url_finds_its_sandbox_by_the_signature() {
     let found = gateway.target(&request(&signature)).unwrap().unwrap();
     assert_eq!((found.sandbox.as_str(), found.port), ("iabc", ENVD_PORT));
     assert_eq!(gateway.target(&request("v1_other")).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_request_wakes_a_sandbox_that_rests_and_goes_on_to_it() {
+    let fixture = fixture(|_| {}).await;
+    fixture.catalog.rest(Ok(()));
+    let answer = ask(&fixture, &to(fixture.server.port(), "/", "")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn the_daemon_is_woken_only_by_who_knows_its_token() {
+    let fixture = fixture(|_| {}).await;
+    for more in ["", "X-Access-Token: wrong\n"] {
+        fixture.catalog.rest(Ok(()));
+        let answer = ask(&fixture, &to(ENVD_PORT, "/health", more)).await;
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+        assert!(answer.contains("only a valid access token wakes it"));
+        // Nobody has woken it.
+        assert!(fixture.catalog.asleep.lock().is_some());
+        fixture.catalog.wake(&sandbox().sandbox).await.unwrap();
+    }
+    fixture.catalog.rest(Ok(()));
+    let token = sandbox().envd_access_token.unwrap();
+    let more = format!("X-Access-Token: {}\n", token.reveal());
+    // Nothing listens there in this test; it was woken all the same.
+    let answer = ask(&fixture, &to(ENVD_PORT, "/health", &more)).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    assert!(fixture.catalog.asleep.lock().is_none());
+}
+
+#[tokio::test]
+async fn why_a_sandbox_was_not_woken_is_said() {
+    for (why, status) in [
+        (NotWoken::Gone, "502"),
+        (NotWoken::Full("full".to_owned()), "429"),
+        (NotWoken::Failed("broken".to_owned()), "409"),
+    ] {
+        let fixture = fixture(|_| {}).await;
+        fixture.catalog.rest(Err(why));
+        let answer = ask(&fixture, &to(fixture.server.port(), "/", "")).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+    }
 }

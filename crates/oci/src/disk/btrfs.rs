@@ -21,6 +21,8 @@ use nix::sys::statfs::{BTRFS_SUPER_MAGIC, statfs};
 const MAGIC: u8 = 0x94;
 /// The bytes of a name in [`VolumeArgs`], its final zero included.
 const NAME_BYTES: usize = 4088;
+/// The bytes of a name in [`SnapshotArgs`], its final zero included.
+const SNAPSHOT_NAME_BYTES: usize = 4040;
 /// The inode number of a subvolume's root.
 const ROOT_INODE: u64 = 256;
 /// Quota commands: with full accounting, and with the cheap one of Linux 6.7.
@@ -71,7 +73,18 @@ pub struct FsInfoArgs {
     rest: [u8; 992],
 }
 
+/// `btrfs_ioctl_vol_args_v2`: a snapshot of the subvolume behind `fd`.
+#[repr(C)]
+pub struct SnapshotArgs {
+    fd: i64,
+    transaction: u64,
+    flags: u64,
+    unused: [u64; 4],
+    name: [u8; SNAPSHOT_NAME_BYTES],
+}
+
 nix::ioctl_write_ptr!(subvolume_create, MAGIC, 14, VolumeArgs);
+nix::ioctl_write_ptr!(snapshot_create, MAGIC, 23, SnapshotArgs);
 nix::ioctl_write_ptr!(snapshot_destroy, MAGIC, 15, VolumeArgs);
 nix::ioctl_readwrite!(ino_lookup, MAGIC, 18, LookupArgs);
 nix::ioctl_read!(fs_info, MAGIC, 31, FsInfoArgs);
@@ -124,6 +137,11 @@ impl Volume {
         let directory = File::open(&self.root)?;
         // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
         unsafe { subvolume_create(directory.as_raw_fd(), &raw const args) }?;
+        self.limit(name, limit_bytes)
+    }
+
+    /// Bounds what a new subvolume holds; one that cannot be bounded is not kept.
+    fn limit(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
         let mut limit = LimitArgs {
             group: 0,
             flags: LIMIT_REFERENCED,
@@ -136,22 +154,22 @@ impl Volume {
         // SAFETY: the descriptor is open and `limit` has the size that the kernel reads.
         let limited = unsafe { quota_limit(subvolume.as_raw_fd(), &raw mut limit) };
         if let Err(errno) = limited {
-            self.remove(name)?;
+            remove(&self.root.join(name))?;
             return Err(errno.into());
         }
         Ok(())
     }
 
-    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
-        let args = volume_args(name)?;
-        let directory = File::open(&self.root)?;
-        // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
-        match unsafe { snapshot_destroy(directory.as_raw_fd(), &raw const args) } {
-            // What is no subvolume was left by something else, but it goes all the same.
-            Err(Errno::EINVAL | Errno::ENOTTY) => fs::remove_dir_all(self.root.join(name)),
-            Err(errno) => Err(errno.into()),
-            Ok(_) => Ok(()),
-        }
+    /// Makes `name` what the subvolume at `source` is now, and bounds what is written to it from
+    /// then on. No byte is copied.
+    pub(super) fn create_from(
+        &self,
+        source: &Path,
+        name: &str,
+        limit_bytes: u64,
+    ) -> io::Result<()> {
+        snapshot(source, &self.root.join(name))?;
+        self.limit(name, limit_bytes)
     }
 
     pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
@@ -169,6 +187,46 @@ impl Volume {
             .join("referenced");
         let text = fs::read_to_string(counter)?;
         text.trim().parse().map_err(io::Error::other)
+    }
+}
+
+/// Makes `target` what the subvolume at `source` is now, to the last byte that was written before.
+/// No byte is copied.
+pub(super) fn snapshot(source: &Path, target: &Path) -> io::Result<()> {
+    let (parent, name) = split(target)?;
+    let source = File::open(source)?;
+    let mut args = SnapshotArgs {
+        fd: source.as_raw_fd().into(),
+        transaction: 0,
+        flags: 0,
+        unused: [0; 4],
+        name: [0; SNAPSHOT_NAME_BYTES],
+    };
+    args.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: both descriptors are open and `args` holds a name that ends in a zero.
+    unsafe { snapshot_create(parent.as_raw_fd(), &raw const args) }?;
+    Ok(())
+}
+
+/// Takes the subvolume at `path` away with all that is in it.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    let (parent, name) = split(path)?;
+    let args = volume_args(name)?;
+    // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
+    match unsafe { snapshot_destroy(parent.as_raw_fd(), &raw const args) } {
+        // What is no subvolume was left by something else, but it goes all the same.
+        Err(Errno::EINVAL | Errno::ENOTTY) => fs::remove_dir_all(path),
+        Err(errno) => Err(errno.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The directory that `path` is in, and its name there.
+fn split(path: &Path) -> io::Result<(File, &str)> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    match (path.parent(), name) {
+        (Some(parent), Some(name)) if name.len() <= 255 => Ok((File::open(parent)?, name)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 

@@ -26,7 +26,7 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     assert!(disk.create("ia", Mib(32)).is_err(), "a name is given once");
     disk.create("ib", Mib(32)).unwrap();
 
-    let mut file = fs::File::create(path.join("big")).unwrap();
+    let mut file = File::create(path.join("big")).unwrap();
     let block = vec![1u8; 1 << 20];
     let wrote = (0..64).try_for_each(|_| file.write_all(&block).and_then(|()| file.sync_data()));
     assert!(image::is_full(&wrote.unwrap_err()));
@@ -38,7 +38,7 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     let mut names = again.names().unwrap();
     names.sort_unstable();
     assert_eq!(names, ["ia", "ib"]);
-    disk.close().unwrap();
+    disk.close(true).unwrap();
     assert!(
         image::is_mounted(&data.path().join("disk")).unwrap(),
         "what is in use stays"
@@ -46,7 +46,7 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     for name in ["ia", "ib", "ib"] {
         again.remove(name).unwrap();
     }
-    again.close().unwrap();
+    again.close(false).unwrap();
     assert!(!image::is_mounted(&data.path().join("disk")).unwrap());
 }
 
@@ -90,10 +90,13 @@ fn a_device_that_a_killed_server_has_left_is_let_go() {
     let config = DiskConfig::Btrfs {
         size: Some(Mib(256)),
     };
-    Disk::open(data.path(), &config).unwrap().close().unwrap();
+    Disk::open(data.path(), &config)
+        .unwrap()
+        .close(false)
+        .unwrap();
     let file = data.path().join("disk.btrfs");
     let devices = |arguments: &[&str]| {
-        let said = std::process::Command::new("losetup")
+        let said = Command::new("losetup")
             .args(arguments)
             .arg(&file)
             .output()
@@ -102,6 +105,9 @@ fn a_device_that_a_killed_server_has_left_is_let_go() {
     };
     devices(&["--find"]);
     assert!(!devices(&["--associated"]).is_empty());
-    Disk::open(data.path(), &config).unwrap().close().unwrap();
+    Disk::open(data.path(), &config)
+        .unwrap()
+        .close(false)
+        .unwrap();
     assert_eq!(devices(&["--associated"]), "");
 }

@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shoal_core::driver::{CreateOrder, DriverError, Origin, Phases, StartReport};
+use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
 
-use super::{Shared, destroy, failed};
+use super::origin::Origin;
+use super::{Shared, destroy, failed, identity, save};
 use crate::bundle::{Bundle, USERS, own_files};
-use crate::layers::LayerStack;
-use crate::manifest::Manifest;
+use crate::manifest::{Header, Manifest};
 use crate::network::Slot;
 use crate::output;
 use crate::rootfs::Layers;
-use crate::runtime::{Runtime, Start};
+use crate::runtime::{self, Runtime};
 
 /// The first user of the machine that a sandbox with a user namespace may have; those below are
 /// the machine's own and its people's.
@@ -28,7 +28,7 @@ const FIRST_USER: u32 = 1 << 20;
 /// What a sandbox may use while it starts, whatever its own limit is: a start is the machine's
 /// work, and a small sandbox is not to wait longer for it than a large one. Two, because gVisor
 /// shows its programs as many processors as the limit it starts with, and never fewer than two.
-const CPU_AT_START: MilliCpu = MilliCpu(2000);
+pub(super) const CPU_AT_START: MilliCpu = MilliCpu(2000);
 
 /// The name of the mount point in the sandbox's directory.
 const ROOT: &str = "root";
@@ -37,9 +37,9 @@ pub(super) async fn create(
     shared: Arc<Shared>,
     order: CreateOrder,
 ) -> Result<StartReport, DriverError> {
-    let runtime = choose(&shared, order.runtime.as_ref())?.clone();
-    let stack = shared.layers.layers(&order.image);
-    let stack = stack.ok_or_else(|| DriverError::ImageNotFound(order.image.clone()))?;
+    let origin = Origin::find(&shared, &order)?;
+    let runtime = choose(&shared, origin.runtime(&order))?.clone();
+    origin.check(&runtime)?;
     let begun = Instant::now();
     let Ok(_turn) = shared.turns.clone().acquire_owned().await else {
         return Err(DriverError::NodeFull("turn"));
@@ -49,7 +49,10 @@ pub(super) async fn create(
         ..Phases::default()
     };
     // What there is under this name is not to be touched by an attempt that fails.
-    if shared.home.sandbox(order.id.as_str()).exists() {
+    let is_again = matches!(order.start, Start::Paused { .. });
+    if shared.live.lock().contains_key(&order.id)
+        || shared.home.sandbox(order.id.as_str()).exists() != is_again
+    {
         return Err(failed("make the sandbox")(
             io::ErrorKind::AlreadyExists.into(),
         ));
@@ -63,13 +66,13 @@ pub(super) async fn create(
     let slot = slot.ok_or(DriverError::NodeFull("network slot"))?;
     phases.network = begun.elapsed();
     let (address, index) = (slot.address.into(), slot.index);
-    let id = order.id.clone();
+    let (id, restored) = (order.id.clone(), origin.has_memory());
     let attempt = Attempt {
         shared: shared.clone(),
         order,
         runtime: runtime.clone(),
         slot,
-        stack,
+        origin,
     };
     let made = tokio::task::spawn_blocking(move || attempt.run()).await;
     let made = made
@@ -85,14 +88,23 @@ pub(super) async fn create(
         Ok(()) => Ok(StartReport {
             runtime: runtime.info.name,
             isolation: runtime.info.isolation,
-            origin: Origin::Cold,
+            origin: if restored {
+                report::Origin::Restored
+            } else {
+                report::Origin::Cold
+            },
             phases,
             address,
             envd_version: String::new(),
         }),
         Err(error) => {
             // What stays is found at the next start; the first error is the one that counts.
-            if let Err(left) = destroy::clear(shared, id.clone(), Some(index)).await {
+            let cleared = if is_again {
+                save::back_to_pause(shared, id.clone()).await
+            } else {
+                destroy::clear(shared, id.clone(), Some(index)).await
+            };
+            if let Err(left) = cleared {
                 tracing::warn!(sandbox.id = %id, error = %left, "a failed sandbox is not cleared");
             }
             Err(error)
@@ -108,20 +120,12 @@ fn choose<'a>(shared: &'a Shared, asked: Option<&RuntimeName>) -> Result<&'a Run
             .find(|runtime| runtime.info.name == *asked),
         None => shared.runtimes.first(),
     };
-    found.ok_or_else(|| {
-        let names: Vec<&str> = shared
-            .runtimes
-            .iter()
-            .map(|runtime| runtime.info.name.as_str())
-            .collect();
-        let available = names.join(", ");
-        match asked {
-            Some(asked) => DriverError::RuntimeNotFound {
-                asked: asked.clone(),
-                available,
-            },
-            None => DriverError::NodeFull("runtime"),
-        }
+    found.ok_or_else(|| match asked {
+        Some(asked) => DriverError::RuntimeNotFound {
+            asked: asked.clone(),
+            available: super::names(&shared.runtimes),
+        },
+        None => DriverError::NodeFull("runtime"),
     })
 }
 
@@ -131,7 +135,7 @@ struct Attempt {
     order: CreateOrder,
     runtime: Runtime,
     slot: Slot,
-    stack: LayerStack,
+    origin: Origin,
 }
 
 struct Made {
@@ -155,9 +159,15 @@ impl Attempt {
             .map_err(failed("write the bundle"))?;
         let rootfs = begun.elapsed();
         let begun = Instant::now();
-        let pid = self
-            .start(&directory, output)
-            .map_err(failed("start the OCI runtime"))?;
+        // Every byte is looked at while the runtime reads it: nobody is told of the sandbox before
+        // both have ended.
+        let (pid, verified) = std::thread::scope(|scope| {
+            let verified = scope.spawn(|| self.origin.verify(&self.shared));
+            let pid = self.start(&directory, output);
+            (pid, verified.join())
+        });
+        verified.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let pid = pid.map_err(failed("start the OCI runtime"))?;
         Ok(Made {
             manifest,
             pid,
@@ -168,17 +178,24 @@ impl Attempt {
 
     /// First of all, so that whatever comes after is known to be this sandbox's.
     fn write_manifest(&self, directory: &Path) -> io::Result<Manifest> {
-        fs::create_dir(directory)?;
+        match fs::create_dir(directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
         self.seal(directory)?;
-        let manifest = Manifest::new(
-            self.order.id.clone(),
-            self.order.execution,
-            self.order.image.clone(),
-            self.stack.digests.clone(),
-            self.runtime.info.name.clone(),
-            self.slot.index,
-            self.order.resources.disk,
-        );
+        let origin = &self.origin;
+        let manifest = Manifest {
+            header: Header::default(),
+            id: self.order.id.clone(),
+            execution: self.order.execution,
+            image: origin.image.clone(),
+            layers: origin.stack.digests.clone(),
+            runtime: self.runtime.info.name.clone(),
+            slot: self.slot.index,
+            disk: self.order.resources.disk,
+            envd: origin.envd.clone(),
+            resources: self.order.resources,
+        };
         manifest.write(directory)?;
         Ok(manifest)
     }
@@ -199,16 +216,34 @@ impl Attempt {
 
     fn make_root(&self, directory: &Path) -> io::Result<()> {
         let id = self.order.id.as_str();
-        let own = self.shared.disk.create(id, self.order.resources.disk)?;
-        let mut lower: Vec<PathBuf> = vec![self.shared.envd_layer.clone()];
-        lower.extend(self.stack.directories.iter().cloned());
+        let own = self.shared.disk.path(id);
+        let mut lower: Vec<PathBuf> = vec![self.shared.envd_layers.join(&self.origin.envd)];
+        lower.extend(self.origin.stack.directories.iter().cloned());
         let layers = Layers {
             lower: &lower,
             own: &own,
         };
-        layers.prepare(&own_files(id))?;
+        let (disk, limit) = (&self.shared.disk, self.order.resources.disk);
+        match (&self.order.start, &self.origin.saved) {
+            (Start::Paused { .. }, Some(saved)) => {
+                // What the run changes can be taken back until it is known to go on.
+                let kept = saved.place.files();
+                if kept.exists() {
+                    disk.put_back(&kept, id)?;
+                }
+                disk.keep(id, &kept)?;
+            }
+            (_, Some(saved)) => {
+                disk.create_from(&saved.place.files(), id, limit)?;
+                identity::replace(&layers.upper(), saved.manifest.source.as_str(), id)?;
+            }
+            (_, None) => {
+                disk.create(id, limit)?;
+                layers.prepare(&own_files(id))?;
+            }
+        }
         let target = directory.join(ROOT);
-        fs::create_dir(&target)?;
+        fs::create_dir_all(&target)?;
         let mapped = self
             .runtime
             .kind
@@ -243,15 +278,16 @@ impl Attempt {
         let id = self.order.id.as_str();
         let limits = self.order.resources;
         let at_start = Resources {
-            cpu: limits.cpu.max(CPU_AT_START),
+            cpu: CPU_AT_START.max(limits.cpu).max(self.order.cpu_ceiling),
             ..limits
         };
         let group = self.shared.hierarchy.create(id, &at_start)?;
-        let start = Start {
+        let start = runtime::Start {
             id,
             bundle: directory,
             output,
             groups: group.entrances(),
+            memory: self.origin.memory(),
         };
         let pid = self.runtime.start(start)?;
         group.set_cpu(limits.cpu)?;

@@ -11,6 +11,7 @@ use shoal_core::id::SandboxId;
 use super::{Shared, blocking, failed};
 use crate::manifest::{self, Manifest};
 use crate::rootfs;
+use crate::saved::Place;
 
 /// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
 /// made, and may be repeated after it failed.
@@ -24,26 +25,40 @@ pub(super) async fn clear(
     id: SandboxId,
     given: Option<u32>,
 ) -> Result<(), DriverError> {
+    end(&shared, &id, given).await?;
+    let directory = shared.home.sandbox(id.as_str());
+    let remove = move || {
+        shared.disk.remove(id.as_str())?;
+        Place::of_paused(&shared.disk, &id).remove(&shared.disk)?;
+        // The manifest names the slot, so the directory goes last.
+        remove_directory(&directory)
+    };
+    blocking(remove).await.map_err(failed("clear the files"))
+}
+
+/// Ends the processes of a sandbox and clears what only a run has: mounts, groups, the network
+/// slot. Its files stay, and its manifest.
+pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
+    end(shared, id, None).await
+}
+
+async fn end(shared: &Arc<Shared>, id: &SandboxId, given: Option<u32>) -> Result<(), DriverError> {
     // From here on its end is no news.
-    let known = shared.live.lock().remove(&id);
+    let known = shared.live.lock().remove(id);
     let directory = shared.home.sandbox(id.as_str());
     let manifest = known.or_else(|| Manifest::read(&directory));
-    let group = shared.group(&id);
+    let group = shared.group(id);
     blocking(move || group.kill())
         .await
         .map_err(failed("end the processes"))?;
-    let slot = release_slot(&shared, &directory, manifest.as_ref(), given);
-    let files = {
+    let slot = release_slot(shared, &directory, manifest.as_ref(), given);
+    let run = {
         let (shared, id) = (shared.clone(), id.clone());
-        blocking(move || clear_files(&shared, &id))
+        blocking(move || clear_run(&shared, &id))
     };
-    let (slot, files) = tokio::join!(slot, files);
+    let (slot, run) = tokio::join!(slot, run);
     slot.map_err(failed("take the network slot away"))?;
-    files.map_err(failed("clear the files"))?;
-    // The manifest names the slot, so the directory goes last.
-    blocking(move || remove_directory(&directory))
-        .await
-        .map_err(failed("clear the directory"))
+    run.map_err(failed("clear a run"))
 }
 
 /// Takes the slot away, once: when a later step fails and all is repeated, or the server is killed
@@ -71,11 +86,10 @@ async fn release_slot(
     released
 }
 
-fn clear_files(shared: &Shared, id: &SandboxId) -> io::Result<()> {
+fn clear_run(shared: &Shared, id: &SandboxId) -> io::Result<()> {
     let directory = shared.home.sandbox(id.as_str());
     rootfs::unmount_below(&directory)?;
     rootfs::unmount_below(&shared.disk.path(id.as_str()))?;
-    shared.disk.remove(id.as_str())?;
     shared
         .runtimes
         .iter()

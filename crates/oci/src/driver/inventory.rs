@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::SandboxId;
+use shoal_core::snapshot::Saved;
 
 use super::{Shared, blocking, destroy, failed};
 use crate::manifest::{self, Manifest};
+use crate::saved::{self, Place};
 
 /// Finds every sandbox. The first time it watches those that run, clears what belongs to none, and
 /// begins to keep network slots ready; after that, what looks half made may be in the making.
@@ -42,20 +44,84 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
         }
         let (id, execution) = (manifest.id.clone(), manifest.execution);
         let alive = match pid {
-            Some(pid) => shared.watch(manifest, pid).is_ok(),
+            Some(pid) => {
+                let let_go = (shared.clone(), manifest.clone());
+                blocking(move || {
+                    go_on(&let_go.0, &let_go.1);
+                    Ok(())
+                })
+                .await
+                .map_err(failed("let a sandbox go on"))?;
+                shared.watch(manifest, pid).is_ok()
+            }
             None => false,
         };
+        let paused = paused(shared, &id);
         found.push(Found {
             id,
             execution,
             alive,
+            paused,
         });
     }
+    let saved = shared.clone();
+    blocking(move || clear_saved(&saved))
+        .await
+        .map_err(failed("clear what was half saved"))?;
     clear_slots(shared, &slots)
         .await
         .map_err(failed("clear network slots"))?;
     shared.network.start();
     Ok(found)
+}
+
+/// What was saved of a paused sandbox.
+fn paused(shared: &Shared, id: &SandboxId) -> Option<Saved> {
+    let place = Place::of_paused(&shared.disk, id);
+    let manifest = saved::Manifest::read(place.directory()).ok()?;
+    Some(manifest.saved)
+}
+
+/// Lets a sandbox go on that the last server held still, unless that has saved it: then the engine
+/// decides.
+fn go_on(shared: &Shared, manifest: &Manifest) {
+    let directory = shared.home.sandbox(manifest.id.as_str());
+    if !manifest::is_held(&directory) || paused(shared, &manifest.id).is_some() {
+        return;
+    }
+    let runtime = shared
+        .runtimes
+        .iter()
+        .find(|runtime| runtime.info.name == manifest.runtime);
+    if let Some(runtime) = runtime {
+        // One that was not held yet, or no more, is not held: that is no failure.
+        let released = runtime.hold(manifest.id.as_str(), &directory, false);
+        tracing::info!(sandbox.id = %manifest.id, ?released, "a sandbox was held still");
+    }
+    let group = shared.group(&manifest.id);
+    let restored = group
+        .set_limits(&manifest.resources)
+        .and_then(|()| manifest::mark_held(&directory, false));
+    if let Err(error) = restored {
+        tracing::warn!(sandbox.id = %manifest.id, %error, "a limit is not back");
+    }
+}
+
+/// Takes away what was on its way to be saved, and what belongs to no sandbox.
+fn clear_saved(shared: &Shared) -> io::Result<()> {
+    let disk = &shared.disk;
+    for all in [disk.paused(), disk.snapshots()] {
+        saved::clear_transient(&all, disk)?;
+    }
+    for entry in fs::read_dir(disk.paused())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if let Ok(id) = name.parse::<SandboxId>()
+            && !shared.home.sandbox(&name).exists()
+        {
+            Place::of_paused(disk, &id).remove(disk)?;
+        }
+    }
+    Ok(())
 }
 
 /// What is on the machine.
@@ -74,6 +140,7 @@ impl Survey {
             alive: live
                 .get(&manifest.id)
                 .is_some_and(|known| known.execution == manifest.execution),
+            paused: paused(shared, &manifest.id),
             id: manifest.id,
             execution: manifest.execution,
         });

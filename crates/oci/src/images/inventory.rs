@@ -105,6 +105,22 @@ impl Inventory {
         Some((image, self.pin_of(layers)))
     }
 
+    /// Holds these layers, the lowest first; none when one of them is not here.
+    pub(crate) fn hold_layers(self: &Arc<Self>, layers: &[String]) -> Option<(Vec<PathBuf>, Pin)> {
+        let layers: Vec<Digest> = layers
+            .iter()
+            .map(|layer| layer.parse().ok())
+            .collect::<Option<_>>()?;
+        let mut here = self.here.lock();
+        if !layers.iter().all(|layer| here.layers.contains_key(layer)) {
+            return None;
+        }
+        here.pin(&layers);
+        drop(here);
+        let directories = self.directories(layers.clone());
+        Some((directories, self.pin_of(layers)))
+    }
+
     /// Holds layers, whether they are here yet or not.
     pub(crate) fn pin(self: &Arc<Self>, layers: Vec<Digest>) -> Pin {
         self.here.lock().pin(&layers);
@@ -216,8 +232,11 @@ impl Inventory {
     /// where it is highest: what lies below is hidden by itself, and overlayfs takes no directory
     /// twice.
     pub(crate) fn lower_dirs(&self, image: &Image) -> Vec<PathBuf> {
+        self.directories(layers_of(image).collect())
+    }
+
+    fn directories(&self, layers: Vec<Digest>) -> Vec<PathBuf> {
         let mut seen = BTreeSet::new();
-        let layers: Vec<Digest> = layers_of(image).collect();
         layers
             .into_iter()
             .rev()

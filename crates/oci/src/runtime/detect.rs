@@ -4,6 +4,7 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use shoal_core::driver::RuntimeInfo;
 use shoal_core::template::RuntimeName;
@@ -86,6 +87,7 @@ fn probe(
         program,
         state: run.join(kind.program()),
         platform: config.platform.clone(),
+        build: Arc::default(),
     })
 }
 

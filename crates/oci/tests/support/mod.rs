@@ -7,11 +7,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_core::driver::{CreateOrder, Driver};
+use shoal_core::driver::{CreateOrder, Driver, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
 use shoal_core::network::Egress;
-use shoal_core::resources::{Mib, Resources};
+use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_oci::{
     DiskConfig, LayerSource, LayerStack, NetworkConfig, OciConfig, OciDriver, RuntimeConfig,
 };
@@ -38,6 +38,10 @@ impl LayerSource for OneImage {
             directories: vec![self.0.clone()],
             held: None,
         })
+    }
+
+    fn by_digest(&self, _: &[String]) -> Option<LayerStack> {
+        self.layers(&IMAGE.parse().unwrap())
     }
 }
 
@@ -137,7 +141,8 @@ pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
     CreateOrder {
         execution: ExecutionId::from_entropy([7; 16]),
         id,
-        image: IMAGE.parse().unwrap(),
+        start: Start::Image(IMAGE.parse().unwrap()),
+        cpu_ceiling: MilliCpu(2000),
         runtime: runtime.map(|name| name.parse().unwrap()),
         resources: Resources {
             memory: Mib(256),

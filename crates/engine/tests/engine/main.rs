@@ -1,6 +1,8 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod rest;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,16 +14,19 @@ use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
 use shoal_core::template::Template;
-use shoal_engine::test_util::{BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, record};
+use shoal_engine::test_util::{
+    BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
+};
 use shoal_engine::{
     CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, NewSandbox,
-    Order, SandboxError, SqliteStore,
+    NoRoom, Order, SandboxError, SqliteStore,
 };
 
 struct Fixture {
     directory: tempfile::TempDir,
     driver: FakeDriver,
     clock: Arc<ManualClock>,
+    guest: FakeGuest,
     engine: Engine,
     me: Principal,
 }
@@ -32,6 +37,16 @@ async fn engine_on(
     clock: &Arc<ManualClock>,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
+    engine_with(directory, driver, clock, &FakeGuest::default(), change).await
+}
+
+async fn engine_with(
+    directory: &Path,
+    driver: &FakeDriver,
+    clock: &Arc<ManualClock>,
+    guest: &FakeGuest,
+    change: impl FnOnce(&mut EngineConfig),
+) -> Engine {
     let mut config = EngineConfig::new(directory.join("logs"));
     change(&mut config);
     let engine = Engine::open(EngineParts {
@@ -39,7 +54,7 @@ async fn engine_on(
         store: Arc::new(SqliteStore::open(&directory.join("shoal.db")).unwrap()),
         driver: Arc::new(driver.clone()),
         images: Arc::new(NoImages),
-        guest: Arc::new(FakeGuest::default()),
+        guest: Arc::new(guest.clone()),
         clock: clock.clone(),
     })
     .await
@@ -59,6 +74,8 @@ fn template(name: &str, image: &str) -> Template {
         image: image.parse().unwrap(),
         resources: record("ia").spec.resources,
         runtime: None,
+        persistent: Default::default(),
+        max_cpu: None,
         user: "user".to_owned(),
         workdir: None,
         env: BTreeMap::from([("FROM".to_owned(), "template".to_owned())]),
@@ -85,9 +102,13 @@ async fn principal(engine: &Engine, slug: &str) -> Principal {
 }
 
 async fn fixture_with(change: impl FnOnce(&mut EngineConfig)) -> Fixture {
+    fixture_of(FakeGuest::default(), change).await
+}
+
+async fn fixture_of(guest: FakeGuest, change: impl FnOnce(&mut EngineConfig)) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let (driver, clock) = (FakeDriver::new(), ManualClock::new());
-    let engine = engine_on(directory.path(), &driver, &clock, change).await;
+    let engine = engine_with(directory.path(), &driver, &clock, &guest, change).await;
     engine
         .put_template(template("base", "test/image:1"))
         .await
@@ -101,6 +122,7 @@ async fn fixture_with(change: impl FnOnce(&mut EngineConfig)) -> Fixture {
         directory,
         driver,
         clock,
+        guest,
         engine,
         me,
     }
@@ -214,13 +236,19 @@ async fn connecting_never_shortens_a_life_and_nothing_exceeds_the_limit() {
     let id = fixture.create().await;
     let (permit, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let seconds = |n| Duration::from_secs(n);
-    let after = fixture.engine.connect(&permit, seconds(10)).await.unwrap();
+    let after = fixture
+        .engine
+        .connect(&permit, seconds(10), true)
+        .await
+        .unwrap()
+        .record;
     assert_eq!(after.deadline, record.deadline);
     let after = fixture
         .engine
-        .connect(&permit, seconds(1000))
+        .connect(&permit, seconds(1000), true)
         .await
-        .unwrap();
+        .unwrap()
+        .record;
     assert_eq!(after.deadline.since(record.started_at), seconds(1000));
     let after = fixture
         .engine
@@ -309,12 +337,15 @@ async fn a_sandbox_that_stops_by_itself_is_cleared() {
 async fn what_could_not_be_cleared_is_hidden_and_cleared_later() {
     let fixture = fixture().await;
     let id = fixture.create().await;
-    fixture.driver.refuse_destroy(true);
+    fixture.driver.refuse(Refusals {
+        destroy: true,
+        ..Refusals::default()
+    });
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let refused = fixture.engine.kill(&permit).await.unwrap_err();
     assert_eq!(refused.to_string(), "cannot clear: told to refuse");
     assert!(!fixture.lives(&id));
-    fixture.driver.refuse_destroy(false);
+    fixture.driver.refuse(Refusals::default());
     fixture.clock.advance(Duration::from_secs(60));
     fixture.ended(&id).await;
 }
@@ -329,7 +360,7 @@ async fn limits_hold_for_each_tenant_and_for_the_machine() {
     fixture.create().await;
     fixture.create().await;
     let refused = fixture.engine.create(&fixture.me, new("base"), None).await;
-    assert!(matches!(refused, Err(CreateError::TeamLimit(2))));
+    assert!(matches!(refused, Err(CreateError::Full(NoRoom::Team(2)))));
     let other = principal(&fixture.engine, "other").await;
     fixture
         .engine
@@ -337,7 +368,7 @@ async fn limits_hold_for_each_tenant_and_for_the_machine() {
         .await
         .unwrap();
     let refused = fixture.engine.create(&other, new("base"), None).await;
-    assert!(matches!(refused, Err(CreateError::NodeLimit(3))));
+    assert!(matches!(refused, Err(CreateError::Full(NoRoom::Node(3)))));
 }
 
 #[tokio::test]
@@ -389,6 +420,7 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
         clock,
         engine,
         me,
+        ..
     } = fixture().await;
     let kept = engine.create(&me, new("base"), None).await.unwrap().record;
     let lost = engine.create(&me, new("base"), None).await.unwrap().record;
@@ -403,7 +435,8 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
             shoal_core::driver::CreateOrder {
                 id: record.id.clone(),
                 execution: record.execution,
-                image: record.spec.image.clone(),
+                start: shoal_core::driver::Start::Image(record.spec.image.clone()),
+                cpu_ceiling: record.spec.cpu_ceiling,
                 runtime: None,
                 resources: record.spec.resources,
                 egress: Egress::default(),

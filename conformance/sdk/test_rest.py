@@ -1,0 +1,434 @@
+"""Sandboxes that rest, go on, are copied and change their size: as the SDKs for Python see it."""
+
+import asyncio
+import time
+
+import pytest
+from e2b import CommandExitException
+from e2b.exceptions import NotFoundException, SandboxException, SandboxNotFoundException
+
+from .conftest import done
+
+#: Counts the lines that it is told, from 41 on, and says the file that it has held open.
+COUNTER = """
+import sys
+x, held = 41, open('/tmp/held', 'w+')
+for line in sys.stdin:
+    x += 1
+    held.write(line); held.flush(); held.seek(0)
+    print(line.strip(), x, len(held.read().splitlines()), flush=True)
+"""
+
+
+class Counter:
+    """A program with a state in memory, which can be asked for it."""
+
+    def __init__(self, sdk, sandbox, pid):
+        self.sdk, self.sandbox, self.pid = sdk, sandbox, pid
+
+    @classmethod
+    async def start(cls, sdk, sandbox):
+        await done(sandbox.files.write("/tmp/counter.py", COUNTER))
+        handle = await done(
+            sandbox.commands.run("python3 /tmp/counter.py", background=True, stdin=True, timeout=0)
+        )
+        return cls(sdk, sandbox, handle.pid)
+
+    def on(self, sandbox):
+        return Counter(self.sdk, sandbox, self.pid)
+
+    async def ask(self, word: str) -> str:
+        """What it says of one more line."""
+        said = []
+        if self.sdk.name == "async":
+            handle = await self.sandbox.commands.connect(
+                self.pid, timeout=60, on_stdout=said.append
+            )
+            await self.sandbox.commands.send_stdin(self.pid, f"{word}\n")
+            async with asyncio.timeout(30):
+                while "\n" not in "".join(said):
+                    await asyncio.sleep(0.005)
+            await handle.disconnect()
+            return "".join(said).strip()
+        handle = self.sandbox.commands.connect(self.pid, timeout=60)
+        self.sandbox.commands.send_stdin(self.pid, f"{word}\n")
+        for out, _, _ in handle:
+            said.append(out or "")
+            if "\n" in "".join(said):
+                break
+        handle.disconnect()
+        return "".join(said).strip()
+
+
+async def state(sandbox) -> str:
+    return (await done(sandbox.get_info())).state.value
+
+
+async def reached(sandbox, wanted: str) -> None:
+    """Waits until the sandbox is in this state."""
+    end = time.monotonic() + 30
+    while await state(sandbox) != wanted:
+        assert time.monotonic() < end, f"not {wanted} in time"
+        await asyncio.sleep(0.02)
+
+
+async def test_memory_processes_and_open_files_survive_a_pause(sdk):
+    sandbox = await sdk.create(timeout=300, metadata={"k": "v"}, envs={"OWN": "1"})
+    counter = await Counter.start(sdk, sandbox)
+    assert await counter.ask("one") == "one 42 1"
+    await done(sandbox.files.write("kept", "hello"))
+    before = await done(sandbox.get_info())
+    assert await done(sandbox.pause()) is True
+    assert await state(sandbox) == "paused"
+    assert await done(sandbox.is_running()) is False
+    assert await done(sandbox.pause()) is False, "once is enough"
+    again = await sdk.call("connect", sandbox.sandbox_id, timeout=200)
+    after = await done(again.get_info())
+    assert after.metadata == {"k": "v"} and after.started_at > before.started_at
+    assert await counter.on(again).ask("two") == "two 43 2"
+    assert await done(again.files.read("kept")) == "hello"
+    ran = await done(again.commands.run("echo $OWN; hostname; date +%s"))
+    own, name, now = ran.stdout.split()
+    assert (own, name) == ("1", sandbox.sandbox_id)
+    assert abs(int(now) - time.time()) < 5, "the clock is right"
+    assert await done(again.kill()) is True
+
+
+async def test_what_is_written_between_pauses_is_there_after_all_of_them(sdk, runtime):
+    sandbox = await sdk.create(timeout=300, runtime=runtime)
+    memory = {"keep_memory": False} if runtime == "runc" else {}
+    for number in range(1, 5):
+        await done(sandbox.files.write(f"f{number}", str(number)))
+        await done(sandbox.commands.run(f"echo {number} >> all; rm -f f{number - 2}"))
+        await done(sandbox.pause(**memory))
+        sandbox = await sdk.call("connect", sandbox.sandbox_id)
+        assert await done(sandbox.files.read("all")) == "".join(f"{n}\n" for n in range(1, number + 1))
+        assert await done(sandbox.files.read(f"f{number}")) == str(number)
+    names = {entry.name for entry in await done(sandbox.files.list("."))}
+    assert {"f3", "f4", "all"} <= names and not {"f1", "f2"} & names
+
+
+async def test_a_pause_of_the_disk_alone_boots_anew(sdk, runtime):
+    sandbox = await sdk.create(timeout=300, runtime=runtime)
+    handle = await done(sandbox.commands.run("sleep 1000", background=True))
+    await done(sandbox.commands.run("dd if=/dev/urandom of=big bs=1M count=8 2>&1; md5sum big > sum"))
+    await done(sandbox.pause(keep_memory=False))
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    assert (await done(again.commands.run("md5sum -c sum"))).exit_code == 0
+    listed = [process.cmd for process in await done(again.commands.list())]
+    assert "sleep" not in " ".join(listed), listed
+    assert handle.pid
+
+
+async def test_memory_may_be_left_behind_at_the_resume(sdk):
+    sandbox = await sdk.create(timeout=300)
+    counter = await Counter.start(sdk, sandbox)
+    assert await counter.ask("one") == "one 42 1"
+    await done(sandbox.pause())
+    again = await sdk.call("connect", sandbox.sandbox_id, on_resume="reboot")
+    assert await done(again.commands.list()) == []
+    assert await done(again.files.exists("/tmp/counter.py"))
+
+
+async def test_what_a_runtime_cannot_keep_is_refused_by_name(sdk):
+    sandbox = await sdk.create(timeout=300, runtime="runc")
+    for call in (sandbox.pause, sandbox.create_snapshot, sandbox.fork):
+        with pytest.raises(SandboxException, match="runtime runc cannot keep memory") as raised:
+            await done(call())
+        assert raised.value.status_code == 400
+    assert await done(sandbox.is_running())
+    with pytest.raises(SandboxException, match="runtime runc cannot keep memory"):
+        await sdk.create(runtime="runc", lifecycle={"on_timeout": "pause"})
+
+
+async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
+    sandbox = await sdk.create(timeout=300)
+    # The pause takes longer than the command has.
+    handle = await done(sandbox.commands.run("sleep 1000", background=True, timeout=4))
+    await done(sandbox.pause())
+    await asyncio.sleep(5)
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    assert [process.pid for process in await done(again.commands.list())] == [handle.pid]
+    end = time.monotonic() + 20
+    while await done(again.commands.list()):
+        assert time.monotonic() < end, "its time is over"
+        await asyncio.sleep(0.1)
+
+
+async def test_a_connection_that_is_open_does_not_stand_in_the_way(sdk):
+    sandbox = await sdk.create(timeout=300)
+    server = "python3 -m http.server 8000"
+    await done(sandbox.commands.run(server, background=True, timeout=0))
+    client = (
+        "exec 3<>/dev/tcp/127.0.0.1/8000; echo open; read line <&3; echo gone"
+    )
+    await done(sandbox.commands.run(
+        "until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done"))
+    await done(sandbox.commands.run(f"bash -c '{client}'", background=True, timeout=0))
+    snapshot = await done(sandbox.create_snapshot())
+    clone = await sdk.create(snapshot.snapshot_id)
+    ran = await done(clone.commands.run("curl -s -o /dev/null -w '%{http_code}' 127.0.0.1:8000/"))
+    assert ran.stdout == "200", "a server that listened listens"
+    await sdk.call("delete_snapshot", snapshot.snapshot_id)
+
+
+async def test_the_script_of_the_field(sdk):
+    """Seed 004: two sandboxes, one of which keeps its memory; a clone of each."""
+    with_memory, without = await sdk.create(timeout=300), await sdk.create(timeout=300)
+    counters = []
+    for sandbox in (with_memory, without):
+        counters.append(await Counter.start(sdk, sandbox))
+        assert await counters[-1].ask("a") == "a 42 1"
+        await done(sandbox.files.write("/my-file", "hello", user="root"))
+    kept = await done(with_memory.create_snapshot())
+    headers = {
+        "x-e2b-kruise-snapshot-keep-running": "true",
+        "x-e2b-kruise-snapshot-ttl": "30m",
+        "x-e2b-kruise-snapshot-persistent-contents": "filesystem",
+        "x-e2b-kruise-snapshot-wait-success-seconds": "60",
+    }
+    files = await done(without.create_snapshot(headers=headers))
+    for sandbox in (with_memory, without):
+        assert await done(sandbox.kill()) is True
+    clone = await sdk.create(kept.snapshot_id)
+    assert await counters[0].on(clone).ask("b") == "b 43 2"
+    assert await done(clone.files.read("/my-file")) == "hello"
+    clone = await sdk.create(files.snapshot_id)
+    with pytest.raises((NotFoundException, CommandExitException)):
+        await counters[1].on(clone).ask("b")
+    assert await done(clone.files.read("/my-file")) == "hello"
+    for snapshot in (kept, files):
+        assert await sdk.call("delete_snapshot", snapshot.snapshot_id) is True
+
+
+async def test_a_snapshot_may_end_its_source(sdk):
+    sandbox = await sdk.create(timeout=300)
+    headers = {"x-e2b-kruise-snapshot-keep-running": "false"}
+    snapshot = await done(sandbox.create_snapshot(headers=headers))
+    with pytest.raises(SandboxNotFoundException):
+        await done(sandbox.get_info())
+    await sdk.call("delete_snapshot", snapshot.snapshot_id)
+
+
+async def test_a_snapshot_goes_by_itself(sdk):
+    sandbox = await sdk.create(timeout=300)
+    headers = {"x-e2b-kruise-snapshot-ttl": "1s"}
+    snapshot = await done(sandbox.create_snapshot(headers=headers))
+    end = time.monotonic() + 20
+    while await done(sandbox.list_snapshots().next_items()):
+        assert time.monotonic() < end, "its time is over"
+        await asyncio.sleep(0.05)
+    with pytest.raises(SandboxException, match="not found"):
+        await sdk.create(snapshot.snapshot_id)
+
+
+@pytest.mark.parametrize("name, value", [
+    ("keep-running", "perhaps"), ("ttl", "soon"), ("persistent-contents", "memory"),
+    ("persistent-contents", "disk"), ("wait-success-seconds", "0"),
+])
+async def test_a_header_that_makes_no_sense_is_named(sdk, sandbox_of_module, name, value):
+    header = f"x-e2b-kruise-snapshot-{name}"
+    with pytest.raises(SandboxException, match=header) as raised:
+        await done(sandbox_of_module.create_snapshot(headers={header: value}))
+    assert raised.value.status_code == 400
+
+
+@pytest.fixture(scope="module")
+async def sandbox_of_module(sdk):
+    return await sdk.create(timeout=900)
+
+
+async def test_snapshots_have_names_tags_and_pages(sdk):
+    sandbox = await sdk.create(timeout=300)
+    taken = []
+    for name in (None, f"work-{sdk.name}", f"work-{sdk.name}:v1", f"work-{sdk.name}"):
+        taken.append(await done(sandbox.create_snapshot(name)))
+    unnamed, first, tagged, second = taken
+    assert unnamed.snapshot_id.endswith(":default") and unnamed.names == []
+    assert first.snapshot_id == second.snapshot_id
+    assert first.names == tagged.names == [first.snapshot_id.removesuffix(":default")]
+    pages = sandbox.list_snapshots(limit=1)
+    seen = []
+    while pages.has_next:
+        page = await done(pages.next_items())
+        assert len(page) <= 1
+        seen += [one.snapshot_id for one in page]
+    assert sorted(seen) == sorted({one.snapshot_id for one in taken})
+    named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}").next_items())
+    assert {one.snapshot_id for one in named} == {first.snapshot_id, tagged.snapshot_id}
+    for one in {one.snapshot_id for one in taken}:
+        assert await sdk.call("delete_snapshot", one) is True
+        assert await sdk.call("delete_snapshot", one) is False
+
+
+async def test_a_clone_is_itself_and_goes_its_own_way(sdk, runtime):
+    source = await sdk.create(timeout=300, runtime=runtime)
+    who = (
+        "cat /etc/hostname /etc/machine-id /run/e2b/.E2B_SANDBOX_ID; echo; hostname;"
+        " echo $E2B_SANDBOX_ID"
+    )
+    mine = (await done(source.commands.run(who))).stdout.split()
+    await done(source.commands.run("echo '10.9.8.7 db' | sudo tee -a /etc/hosts; echo base > own"))
+    mode = {"mode": "filesystem"} if runtime == "runc" else {}
+    snapshot = await done(source.create_snapshot(**mode))
+    clones = [await sdk.create(snapshot.snapshot_id) for _ in range(2)]
+    seen = {mine[1]}
+    for clone in clones:
+        name, machine, *rest = (await done(clone.commands.run(who))).stdout.split()
+        assert {name, *rest} == {clone.sandbox_id}
+        seen.add(machine)
+        hosts = (await done(clone.commands.run("cat /etc/hosts"))).stdout
+        assert "10.9.8.7 db" in hosts and source.sandbox_id not in hosts
+        assert clone.sandbox_id in hosts
+        await done(clone.files.write("own", clone.sandbox_id))
+    assert len(seen) == 3, "three machines"
+    assert (await done(source.files.read("own"))) == "base\n"
+    await sdk.call("delete_snapshot", snapshot.snapshot_id)
+    for clone in clones:
+        assert await done(clone.files.read("own")) == clone.sandbox_id, "it goes on without it"
+
+
+async def test_the_original_and_its_clone_do_not_open_each_other(sdk):
+    source = await sdk.create(timeout=300)
+    snapshot = await done(source.create_snapshot())
+    clone = await sdk.create(snapshot.snapshot_id)
+    tokens = {source._envd_access_token, clone._envd_access_token}
+    assert len(tokens) == 2
+    import httpx
+
+    for sandbox, other in ((source, clone), (clone, source)):
+        answer = httpx.get(
+            f"{sdk.server.url}/files?path=/etc/hostname&username=user",
+            headers={"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983",
+                     "X-Access-Token": other._envd_access_token},
+        )
+        assert answer.status_code == 401
+    await sdk.call("delete_snapshot", snapshot.snapshot_id)
+
+
+async def test_forks_begin_where_it_is_and_go_their_own_way(sdk):
+    source = await sdk.create(timeout=300, metadata={"of": "forks"})
+    counter = await Counter.start(sdk, source)
+    assert await counter.ask("one") == "one 42 1"
+    forks = await done(source.fork(timeout=120, count=4))
+    assert len({fork.sandbox_id for fork in forks}) == 4
+    for fork in forks:
+        sdk.made.append((fork.sandbox_id, sdk.server.options()["api_key"]))
+        assert await counter.on(fork).ask("two") == "two 43 2"
+    assert await counter.ask("three") == "three 43 2"
+    assert await sdk.listed() is not None
+    assert not await done(source.list_snapshots().next_items())
+
+
+async def test_a_fork_of_what_rests_is_refused(sdk):
+    sandbox = await sdk.create(timeout=300)
+    await done(sandbox.pause())
+    for call in (sandbox.fork, sandbox.create_snapshot):
+        with pytest.raises(SandboxException) as raised:
+            await done(call())
+        assert raised.value.status_code == 409
+
+
+async def test_a_sandbox_rests_at_its_end_and_traffic_wakes_it(sdk):
+    sandbox = await sdk.create(
+        timeout=300, lifecycle={"on_timeout": "pause", "auto_resume": True}
+    )
+    counter = await Counter.start(sdk, sandbox)
+    assert await counter.ask("one") == "one 42 1"
+    await done(sandbox.set_timeout(1))
+    await reached(sandbox, "paused")
+    assert await counter.ask("two") == "two 43 2", "the request that wakes it is answered"
+    info = await done(sandbox.get_info())
+    assert info.state.value == "running"
+    left = (info.end_at - info.started_at).total_seconds()
+    assert 295 <= left <= 305, left
+
+
+async def test_without_auto_resume_it_rests_until_it_is_asked_for(sdk):
+    sandbox = await sdk.create(timeout=300, lifecycle={"on_timeout": "pause"})
+    await done(sandbox.set_timeout(1))
+    await reached(sandbox, "paused")
+    with pytest.raises(SandboxException):
+        await done(sandbox.commands.run("true"))
+    assert await state(sandbox) == "paused"
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    assert (await done(again.commands.run("echo on"))).stdout == "on\n"
+
+
+async def test_many_requests_wake_it_once(sdk):
+    if sdk.name == "sync":
+        pytest.skip("many at once are the async SDK's")
+    sandbox = await sdk.create(
+        timeout=300, lifecycle={"on_timeout": "pause", "auto_resume": True}
+    )
+    await done(sandbox.pause())
+    ran = await asyncio.gather(*(sandbox.commands.run("echo on") for _ in range(20)))
+    assert {one.stdout for one in ran} == {"on\n"}
+
+
+async def test_what_rests_can_be_ended(sdk):
+    sandbox = await sdk.create(timeout=300)
+    await done(sandbox.pause())
+    assert await done(sandbox.kill()) is True
+    assert await done(sandbox.kill()) is False
+    with pytest.raises(SandboxNotFoundException):
+        await sdk.call("connect", sandbox.sandbox_id)
+
+
+async def test_rules_and_tokens_stay_over_a_pause(sdk):
+    sandbox = await sdk.create(timeout=300, allow_internet_access=False)
+    await done(sandbox.pause())
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    info = await done(again.get_info())
+    assert info.allow_internet_access is False
+    assert again._envd_access_token == sandbox._envd_access_token
+    with pytest.raises(CommandExitException):
+        await done(again.commands.run("curl -m 2 -s http://203.0.113.9/"))
+
+
+FACTOR = "e2b.agents.kruise.io/cpu-scale-factor"
+
+
+async def test_processor_time_grows_in_place(sdk):
+    small = await sdk.create(
+        timeout=300, metadata={"e2b.agents.kruise.io/cpu-limit": "500m"}
+    )
+    info = await done(small.get_info())
+    assert info.cpu_count == 1
+    # Two loops for a second of the wall: what they get is what they may use.
+    burn = (
+        "python3 -c \"import os,time; os.fork(); e=time.time()+1.5\n"
+        "while time.time()<e: pass\nprint(time.process_time())\""
+    )
+
+    async def used() -> float:
+        ran = await done(small.commands.run(burn))
+        return sum(float(line) for line in ran.stdout.split()) / 1.5
+
+    little = await used()
+    assert little < 0.9, little
+    import httpx
+
+    answer = httpx.patch(
+        f"{sdk.server.url}/api/v1/sandbox/{small.sandbox_id}/resources",
+        headers={"X-API-Key": sdk.server.options()["api_key"]},
+        json={"cpu": 2},
+    )
+    assert answer.status_code == 200, answer.text
+    assert (await done(small.get_info())).cpu_count == 2
+    assert await used() > little * 1.3, "the same processes have more"
+
+
+@pytest.mark.parametrize("value", ["NaN", "inf", "0", "-1", "two", ""])
+async def test_a_factor_that_makes_no_sense_is_named(sdk, value):
+    with pytest.raises(SandboxException, match="cpu-scale-factor") as raised:
+        await sdk.create(metadata={FACTOR: value})
+    assert raised.value.status_code == 400
+
+
+async def test_what_cannot_be_given_is_not_handed_out(sdk):
+    before = {one.sandbox_id for one in await sdk.listed()}
+    with pytest.raises(SandboxException) as raised:
+        await sdk.create(metadata={FACTOR: "50"})
+    assert raised.value.status_code == 409
+    assert {one.sandbox_id for one in await sdk.listed()} <= before

@@ -1,0 +1,73 @@
+//! `POST /sandboxes/{id}/pause` and `/resume`, and what a connect does with a paused sandbox.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use http::StatusCode;
+use serde::Deserialize;
+use shoal_core::auth::Principal;
+use shoal_core::snapshot::Contents;
+use shoal_engine::Engine;
+
+use super::sandbox_id;
+use super::view::Sandbox;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::router::ApiConfig;
+
+/// What a resume gives when nothing is said.
+const RESUME_TIMEOUT: i64 = 15;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PauseBody {
+    memory: Option<bool>,
+    #[serde(default)]
+    require_healthy_guest: bool,
+}
+
+/// Answers when all of it is on the disk.
+pub(super) async fn pause(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<PauseBody>,
+) -> Result<StatusCode, ApiError> {
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let PauseBody {
+        memory,
+        require_healthy_guest,
+    } = body.value;
+    let contents = memory.map(Contents::with_memory);
+    engine
+        .pause(&permit, contents, require_healthy_guest)
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ResumeBody {
+    timeout: Option<i64>,
+    memory: Option<bool>,
+}
+
+/// Deprecated by connect, which old clients do not know.
+pub(super) async fn resume(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+    Path(id): Path<String>,
+    body: JsonBody<ResumeBody>,
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let seconds = u64::try_from(body.value.timeout.unwrap_or(RESUME_TIMEOUT))
+        .map_err(|_| ApiError::invalid("`timeout`: must not be negative"))?;
+    let memory = body.value.memory.unwrap_or(true);
+    let record = engine
+        .resume(&permit, Duration::from_secs(seconds), memory)
+        .await?;
+    let view = Sandbox::of(&engine, &record, config.domain);
+    Ok((StatusCode::CREATED, Json(view)))
+}

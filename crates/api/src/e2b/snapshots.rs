@@ -1,0 +1,336 @@
+//! Snapshots and forks.
+
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use shoal_core::auth::Principal;
+use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
+use shoal_core::template::TemplateRef;
+use shoal_engine::{Engine, FORKS_MAX, NewSnapshot, SnapshotFilter};
+
+use super::list::{NEXT_TOKEN, limit};
+use super::sandbox_id;
+use super::view::Sandbox;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::query::Query;
+use crate::router::ApiConfig;
+
+/// What a fork lives when nothing is said, in seconds.
+const FORK_TIMEOUT: i64 = 15;
+
+/// The headers of seed 004.
+const KEEP_RUNNING: &str = "x-e2b-kruise-snapshot-keep-running";
+const TTL: &str = "x-e2b-kruise-snapshot-ttl";
+const CONTENTS: &str = "x-e2b-kruise-snapshot-persistent-contents";
+const WAIT: &str = "x-e2b-kruise-snapshot-wait-success-seconds";
+
+/// The longest that a call waits: calls are ended soon after.
+const WAIT_MAX: Duration = Duration::from_secs(65);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SnapshotBody {
+    name: Option<String>,
+    memory: Option<bool>,
+}
+
+/// One taking of a snapshot.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshot {
+    #[serde(rename = "snapshotID")]
+    id: String,
+    names: Vec<String>,
+    shoal: Taken,
+}
+
+/// What was taken: ours, beside what E2B answers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Taken {
+    contents: String,
+    runtime: String,
+    /// Milliseconds for which the sandbox stood still.
+    freeze: f64,
+    memory_bytes: u64,
+    file_bytes: u64,
+    copied: String,
+    source: String,
+    created_at: String,
+    expires_at: Option<String>,
+}
+
+impl Snapshot {
+    fn of(principal: &Principal, snapshot: &SnapshotRecord) -> Self {
+        let slug = principal.slug.as_str();
+        let names = snapshot.name.iter().map(|name| format!("{slug}/{name}"));
+        let Saved {
+            contents,
+            runtime,
+            freeze,
+            memory_bytes,
+            file_bytes,
+            copied,
+        } = &snapshot.saved;
+        Self {
+            id: snapshot.reference(slug),
+            names: names.collect(),
+            shoal: Taken {
+                contents: contents.to_string(),
+                runtime: runtime.to_string(),
+                freeze: (freeze.as_secs_f64() * 1e6).round() / 1e3,
+                memory_bytes: *memory_bytes,
+                file_bytes: *file_bytes,
+                copied: copied.clone(),
+                source: snapshot.source.to_string(),
+                created_at: snapshot.created_at.to_string(),
+                expires_at: snapshot.expires_at.map(|at| at.to_string()),
+            },
+        }
+    }
+}
+
+/// `POST /sandboxes/{id}/snapshots`
+pub(super) async fn take(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: JsonBody<SnapshotBody>,
+) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
+    let new = asked(&headers, body.value)?;
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let taken = engine.snapshot(&principal, &permit, new).await?;
+    Ok((StatusCode::CREATED, Json(Snapshot::of(&principal, &taken))))
+}
+
+fn asked(headers: &HeaderMap, body: SnapshotBody) -> Result<NewSnapshot, ApiError> {
+    let standard = NewSnapshot::default();
+    let name = body.name.filter(|name| !name.is_empty());
+    let name = name.map(|name| name.parse::<TemplateRef>()).transpose();
+    let contents = match header(headers, CONTENTS)? {
+        // Ours wins over E2B's: whoever sends both means the one that says more.
+        Some(text) => Some(
+            text.parse()
+                .map_err(|e| ApiError::invalid(format_args!("{CONTENTS}: {e}")))?,
+        ),
+        None => body.memory.map(Contents::with_memory),
+    };
+    let keep_running = match header(headers, KEEP_RUNNING)? {
+        None => standard.keep_running,
+        Some("true") => true,
+        Some("false") => false,
+        Some(_) => {
+            return Err(ApiError::invalid(format_args!(
+                "{KEEP_RUNNING}: must be true or false"
+            )));
+        }
+    };
+    let ttl = header(headers, TTL)?.map(duration).transpose()?;
+    let wait = match header(headers, WAIT)? {
+        None => standard.wait,
+        Some(text) => {
+            let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+            let seconds = seconds.ok_or_else(|| {
+                ApiError::invalid(format_args!("{WAIT}: must be a number of seconds above 0"))
+            })?;
+            Duration::from_secs(seconds).min(WAIT_MAX)
+        }
+    };
+    Ok(NewSnapshot {
+        name: name.map_err(|e| ApiError::invalid(format_args!("`name`: {e}")))?,
+        contents,
+        keep_running,
+        ttl,
+        wait,
+    })
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, ApiError> {
+    let text = headers.get(name).map(|value| value.to_str().map(str::trim));
+    text.transpose()
+        .map_err(|_| ApiError::invalid(format_args!("{name}: is no text")))
+}
+
+/// Reads `90s`, `30m`, `30h` or `30d`.
+fn duration(text: &str) -> Result<Duration, ApiError> {
+    let refused = || {
+        ApiError::invalid(format_args!(
+            "{TTL}: {text:?} is no time: say 30m, 30h or 30d"
+        ))
+    };
+    let unit = text.chars().next_back().ok_or_else(refused)?;
+    let each = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(refused()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| refused())?;
+    let seconds = number.checked_mul(each).filter(|seconds| *seconds > 0);
+    // A century is as good as for ever, and no clock overflows.
+    let seconds = seconds.ok_or_else(refused)?.min(100 * 365 * 24 * 3600);
+    Ok(Duration::from_secs(seconds))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ListQuery {
+    #[serde(rename = "sandboxID")]
+    sandbox: Option<String>,
+    name: Option<String>,
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+/// `GET /snapshots`: a page, the newest first.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, ApiError> {
+    let limit = limit(query.limit.as_deref())?;
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let filter = SnapshotFilter {
+        source: given(query.sandbox).map(|id| sandbox_id(&id)).transpose()?,
+        named: given(query.name)
+            .map(|name| name.parse().map_err(ApiError::invalid))
+            .transpose()?,
+    };
+    let all = engine.snapshots(&principal, &filter);
+    let begin = match given(query.next_token) {
+        None => 0,
+        Some(last) => {
+            1 + all
+                .iter()
+                .position(|snapshot| snapshot.id.to_string() == last)
+                .ok_or_else(|| ApiError::invalid("invalid next token"))?
+        }
+    };
+    let page = &all[begin..all.len().min(begin + limit)];
+    let views: Vec<Snapshot> = page
+        .iter()
+        .map(|snapshot| Snapshot::of(&principal, snapshot))
+        .collect();
+    let mut response = Json(views).into_response();
+    let more = begin + limit < all.len();
+    if let Some(last) = page.last().filter(|_| more)
+        && let Ok(token) = HeaderValue::from_str(&last.id.to_string())
+    {
+        response.headers_mut().insert(NEXT_TOKEN, token);
+    }
+    Ok(response)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ForkBody {
+    timeout: Option<i64>,
+    count: Option<i64>,
+}
+
+/// One member of a fork.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Forked {
+    Sandbox(Box<Sandbox>),
+    Error(serde_json::Value),
+}
+
+/// `POST /sandboxes/{id}/fork`
+pub(super) async fn fork(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+    Path(id): Path<String>,
+    body: JsonBody<ForkBody>,
+) -> Result<(StatusCode, Json<Vec<Forked>>), ApiError> {
+    let count = body.value.count.unwrap_or(1);
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|count| (1..=FORKS_MAX).contains(count))
+        .ok_or_else(|| ApiError::invalid(format_args!("`count`: 1 to {FORKS_MAX}")))?;
+    let seconds = u64::try_from(body.value.timeout.unwrap_or(FORK_TIMEOUT))
+        .ok()
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| ApiError::invalid("`timeout`: must be above 0"))?;
+    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let members = engine
+        .fork(&principal, &permit, count, Duration::from_secs(seconds))
+        .await?;
+    let members = members.into_iter().map(|member| match member {
+        Ok(created) => {
+            let view = Sandbox::of(&engine, &created.record, config.domain.clone());
+            Forked::Sandbox(Box::new(view))
+        }
+        Err(error) => Forked::Error(ApiError::from(error).body()),
+    });
+    Ok((StatusCode::CREATED, Json(members.collect())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| {
+                let name = http::HeaderName::from_static(name);
+                (name, HeaderValue::from_static(value))
+            })
+            .collect()
+    }
+
+    fn read(pairs: &[(&'static str, &'static str)]) -> Result<NewSnapshot, ApiError> {
+        let body = SnapshotBody {
+            name: None,
+            memory: Some(true),
+        };
+        asked(&headers(pairs), body)
+    }
+
+    #[test]
+    fn the_headers_of_the_seed_are_read() {
+        let new = read(&[]).unwrap();
+        assert!(new.keep_running && new.ttl.is_none());
+        assert_eq!(new.wait, Duration::from_secs(60));
+        assert_eq!(new.contents, Some(Contents::Memory));
+        let new = read(&[
+            (KEEP_RUNNING, "false"),
+            (TTL, "30m"),
+            (CONTENTS, "filesystem"),
+            (WAIT, "5"),
+        ])
+        .unwrap();
+        assert!(!new.keep_running);
+        assert_eq!(new.ttl, Some(Duration::from_secs(1800)));
+        assert_eq!(new.contents, Some(Contents::Filesystem));
+        assert_eq!(new.wait, Duration::from_secs(5));
+        for (text, hours) in [("30h", 30), ("30d", 720)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_secs(hours * 3600));
+        }
+    }
+
+    #[test]
+    fn what_the_headers_cannot_say_is_named() {
+        for (name, value) in [
+            (KEEP_RUNNING, "yes"),
+            (TTL, "30"),
+            (TTL, "m"),
+            (TTL, "0m"),
+            (TTL, "-1h"),
+            (TTL, "99999999999999999999d"),
+            (CONTENTS, "memory"),
+            (CONTENTS, ""),
+            (WAIT, "0"),
+            (WAIT, "soon"),
+        ] {
+            let refused = read(&[(name, value)]).unwrap_err().into_response();
+            assert_eq!(refused.status(), 400, "{name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Snapshots: what is kept of a sandbox, so that it or others can start from it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Token;
+use crate::clock::Timestamp;
+use crate::id::{SandboxId, SnapshotId, TeamId, TemplateId};
+use crate::sandbox::{SandboxSpec, SnapshotOrigin};
+use crate::template::{DEFAULT_TAG, RuntimeName, TemplateName, TemplateRef};
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contents {
+    /// Files only: whatever starts from it boots.
+    Filesystem,
+    /// Memory and files: whatever starts from it goes on where it was.
+    #[default]
+    Memory,
+}
+
+impl Contents {
+    /// Whether memory is kept.
+    #[must_use]
+    pub fn has_memory(self) -> bool {
+        self == Self::Memory
+    }
+
+    /// [`Contents::Memory`] when `memory` is true.
+    #[must_use]
+    pub fn with_memory(memory: bool) -> Self {
+        if memory {
+            Self::Memory
+        } else {
+            Self::Filesystem
+        }
+    }
+}
+
+/// A text that does not say what to keep.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot be kept: say `filesystem` or `memory,filesystem`")]
+pub struct InvalidContents(String);
+
+impl FromStr for Contents {
+    type Err = InvalidContents;
+
+    /// Reads a list as the field writes it: `filesystem`, `memory,filesystem`, in either order.
+    /// `ip` is passed over: an address is a run's, and no snapshot keeps it (seed 004).
+    fn from_str(text: &str) -> Result<Self, InvalidContents> {
+        let (mut memory, mut filesystem) = (false, false);
+        for word in text.split(',').map(str::trim) {
+            match word {
+                "filesystem" => filesystem = true,
+                "memory" => memory = true,
+                "ip" => {}
+                _ => return Err(InvalidContents(text.chars().take(64).collect())),
+            }
+        }
+        // Memory alone would have files open that are not there.
+        if filesystem {
+            Ok(Self::with_memory(memory))
+        } else {
+            Err(InvalidContents(text.chars().take(64).collect()))
+        }
+    }
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Filesystem => "filesystem",
+            Self::Memory => "memory,filesystem",
+        })
+    }
+}
+
+/// What was really kept, and what that cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// What was kept.
+    pub contents: Contents,
+    /// The OCI runtime that it was running in: memory can go on in no other.
+    pub runtime: RuntimeName,
+    /// For how long the sandbox stood still.
+    pub freeze: Duration,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of files that are the sandbox's own, most of which may be shared with others.
+    pub file_bytes: u64,
+    /// How the files were kept: for people.
+    pub copied: String,
+}
+
+/// A snapshot as it is stored: one taking, under one tag.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// Where its data are.
+    pub id: SnapshotId,
+    /// What users start from: the same over all tags and takings of a name.
+    pub template: TemplateId,
+    /// Which taking of the name this is.
+    pub tag: String,
+    /// What it is called, if it has a name.
+    pub name: Option<TemplateName>,
+    /// Whose it is.
+    pub team: TeamId,
+    /// The sandbox that it was taken of.
+    pub source: SandboxId,
+    /// What that sandbox was asked to be, which its clones are too unless they say otherwise.
+    pub spec: SandboxSpec,
+    /// What the daemon in the memory asks for until a clone has given it a token of its own.
+    pub guest_token: Option<Token>,
+    /// What was kept.
+    pub saved: Saved,
+    /// When it was taken.
+    pub created_at: Timestamp,
+    /// When it goes by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl SnapshotRecord {
+    /// What users call this taking: `[<namespace>/]<name or id>:<tag>`.
+    #[must_use]
+    pub fn reference(&self, namespace: &str) -> String {
+        match &self.name {
+            Some(name) => format!("{namespace}/{name}:{}", self.tag),
+            None => format!("{}:{}", self.template, self.tag),
+        }
+    }
+
+    /// Whether `reference`, without its namespace, means this taking.
+    #[must_use]
+    pub fn is_meant_by(&self, reference: &TemplateRef) -> bool {
+        let called = self.template.as_str() == reference.name.as_str()
+            || self.name.as_ref() == Some(&reference.name);
+        called && self.tag == reference.tag.as_deref().unwrap_or(DEFAULT_TAG)
+    }
+
+    /// What a clone is, unless more is said.
+    #[must_use]
+    pub fn spec_of_clone(&self) -> SandboxSpec {
+        SandboxSpec {
+            template: self.template.clone(),
+            template_name: self.name.as_ref().map(ToString::to_string),
+            snapshot: Some(SnapshotOrigin {
+                id: self.id,
+                memory: self.saved.contents.has_memory(),
+                guest_token: self.guest_token.clone(),
+            }),
+            ..self.spec.clone()
+        }
+    }
+
+    /// Whether it is to go by itself by now.
+    #[must_use]
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_read_as_the_field_writes_them() {
+        for (text, contents) in [
+            ("filesystem", Contents::Filesystem),
+            ("memory,filesystem", Contents::Memory),
+            (" filesystem , memory ", Contents::Memory),
+            ("ip,filesystem", Contents::Filesystem),
+        ] {
+            assert_eq!(text.parse(), Ok(contents), "{text}");
+        }
+        for bad in ["", "memory", "ip", "filesystem,disk", "Filesystem"] {
+            assert!(bad.parse::<Contents>().is_err(), "{bad}");
+        }
+        assert_eq!(Contents::Memory.to_string().parse(), Ok(Contents::Memory));
+    }
+}

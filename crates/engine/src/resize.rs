@@ -1,0 +1,159 @@
+//! Give a sandbox more or less of the machine, while it runs.
+
+use std::sync::Arc;
+
+use shoal_core::auth::SandboxPermit;
+use shoal_core::id::TeamId;
+use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::KillReason;
+use tokio::sync::oneshot;
+
+use crate::engine::{Engine, SandboxError, Shared};
+use crate::sandbox::Order;
+
+/// What is to change; what is not said stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Resize {
+    /// Processor time a second.
+    pub cpu: Option<MilliCpu>,
+    /// Memory.
+    pub memory: Option<Mib>,
+}
+
+/// Why limits cannot be given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Infeasible {
+    /// The machine has less.
+    #[error("{asked} of {what} are more than this machine has ({most})")]
+    Machine {
+        /// Of what.
+        what: &'static str,
+        /// How much was asked for.
+        asked: String,
+        /// How much there is.
+        most: String,
+    },
+    /// The template allows less.
+    #[error("{asked} of cpu are more than the template allows ({most})")]
+    Template {
+        /// How much was asked for.
+        asked: MilliCpu,
+        /// How much is allowed.
+        most: MilliCpu,
+    },
+    /// The tenant may have less.
+    #[error("{asked} of cpu are more than your team has left ({left})")]
+    Team {
+        /// How much was asked for.
+        asked: MilliCpu,
+        /// How much is left.
+        left: MilliCpu,
+    },
+}
+
+impl Engine {
+    /// Puts other limits in force, in place: the same processes go on.
+    ///
+    /// # Errors
+    /// [`SandboxError::Infeasible`] when there is not as much to give; the old limits stay.
+    pub async fn resize(
+        &self,
+        permit: &SandboxPermit,
+        resize: Resize,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let gone = || SandboxError::NotFound(permit.sandbox().clone());
+        let record = self.shared.entries.record(permit.sandbox());
+        let record = record.ok_or_else(gone)?;
+        let limits = Resources {
+            cpu: resize.cpu.unwrap_or(record.spec.resources.cpu),
+            memory: resize.memory.unwrap_or(record.spec.resources.memory),
+            ..record.spec.resources
+        };
+        self.shared.feasible(
+            record.team,
+            &record.spec.resources,
+            &limits,
+            record.spec.cpu_ceiling,
+        )?;
+        let order = |reply| Order::Resize(limits, reply);
+        self.shared.order(permit.sandbox(), order).await
+    }
+}
+
+impl Engine {
+    /// Begins to change the limits of a sandbox, which is seen to be resizing until that has ended.
+    /// One that cannot be changed is ended: it is not what was asked for.
+    pub(crate) async fn start_resize(
+        self,
+        permit: SandboxPermit,
+        limits: Resources,
+    ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
+        let announce = |reply| Order::AnnounceResize(reply);
+        self.shared.order(permit.sandbox(), announce).await?;
+        let (done, outcome) = oneshot::channel();
+        tokio::spawn(async move {
+            let order = |reply| Order::Resize(limits, reply);
+            let resized = self.shared.order(permit.sandbox(), order).await;
+            if let Err(error) = &resized {
+                tracing::warn!(sandbox.id = %permit.sandbox(), %error, "a new sandbox cannot be resized");
+                let end = |reply| Order::Kill(KillReason::Failed, reply);
+                let _ = self.shared.order(permit.sandbox(), end).await;
+            }
+            // Whoever asked may have gone.
+            let _ = done.send(resized);
+        });
+        Ok(outcome)
+    }
+}
+
+impl Shared {
+    /// Whether a sandbox of `team` that has `now` can be given `wanted`.
+    pub(crate) fn feasible(
+        &self,
+        team: TeamId,
+        now: &Resources,
+        wanted: &Resources,
+        ceiling: MilliCpu,
+    ) -> Result<(), SandboxError> {
+        wanted.validate()?;
+        let machine = self.driver.capabilities();
+        if wanted.cpu > machine.cpu {
+            return Err(Infeasible::Machine {
+                what: "cpu",
+                asked: wanted.cpu.to_string(),
+                most: machine.cpu.to_string(),
+            }
+            .into());
+        }
+        if wanted.memory > machine.memory {
+            return Err(Infeasible::Machine {
+                what: "memory",
+                asked: wanted.memory.to_string(),
+                most: machine.memory.to_string(),
+            }
+            .into());
+        }
+        let most = ceiling.max(now.cpu);
+        if wanted.cpu > most {
+            return Err(Infeasible::Template {
+                asked: wanted.cpu,
+                most,
+            }
+            .into());
+        }
+        let Some(quota) = self.config.limits.cpu_per_team else {
+            return Ok(());
+        };
+        let others = self.entries.cpu_of(team).0.saturating_sub(now.cpu.0);
+        let left = MilliCpu(quota.0.saturating_sub(others));
+        if wanted.cpu > left {
+            return Err(Infeasible::Team {
+                asked: wanted.cpu,
+                left,
+            }
+            .into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! Rest: a sandbox is saved and goes on later, or a copy of it is taken while it runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::driver::Start;
+use shoal_core::id::{ExecutionId, SnapshotId};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::state::{Input, State};
+
+use super::Sandbox;
+use crate::engine::SandboxError;
+use crate::entropy;
+use crate::events::EventKind;
+use crate::guest::GuestError;
+use crate::recover::Was;
+
+/// How a pause is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PauseOrder {
+    /// What is kept; what its template says when nobody does.
+    pub(crate) contents: Option<Contents>,
+    /// Whether a daemon that does not answer is a reason not to.
+    pub(crate) healthy: bool,
+}
+
+/// How a resume is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResumeOrder {
+    /// How long it lives from then on.
+    pub(crate) timeout: Duration,
+    /// Whether its memory goes on, if it was kept.
+    pub(crate) memory: bool,
+}
+
+impl Sandbox {
+    /// Saves the sandbox and stops it. When it cannot be saved it runs on.
+    pub(super) async fn pause(&mut self, order: PauseOrder) -> Result<(), SandboxError> {
+        self.record.state.on(&Input::Pause)?;
+        let contents = order.contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, order.healthy).await?;
+        if let Err(error) = self.advance(&Input::Pause).await {
+            self.unfreeze_guest().await;
+            return Err(error);
+        }
+        match self.shared.driver.pause(&self.record.id, contents).await {
+            Ok(saved) => {
+                self.rest(&Input::Paused, saved).await;
+                self.shared.samples.forget(&self.record.id);
+                self.emit(EventKind::Paused, BTreeMap::new());
+                Ok(())
+            }
+            Err(error) => {
+                self.advance(&Input::PauseFailed).await?;
+                self.unfreeze_guest().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Notes that it rests. What was saved is on the disk: that it cannot be written down changes
+    /// nothing, and a restart finds it.
+    pub(super) async fn rest(&mut self, input: &Input, saved: Saved) {
+        let Ok(state) = self.record.state.on(input) else {
+            return;
+        };
+        count(&saved, "pause");
+        let next = SandboxRecord {
+            saved: Some(saved),
+            ..self.record.with_state(state, self.shared.clock.now())
+        };
+        if let Err(error) = self.commit(next.clone()).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a pause cannot be committed");
+            self.show(next);
+        }
+    }
+
+    /// Lets a paused sandbox go on. When it cannot, it stays as it was saved.
+    pub(super) async fn resume(
+        &mut self,
+        order: ResumeOrder,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let state = self.record.state.on(&Input::Resume)?;
+        let room = self.shared.room_for_one(self.record.team)?;
+        let next = SandboxRecord {
+            execution: ExecutionId::from_entropy(entropy::bytes()?),
+            ..self.record.with_state(state, self.shared.clock.now())
+        };
+        self.commit(next).await?;
+        drop(room);
+        let resumed = self.go_on(order).await;
+        if let Err(error) = &resumed {
+            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox does not go on");
+            if let Err(error) = self.shared.driver.back_to_pause(&self.record.id).await {
+                tracing::error!(sandbox.id = %self.record.id, %error, "a run is not cleared yet");
+            }
+            self.advance(&Input::ResumeFailed).await?;
+        }
+        resumed
+    }
+
+    async fn go_on(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let start = Start::Paused {
+            memory: order.memory,
+        };
+        let known = self.shared.envd_access_token(&self.record);
+        let report = self.bring_up(start, known).await?;
+        let now = self.shared.clock.now();
+        let next = SandboxRecord {
+            report: Some(report),
+            saved: None,
+            started_at: now,
+            deadline: now + order.timeout.min(self.shared.config.limits.max_timeout),
+            ..self.record.with_state(State::Running, now)
+        };
+        self.commit(next).await?;
+        if let Err(error) = self.shared.driver.discard_pause(&self.record.id).await {
+            // A restart, or the end of the sandbox, takes it away.
+            tracing::warn!(sandbox.id = %self.record.id, %error, "what was saved is still there");
+        }
+        self.emit(EventKind::Resumed, BTreeMap::new());
+        Ok(self.record.clone())
+    }
+
+    /// Goes on from what a start has found.
+    pub(super) async fn take_over(&mut self, was: Was) {
+        let driver = self.shared.driver.clone();
+        let id = self.record.id.clone();
+        let cleared = match was {
+            Was::AsNoted => Ok(()),
+            Was::Ended(input) => {
+                self.observe(input).await;
+                Ok(())
+            }
+            Was::Running(input) => {
+                if let Some(input) = input {
+                    self.observe(input).await;
+                    self.unfreeze_guest().await;
+                }
+                driver.discard_pause(&id).await
+            }
+            Was::Saved(input, saved) => {
+                let cleared = driver.back_to_pause(&id).await;
+                self.rest(&input, saved).await;
+                cleared
+            }
+        };
+        if let Err(error) = cleared {
+            tracing::error!(sandbox.id = %id, %error, "what the last server left is not cleared yet");
+        }
+    }
+
+    /// Takes a copy of the sandbox, which goes on.
+    pub(super) async fn snapshot(
+        &mut self,
+        snapshot: SnapshotId,
+        contents: Option<Contents>,
+    ) -> Result<Saved, SandboxError> {
+        self.record.state.on(&Input::Snapshot)?;
+        let contents = contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, false).await?;
+        if let Err(error) = self.advance(&Input::Snapshot).await {
+            self.unfreeze_guest().await;
+            return Err(error);
+        }
+        let driver = self.shared.driver.clone();
+        let taken = driver.snapshot(&self.record.id, snapshot, contents).await;
+        self.unfreeze_guest().await;
+        self.advance(&Input::SnapshotEnded).await?;
+        let saved = taken?;
+        count(&saved, "snapshot");
+        let detail = BTreeMap::from([("contents", saved.contents.to_string())]);
+        self.emit(EventKind::Snapshotted, detail);
+        Ok(saved)
+    }
+
+    /// Tells the daemon inside that time stands still. One that does not answer is saved as it is,
+    /// unless that matters.
+    async fn freeze_guest(&self, contents: Contents, healthy: bool) -> Result<(), SandboxError> {
+        let Some(report) = &self.record.report else {
+            return Ok(());
+        };
+        let token = self.shared.envd_access_token(&self.record);
+        let sync = !contents.has_memory();
+        match self.shared.guest.freeze(report.address, token, sync).await {
+            Err(error @ GuestError::Unreachable(_)) if healthy => {
+                Err(SandboxError::Unresponsive(error))
+            }
+            Err(error) => {
+                tracing::debug!(sandbox.id = %self.record.id, %error, "saved without its daemon");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) async fn unfreeze_guest(&self) {
+        let Some(report) = &self.record.report else {
+            return;
+        };
+        let token = self.shared.envd_access_token(&self.record);
+        if let Err(error) = self.shared.guest.unfreeze(report.address, token).await {
+            tracing::debug!(sandbox.id = %self.record.id, %error, "goes on without its daemon");
+        }
+    }
+}
+
+fn count(saved: &Saved, why: &'static str) {
+    let labels = [
+        ("why", why.to_owned()),
+        ("contents", saved.contents.to_string()),
+        ("runtime", saved.runtime.to_string()),
+    ];
+    metrics::counter!("shoal_sandbox_saves_total", &labels).increment(1);
+    metrics::histogram!("shoal_sandbox_freeze_seconds", &labels).record(saved.freeze);
+}

@@ -1,0 +1,70 @@
+//! Snapshots: documents by what users call them.
+
+use rusqlite::{Connection, OptionalExtension, params};
+use shoal_core::id::SnapshotId;
+use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::store::StoreError;
+
+use super::{decode, encode, store_error};
+
+pub(super) fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreError> {
+    let rows = connection
+        .prepare_cached("SELECT id, document FROM snapshots ORDER BY id")
+        .and_then(|mut s| {
+            let rows = s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<(String, String)>>>()
+        })
+        .map_err(store_error)?;
+    // One that cannot be read must not hide the others.
+    let read = rows.iter().filter_map(|(id, document)| {
+        match decode(&format!("snapshot {id}"), document) {
+            Ok(snapshot) => Some(snapshot),
+            Err(error) => {
+                tracing::error!(%error, "a stored snapshot is passed over");
+                None
+            }
+        }
+    });
+    Ok(read.collect())
+}
+
+pub(super) fn put(
+    connection: &mut Connection,
+    snapshot: &SnapshotRecord,
+) -> Result<Option<SnapshotId>, StoreError> {
+    let document = encode(snapshot)?;
+    let (id, template) = (snapshot.id.to_string(), snapshot.template.as_str());
+    // A snapshot that was acknowledged outlives the machine: this write does not wait for others.
+    synchronous(connection, "FULL")?;
+    let written = connection.transaction().and_then(|transaction| {
+        let before = transaction
+            .query_row(
+                "DELETE FROM snapshots WHERE template = ?1 AND tag = ?2 RETURNING id",
+                params![template, snapshot.tag],
+                |row| row.get::<_, String>(0),
+            )
+            .optional()?;
+        transaction.execute(
+            "INSERT INTO snapshots (id, template, tag, document) VALUES (?1, ?2, ?3, ?4)",
+            params![id, template, snapshot.tag, document],
+        )?;
+        transaction.commit().map(|()| before)
+    });
+    synchronous(connection, "NORMAL")?;
+    let before = written.map_err(store_error)?;
+    Ok(before.and_then(|id| id.parse().ok()))
+}
+
+pub(super) fn delete(connection: &Connection, id: SnapshotId) -> Result<bool, StoreError> {
+    let deleted = connection
+        .prepare_cached("DELETE FROM snapshots WHERE id = ?1")
+        .and_then(|mut s| s.execute([id.to_string()]))
+        .map_err(store_error)?;
+    Ok(deleted > 0)
+}
+
+fn synchronous(connection: &Connection, how: &str) -> Result<(), StoreError> {
+    connection
+        .pragma_update(None, "synchronous", how)
+        .map_err(store_error)
+}

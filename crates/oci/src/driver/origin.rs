@@ -1,0 +1,153 @@
+//! What a run starts from, found and looked at before anything is made.
+
+use std::path::{Path, PathBuf};
+
+use shoal_core::driver::{CreateOrder, DriverError, Start};
+use shoal_core::image::ImageName;
+use shoal_core::template::RuntimeName;
+
+use super::Shared;
+use crate::layers::LayerStack;
+use crate::machine::Machine;
+use crate::runtime::Runtime;
+use crate::saved::{Manifest, Place, Unreadable};
+
+/// What a run starts from.
+pub(super) struct Origin {
+    pub(super) image: ImageName,
+    pub(super) stack: LayerStack,
+    /// The name of the layer with the daemon.
+    pub(super) envd: String,
+    /// What was saved, unless it starts from the image alone.
+    pub(super) saved: Option<SavedOrigin>,
+}
+
+/// What was saved, and how much of it is wanted.
+pub(super) struct SavedOrigin {
+    pub(super) place: Place,
+    pub(super) manifest: Manifest,
+    /// Where the memory is that it goes on with; it boots without.
+    memory: Option<PathBuf>,
+}
+
+impl Origin {
+    pub(super) fn find(shared: &Shared, order: &CreateOrder) -> Result<Self, DriverError> {
+        let (place, memory, missing) = match &order.start {
+            Start::Image(image) => return Self::of_image(shared, image),
+            Start::Snapshot { id, memory } => (
+                Place::of_snapshot(&shared.disk, *id),
+                *memory,
+                DriverError::SnapshotNotFound(*id),
+            ),
+            Start::Paused { memory } => (
+                Place::of_paused(&shared.disk, &order.id),
+                *memory,
+                DriverError::NotFound(order.id.clone()),
+            ),
+        };
+        let manifest =
+            Manifest::read(place.directory()).map_err(|unreadable| match unreadable {
+                Unreadable::Missing => missing,
+                other => DriverError::Unusable(other.to_string()),
+            })?;
+        let stack = shared.layers.by_digest(&manifest.layers);
+        let stack = stack.ok_or_else(|| DriverError::ImageNotFound(manifest.image.clone()))?;
+        if !shared.envd_layers.join(&manifest.envd).is_dir() {
+            return Err(DriverError::Unusable(
+                "the daemon that ran in it is not on this node".to_owned(),
+            ));
+        }
+        let memory = (memory && manifest.saved.contents.has_memory()).then(|| place.memory());
+        if memory.is_some() {
+            manifest
+                .check_lengths(place.directory())
+                .map_err(unusable)?;
+        }
+        Ok(Self {
+            image: manifest.image.clone(),
+            stack,
+            // What boots anew runs the daemon of today.
+            envd: match memory {
+                Some(_) => manifest.envd.clone(),
+                None => shared.envd.clone(),
+            },
+            saved: Some(SavedOrigin {
+                place,
+                manifest,
+                memory,
+            }),
+        })
+    }
+
+    fn of_image(shared: &Shared, image: &ImageName) -> Result<Self, DriverError> {
+        let stack = shared.layers.layers(image);
+        Ok(Self {
+            image: image.clone(),
+            stack: stack.ok_or_else(|| DriverError::ImageNotFound(image.clone()))?,
+            envd: shared.envd.clone(),
+            saved: None,
+        })
+    }
+
+    /// The runtime that is asked for; that of what was saved when none is.
+    pub(super) fn runtime<'a>(&'a self, order: &'a CreateOrder) -> Option<&'a RuntimeName> {
+        let saved = self.saved.as_ref();
+        let before = saved.map(|saved| &saved.manifest.saved.runtime);
+        order.runtime.as_ref().or(before)
+    }
+
+    pub(super) fn has_memory(&self) -> bool {
+        self.memory().is_some()
+    }
+
+    pub(super) fn memory(&self) -> Option<&Path> {
+        self.saved.as_ref()?.memory.as_deref()
+    }
+
+    /// Whether this runtime and this machine can let the memory go on.
+    pub(super) fn check(&self, runtime: &Runtime) -> Result<(), DriverError> {
+        let Some(saved) = self.saved.as_ref().filter(|saved| saved.memory.is_some()) else {
+            return Ok(());
+        };
+        let before = &saved.manifest;
+        if before.saved.runtime != runtime.info.name {
+            return Err(DriverError::Unsupported {
+                runtime: runtime.info.name.clone(),
+                operation: "go on with memory that another runtime has saved",
+                instead: "the runtime that it was saved in, or memory: false to boot from its files",
+            });
+        }
+        if before.runtime_build != runtime.build() {
+            return Err(DriverError::Unusable(format!(
+                "its memory was saved by another build of {}; boot it from its files \
+                 (memory: false), or install that build again",
+                runtime.info.name
+            )));
+        }
+        match Machine::this().refuses(&before.machine) {
+            Some(reason) => Err(DriverError::Unusable(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at every byte of the memory, unless that was done since it was last written.
+    pub(super) fn verify(&self, shared: &Shared) -> Result<(), DriverError> {
+        let Some(saved) = self.saved.as_ref().filter(|saved| saved.memory.is_some()) else {
+            return Ok(());
+        };
+        let directory = saved.place.directory();
+        let stamp = saved.manifest.stamp(directory);
+        if stamp.is_some_and(|stamp| shared.verified.lock().contains(&stamp)) {
+            return Ok(());
+        }
+        saved.manifest.verify(directory).map_err(unusable)?;
+        if let Some(stamp) = stamp {
+            shared.verified.lock().insert(stamp);
+        }
+        Ok(())
+    }
+}
+
+fn unusable(unreadable: Unreadable) -> DriverError {
+    DriverError::Unusable(unreadable.to_string())
+}

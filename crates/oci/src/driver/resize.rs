@@ -1,0 +1,71 @@
+//! Other limits for a sandbox that runs.
+
+use std::sync::Arc;
+
+use shoal_core::driver::DriverError;
+use shoal_core::id::SandboxId;
+use shoal_core::resources::Resources;
+
+use super::{Shared, failed};
+use crate::manifest::Manifest;
+
+/// What a sandbox keeps beyond what it uses when its memory shrinks, in MiB: less, and the next
+/// thing that it does ends it.
+const MARGIN_MIB: u64 = 16;
+
+/// Puts other limits of processor time and memory in force, in place.
+pub(super) async fn resize(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    limits: Resources,
+) -> Result<(), DriverError> {
+    let manifest = shared.live.lock().get(&id).cloned();
+    let Some(manifest) = manifest else {
+        return Err(DriverError::NotFound(id));
+    };
+    let worker = shared.clone();
+    let changed = tokio::task::spawn_blocking(move || change(&worker, manifest, limits)).await;
+    let manifest =
+        changed.map_err(|e| failed("resize the sandbox")(std::io::Error::other(e)))??;
+    // Unless it has ended meanwhile.
+    if let Some(live) = shared.live.lock().get_mut(&id) {
+        *live = manifest;
+    }
+    Ok(())
+}
+
+fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Manifest, DriverError> {
+    let id = &manifest.id;
+    let (group, before) = (shared.group(id), manifest.resources);
+    if limits.memory < before.memory {
+        let used = group.usage().map_err(failed("read counters"))?.memory_bytes;
+        if limits.memory.bytes() < used + (MARGIN_MIB << 20) {
+            return Err(DriverError::CannotResize(format!(
+                "{} of memory are less than the sandbox uses ({} MiB)",
+                limits.memory,
+                used >> 20
+            )));
+        }
+    }
+    let mut next = manifest.clone();
+    next.resources = Resources {
+        cpu: limits.cpu,
+        memory: limits.memory,
+        ..before
+    };
+    // Written first: a server that is killed in between finds the limits that were asked for.
+    let directory = shared.home.sandbox(next.id.as_str());
+    next.rewrite(&directory)
+        .map_err(failed("write the manifest"))?;
+    let set = group
+        .set_memory(limits.memory)
+        .and_then(|()| group.set_cpu(limits.cpu));
+    set.map_err(|error| {
+        // The old ones stay; the first error is the one that counts.
+        let _ = group.set_memory(before.memory);
+        let _ = group.set_cpu(before.cpu);
+        let _ = manifest.rewrite(&directory);
+        DriverError::CannotResize(error.to_string())
+    })?;
+    Ok(next)
+}

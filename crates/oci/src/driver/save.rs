@@ -1,0 +1,313 @@
+//! Saving a sandbox: to rest, or for others to start from.
+
+use std::cell::Cell;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shoal_core::driver::DriverError;
+use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::resources::Mib;
+use shoal_core::snapshot::{Contents, Saved};
+
+use super::create::CPU_AT_START;
+use super::{Shared, destroy, failed};
+use crate::manifest::{self, Manifest};
+use crate::runtime::Runtime;
+use crate::saved::{self, Parts, Place};
+
+/// Saves a sandbox and ends its run.
+pub(super) async fn pause(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    contents: Contents,
+) -> Result<Saved, DriverError> {
+    let place = Place::of_paused(&shared.disk, &id);
+    if let Ok(known) = saved::Manifest::read(place.directory()) {
+        back_to_pause(shared, id).await?;
+        return Ok(known.saved);
+    }
+    let save = Save::new(&shared, &id, contents)?;
+    let manifest = run(move || save.to_rest(&place)).await?;
+    // From here on it is saved, whatever comes.
+    end_run(shared, &id).await?;
+    Ok(manifest.saved)
+}
+
+/// Saves a sandbox beside it while it goes on.
+pub(super) async fn snapshot(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    snapshot: SnapshotId,
+    contents: Contents,
+) -> Result<Saved, DriverError> {
+    let save = Save::new(&shared, &id, contents)?;
+    let place = Place::of_snapshot(&shared.disk, snapshot);
+    let manifest = run(move || save.beside(&place)).await?;
+    Ok(manifest.saved)
+}
+
+/// Ends the run of a sandbox that was paused, and puts back what it had when it was.
+pub(super) async fn back_to_pause(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    let place = Place::of_paused(&shared.disk, &id);
+    if !place.directory().exists() {
+        return Err(DriverError::NotFound(id));
+    }
+    end_run(shared.clone(), &id).await?;
+    let put_back = move || {
+        let kept = place.files();
+        if kept.exists() {
+            shared
+                .disk
+                .put_back(&kept, id.as_str())
+                .map_err(failed("put the files back"))?;
+        }
+        Ok(())
+    };
+    run(put_back).await
+}
+
+/// Forgets what was saved of a sandbox that runs again.
+pub(super) async fn discard_pause(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    let place = Place::of_paused(&shared.disk, &id);
+    run(move || {
+        place
+            .remove(&shared.disk)
+            .map_err(failed("remove what was saved"))
+    })
+    .await
+}
+
+/// The snapshots on this node.
+pub(super) async fn snapshots(shared: Arc<Shared>) -> Result<Vec<SnapshotId>, DriverError> {
+    let list = move || {
+        let entries = fs::read_dir(shared.disk.snapshots())?;
+        let names: io::Result<Vec<String>> = entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect();
+        Ok(names?.iter().filter_map(|name| name.parse().ok()).collect())
+    };
+    super::blocking(list).await.map_err(failed("search"))
+}
+
+/// Removes a snapshot.
+pub(super) async fn remove_snapshot(
+    shared: Arc<Shared>,
+    id: SnapshotId,
+) -> Result<(), DriverError> {
+    let remove = move || {
+        let place = Place::of_snapshot(&shared.disk, id);
+        place
+            .remove(&shared.disk)
+            .map_err(failed("remove the snapshot"))
+    };
+    run(remove).await
+}
+
+/// Ends the processes of a sandbox and clears what only a run has; its files and its directory
+/// stay.
+async fn end_run(shared: Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
+    destroy::end_run(&shared, id).await?;
+    let directory = shared.home.sandbox(id.as_str());
+    run(move || manifest::mark_held(&directory, false).map_err(failed("write the manifest"))).await
+}
+
+async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
+) -> Result<T, DriverError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| failed("save a sandbox")(io::Error::other(e)))?
+}
+
+/// One saving of a sandbox that runs.
+struct Save {
+    shared: Arc<Shared>,
+    runtime: Runtime,
+    contents: Contents,
+    manifest: Manifest,
+    directory: PathBuf,
+}
+
+impl Save {
+    fn new(shared: &Arc<Shared>, id: &SandboxId, contents: Contents) -> Result<Self, DriverError> {
+        let manifest = shared.live.lock().get(id).cloned();
+        let manifest = manifest.ok_or_else(|| DriverError::NotFound(id.clone()))?;
+        let runtime = shared
+            .runtimes
+            .iter()
+            .find(|runtime| runtime.info.name == manifest.runtime)
+            .ok_or_else(|| DriverError::RuntimeNotFound {
+                asked: manifest.runtime.clone(),
+                available: super::names(&shared.runtimes),
+            })?;
+        if contents.has_memory() && !runtime.info.memory_snapshot {
+            return Err(DriverError::Unsupported {
+                runtime: manifest.runtime.clone(),
+                operation: "keep memory",
+                instead: "the files alone (memory: false), or a sandbox of runtime runsc",
+            });
+        }
+        Ok(Self {
+            shared: shared.clone(),
+            runtime: runtime.clone(),
+            contents,
+            directory: shared.home.sandbox(id.as_str()),
+            manifest,
+        })
+    }
+
+    /// Saves and leaves the sandbox held still, to be ended.
+    fn to_rest(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
+        let held = self.hold()?;
+        let kept = self.write(place, None, held.since);
+        if kept.is_err() {
+            held.release();
+        }
+        kept
+    }
+
+    /// Saves with a copy of the files, and lets the sandbox go on as soon as it is taken.
+    fn beside(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
+        let held = self.hold()?;
+        let written = self.write(place, Some(&held), held.since);
+        held.release();
+        // What was being written when it went on is on the disk now, and counts no more.
+        self.restore_limits();
+        written
+    }
+
+    fn restore_limits(&self) {
+        let (group, limits) = (
+            self.shared.group(&self.manifest.id),
+            self.manifest.resources,
+        );
+        let restored = group
+            .set_cpu(limits.cpu)
+            .and_then(|()| group.set_memory(limits.memory));
+        if let Err(error) = restored {
+            tracing::debug!(sandbox.id = %self.manifest.id, %error, "a limit is not back yet");
+        }
+    }
+
+    /// Holds the sandbox still. Its limits are lifted meanwhile: what is written to save it is the
+    /// machine's work, and would else count as its own.
+    fn hold(&self) -> Result<Held<'_>, DriverError> {
+        let id = self.manifest.id.as_str();
+        manifest::mark_held(&self.directory, true).map_err(failed("hold the sandbox still"))?;
+        let group = self.shared.group(&self.manifest.id);
+        let limits = self.manifest.resources;
+        if self.contents.has_memory() {
+            // Failing to lift a limit makes it slower, not wrong.
+            let _ = group.set_cpu(limits.cpu.max(CPU_AT_START));
+            let _ = group.set_memory(Mib(limits.memory.0.saturating_mul(2)));
+        }
+        let held = Held {
+            save: self,
+            since: Instant::now(),
+            released: Cell::new(false),
+        };
+        match self.runtime.hold(id, &self.directory, true) {
+            Ok(()) => Ok(held),
+            Err(error) => {
+                held.release();
+                Err(failed("hold the sandbox still")(error))
+            }
+        }
+    }
+
+    /// Writes all there is to `place`. With `beside` the files are kept too, and the sandbox goes
+    /// on as soon as they are.
+    fn write(
+        &self,
+        place: &Place,
+        beside: Option<&Held<'_>>,
+        since: Instant,
+    ) -> Result<saved::Manifest, DriverError> {
+        let disk = &self.shared.disk;
+        let new = place.prepare(disk).map_err(failed("make a directory"))?;
+        let written = self.take(&new, beside, since).and_then(|freeze| {
+            let parts = self.parts(freeze).map_err(failed("count the files"))?;
+            new.publish(parts, disk, place)
+                .map_err(failed("write what is saved"))
+        });
+        if written.is_err() {
+            // What stays is cleared by the next start; the first error is the one that counts.
+            let _ = new.remove(disk);
+        }
+        written
+    }
+
+    /// Takes memory and files, and returns for how long the sandbox has stood still.
+    fn take(
+        &self,
+        new: &Place,
+        beside: Option<&Held<'_>>,
+        since: Instant,
+    ) -> Result<Duration, DriverError> {
+        let id = self.manifest.id.as_str();
+        if self.contents.has_memory() {
+            fs::create_dir(new.memory()).map_err(failed("make a directory"))?;
+            self.runtime
+                .checkpoint(id, &self.directory, &new.memory())
+                .map_err(failed("save the memory"))?;
+        }
+        if let Some(held) = beside {
+            self.shared
+                .disk
+                .keep(id, &new.files())
+                .map_err(failed("keep the files"))?;
+            held.release();
+        }
+        Ok(since.elapsed())
+    }
+
+    fn parts(&self, freeze: Duration) -> io::Result<Parts> {
+        let manifest = &self.manifest;
+        let disk = &self.shared.disk;
+        Ok(Parts {
+            source: manifest.id.clone(),
+            execution: manifest.execution,
+            saved: Saved {
+                contents: self.contents,
+                runtime: manifest.runtime.clone(),
+                freeze,
+                memory_bytes: 0,
+                file_bytes: disk.usage(manifest.id.as_str())?,
+                copied: disk.keeps_by().to_owned(),
+            },
+            runtime_build: self.runtime.build(),
+            image: manifest.image.clone(),
+            layers: manifest.layers.clone(),
+            envd: manifest.envd.clone(),
+            resources: manifest.resources,
+        })
+    }
+}
+
+/// A sandbox that is held still.
+struct Held<'a> {
+    save: &'a Save,
+    since: Instant,
+    released: Cell<bool>,
+}
+
+impl Held<'_> {
+    /// Lets it go on, with its own limits; once.
+    fn release(&self) {
+        if self.released.replace(true) {
+            return;
+        }
+        let save = self.save;
+        let id = save.manifest.id.as_str();
+        if let Err(error) = save.runtime.hold(id, &save.directory, false) {
+            tracing::error!(sandbox.id = %id, %error, "a sandbox does not go on");
+        }
+        save.restore_limits();
+        if let Err(error) = manifest::mark_held(&save.directory, false) {
+            tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as held still, and is not");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What is saved of a sandbox: a directory with a manifest.
+//!
+//! ```text
+//! <saved>/manifest.json          what it is, what it needs, and the digests of the rest
+//! <saved>/memory/                what the runtime wrote, if memory was kept
+//! <saved>/files                  what the sandbox had written; a paused sandbox keeps its own
+//! ```
+//!
+//! It is written beside its place and renamed when all of it is on the disk, so that half of it is
+//! never met. A directory whose name ends in `.new` or `.old` is on its way in or out, and whoever
+//! finds one after a crash takes it away.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::image::ImageName;
+use shoal_core::resources::Resources;
+use shoal_core::snapshot::Saved;
+
+use crate::disk::Disk;
+use crate::machine::Machine;
+
+/// The manifest's name in the directory.
+const FILE: &str = "manifest.json";
+/// The directory with what the runtime wrote.
+const MEMORY: &str = "memory";
+/// The directory with what the sandbox had written.
+const FILES: &str = "files";
+/// What the manifest begins with, so that another file is not taken for one.
+const FORMAT: &str = "shoal-saved";
+/// The version that is written.
+const VERSION: u32 = 1;
+
+/// What was saved, and what it needs to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    format: String,
+    version: u32,
+    /// The sandbox that it was taken of.
+    pub(crate) source: SandboxId,
+    /// The run that it was taken of.
+    pub(crate) execution: ExecutionId,
+    pub(crate) saved: Saved,
+    /// The build of the runtime that wrote the memory: another may not read it.
+    pub(crate) runtime_build: String,
+    /// The machine that it was taken on.
+    pub(crate) machine: Machine,
+    pub(crate) image: ImageName,
+    /// The digests of the layers that it stands on.
+    pub(crate) layers: Vec<String>,
+    /// The layer with the daemon that runs in it.
+    pub(crate) envd: String,
+    /// The limits that it ran with.
+    pub(crate) resources: Resources,
+    /// What is in the directory of the memory.
+    pub(crate) memory: Vec<MemoryFile>,
+}
+
+/// See [`Manifest::stamp`].
+pub(crate) type Stamp = [u8; 32];
+
+/// One file that the runtime wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemoryFile {
+    name: String,
+    bytes: u64,
+    /// BLAKE3, in hexadecimal digits.
+    digest: String,
+}
+
+/// What a new manifest is made of.
+pub(crate) struct Parts {
+    pub(crate) source: SandboxId,
+    pub(crate) execution: ExecutionId,
+    pub(crate) saved: Saved,
+    pub(crate) runtime_build: String,
+    pub(crate) image: ImageName,
+    pub(crate) layers: Vec<String>,
+    pub(crate) envd: String,
+    pub(crate) resources: Resources,
+}
+
+/// Why what is there cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// There is nothing.
+    #[error("there is no manifest")]
+    Missing,
+    /// It is no manifest, or of a later version.
+    #[error("its manifest cannot be read: {0}")]
+    Manifest(String),
+    /// A file has another length or content than it was saved with.
+    #[error("{0} is damaged: {1}")]
+    Damaged(String, &'static str),
+    /// The disk failed.
+    #[error("it cannot be read: {0}")]
+    Disk(#[from] io::Error),
+}
+
+impl Manifest {
+    /// Reads the manifest in `directory`.
+    ///
+    /// # Errors
+    /// When there is none, or none that this program knows.
+    pub(crate) fn read(directory: &Path) -> Result<Self, Unreadable> {
+        let text = match fs::read(directory.join(FILE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Unreadable::Missing);
+            }
+            text => text?,
+        };
+        let manifest: Self =
+            serde_json::from_slice(&text).map_err(|e| Unreadable::Manifest(e.to_string()))?;
+        if manifest.format != FORMAT {
+            return Err(Unreadable::Manifest("it is something else".to_owned()));
+        }
+        if manifest.version > VERSION {
+            return Err(Unreadable::Manifest(format!(
+                "it is of version {} and this program knows up to {VERSION}",
+                manifest.version
+            )));
+        }
+        Ok(manifest)
+    }
+
+    /// Whether all of the memory is there, in its lengths; [`Manifest::verify`] looks at every
+    /// byte.
+    ///
+    /// # Errors
+    /// Names the file that is not as it was saved.
+    pub(crate) fn check_lengths(&self, directory: &Path) -> Result<(), Unreadable> {
+        for file in &self.memory {
+            let path = directory.join(MEMORY).join(&file.name);
+            let length = fs::metadata(path).map(|metadata| metadata.len());
+            match length {
+                Ok(length) if length == file.bytes => {}
+                Ok(_) => return Err(Unreadable::Damaged(file.name.clone(), "its length")),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(Unreadable::Damaged(file.name.clone(), "it is not there"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// What tells this memory from one that was written since; none when it cannot be looked at.
+    pub(crate) fn stamp(&self, directory: &Path) -> Option<Stamp> {
+        use std::os::unix::fs::MetadataExt;
+
+        let mut stamp = blake3::Hasher::new();
+        for file in &self.memory {
+            let metadata = fs::metadata(directory.join(MEMORY).join(&file.name)).ok()?;
+            let (seconds, nanos) = (metadata.ctime(), metadata.ctime_nsec());
+            for number in [metadata.ino(), metadata.len()] {
+                stamp.update(&number.to_le_bytes());
+            }
+            for number in [seconds, nanos] {
+                stamp.update(&number.to_le_bytes());
+            }
+            stamp.update(file.digest.as_bytes());
+        }
+        Some(*stamp.finalize().as_bytes())
+    }
+
+    /// Compares every byte of the memory with its digest.
+    ///
+    /// # Errors
+    /// Names the file that is not as it was saved.
+    pub(crate) fn verify(&self, directory: &Path) -> Result<(), Unreadable> {
+        self.check_lengths(directory)?;
+        for file in &self.memory {
+            let found = MemoryFile::of(&directory.join(MEMORY), &file.name)?;
+            if found != *file {
+                return Err(Unreadable::Damaged(file.name.clone(), "its content"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MemoryFile {
+    fn of(directory: &Path, name: &str) -> io::Result<Self> {
+        let mut file = File::open(directory.join(name))?;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 1 << 20];
+        let mut bytes = 0;
+        loop {
+            let read = file.read(&mut buffer)?;
+            if read == 0 {
+                break;
+            }
+            bytes += read as u64;
+            hasher.update(&buffer[..read]);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            bytes,
+            digest: hasher.finalize().to_hex().to_string(),
+        })
+    }
+}
+
+/// A place where something is, or will be, saved.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// The place of a paused sandbox.
+    pub(crate) fn of_paused(disk: &Disk, id: &SandboxId) -> Self {
+        Self(disk.paused().join(id.as_str()))
+    }
+
+    /// The place of a snapshot.
+    pub(crate) fn of_snapshot(disk: &Disk, id: shoal_core::id::SnapshotId) -> Self {
+        Self(disk.snapshots().join(id.to_string()))
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    /// What the runtime wrote, or will.
+    pub(crate) fn memory(&self) -> PathBuf {
+        self.0.join(MEMORY)
+    }
+
+    /// What the sandbox had written.
+    pub(crate) fn files(&self) -> PathBuf {
+        self.0.join(FILES)
+    }
+
+    /// Makes the place beside in which it is prepared.
+    ///
+    /// # Errors
+    /// When the disk is full.
+    pub(crate) fn prepare(&self, disk: &Disk) -> io::Result<Self> {
+        let beside = Self(with_suffix(&self.0, "new"));
+        beside.remove(disk)?;
+        fs::create_dir(&beside.0)?;
+        Ok(beside)
+    }
+
+    /// Writes the manifest of what lies here, makes all of it survive the machine, and shows it at
+    /// `place`.
+    ///
+    /// # Errors
+    /// When the disk is full or fails; nothing is shown then.
+    pub(crate) fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<Manifest> {
+        let mut memory = Vec::new();
+        if parts.saved.contents.has_memory() {
+            for entry in fs::read_dir(self.memory())? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                memory.push(MemoryFile::of(&self.memory(), &name)?);
+            }
+        }
+        memory.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut saved = parts.saved;
+        saved.memory_bytes = memory.iter().map(|file| file.bytes).sum();
+        let manifest = Manifest {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            source: parts.source,
+            execution: parts.execution,
+            saved,
+            runtime_build: parts.runtime_build,
+            machine: Machine::this(),
+            image: parts.image,
+            layers: parts.layers,
+            envd: parts.envd,
+            resources: parts.resources,
+            memory,
+        };
+        let mut file = File::create(self.0.join(FILE))?;
+        file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
+        drop(file);
+        disk.sync()?;
+        fs::rename(&self.0, &place.0)?;
+        if let Some(parent) = place.0.parent() {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(manifest)
+    }
+
+    /// Takes it away: at once as far as anybody sees, then its bytes. Success when there is
+    /// nothing.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub(crate) fn remove(&self, disk: &Disk) -> io::Result<()> {
+        for suffix in ["new", "old"] {
+            empty(&with_suffix(&self.0, suffix), disk)?;
+        }
+        let old = with_suffix(&self.0, "old");
+        match fs::rename(&self.0, &old) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => empty(&old, disk),
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+fn empty(directory: &Path, disk: &Disk) -> io::Result<()> {
+    let files = directory.join(FILES);
+    if files.exists() {
+        disk.remove_at(&files)?;
+    }
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Takes away what was on its way in or out when a server was killed, in the directory `all`.
+///
+/// # Errors
+/// When something stays.
+pub(crate) fn clear_transient(all: &Path, disk: &Disk) -> io::Result<()> {
+    for entry in fs::read_dir(all)? {
+        let path = entry?.path();
+        let suffix = path.extension().and_then(|suffix| suffix.to_str());
+        if matches!(suffix, Some("new" | "old")) {
+            empty(&path, disk)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

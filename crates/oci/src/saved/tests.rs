@@ -1,0 +1,115 @@
+use shoal_core::snapshot::Contents;
+
+use super::*;
+use crate::disk::DiskConfig;
+
+fn parts() -> Parts {
+    Parts {
+        source: "ia".parse().unwrap(),
+        execution: ExecutionId::from_entropy([1; 16]),
+        saved: Saved {
+            contents: Contents::Memory,
+            runtime: "runsc".parse().unwrap(),
+            freeze: std::time::Duration::from_millis(1),
+            memory_bytes: 0,
+            file_bytes: 0,
+            copied: "not".to_owned(),
+        },
+        runtime_build: "b".to_owned(),
+        image: "base:1".parse().unwrap(),
+        layers: vec!["sha256:00".to_owned()],
+        envd: "e".to_owned(),
+        resources: Resources::default(),
+    }
+}
+
+struct Fixture {
+    _data: tempfile::TempDir,
+    disk: Disk,
+    place: Place,
+}
+
+fn fixture() -> Fixture {
+    let data = tempfile::tempdir().unwrap();
+    let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
+    let place = Place::of_paused(&disk, &"ia".parse().unwrap());
+    Fixture {
+        _data: data,
+        disk,
+        place,
+    }
+}
+
+fn publish(Fixture { disk, place, .. }: &Fixture) -> Manifest {
+    let new = place.prepare(disk).unwrap();
+    fs::create_dir(new.memory()).unwrap();
+    fs::write(new.memory().join("pages.img"), vec![7; 3 << 20]).unwrap();
+    fs::write(new.memory().join("checkpoint.img"), b"state").unwrap();
+    new.publish(parts(), disk, place).unwrap()
+}
+
+#[test]
+fn what_is_published_is_read_back_and_every_byte_counts() {
+    let fixture = fixture();
+    let place = &fixture.place;
+    let manifest = publish(&fixture);
+    assert_eq!(manifest.saved.memory_bytes, (3 << 20) + 5);
+    assert_eq!(Manifest::read(place.directory()).unwrap(), manifest);
+    manifest.verify(place.directory()).unwrap();
+    let stamp = manifest.stamp(place.directory());
+
+    let pages = place.memory().join("pages.img");
+    let mut bytes = fs::read(&pages).unwrap();
+    bytes[1 << 20] ^= 1;
+    fs::write(&pages, &bytes).unwrap();
+    assert_ne!(manifest.stamp(place.directory()), stamp);
+    manifest.check_lengths(place.directory()).unwrap();
+    let damaged = manifest.verify(place.directory()).unwrap_err();
+    assert_eq!(damaged.to_string(), "pages.img is damaged: its content");
+
+    fs::write(&pages, &bytes[1..]).unwrap();
+    let short = manifest.check_lengths(place.directory()).unwrap_err();
+    assert_eq!(short.to_string(), "pages.img is damaged: its length");
+    fs::remove_file(&pages).unwrap();
+    let gone = manifest.verify(place.directory()).unwrap_err();
+    assert_eq!(gone.to_string(), "pages.img is damaged: it is not there");
+}
+
+#[test]
+fn half_of_it_is_never_shown_and_is_cleared() {
+    let fixture = fixture();
+    let Fixture { disk, place, .. } = &fixture;
+    let new = place.prepare(disk).unwrap();
+    fs::create_dir(new.memory()).unwrap();
+    assert!(matches!(
+        Manifest::read(place.directory()),
+        Err(Unreadable::Missing)
+    ));
+    let kept = Place::of_paused(disk, &"ib".parse().unwrap());
+    fs::create_dir(kept.directory()).unwrap();
+    clear_transient(&disk.paused(), disk).unwrap();
+    assert!(!new.directory().exists() && kept.directory().exists());
+
+    publish(&fixture);
+    place.remove(disk).unwrap();
+    place.remove(disk).unwrap();
+    let left: Vec<_> = fs::read_dir(disk.paused()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn what_is_no_manifest_is_refused_with_a_word() {
+    let fixture = fixture();
+    publish(&fixture);
+    let file = fixture.place.directory().join("manifest.json");
+    let text = fs::read_to_string(&file).unwrap();
+    for (from, to, word) in [
+        ("shoal-saved", "other", "something else"),
+        ("\"version\": 1", "\"version\": 9", "of version 9"),
+        ("{", "[", "cannot be read"),
+    ] {
+        fs::write(&file, text.replacen(from, to, 1)).unwrap();
+        let refused = Manifest::read(fixture.place.directory()).unwrap_err();
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+}
