@@ -248,8 +248,8 @@ class Installation:
         """
         left = [f"process {pid}" for pid in self.processes()]
         left += [f"cgroup {group}" for group in self.groups()]
-        for directory in ("sandboxes", "disk"):
-            left += [str(path) for path in (self.data / directory).glob("*")]
+        for directory in ("sandboxes", "disk", "disk/.paused"):
+            left += [str(path) for path in (self.data / directory).glob("[!.]*")]
         roots = (f"{self.data}/sandboxes/", f"{self.data}/disk/")
         left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
         state = Path("/run/shoal") / self.instance

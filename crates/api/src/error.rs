@@ -262,6 +262,7 @@ impl From<SnapshotError> for ApiError {
             SnapshotError::NotFound(_) => Self::not_found(message),
             SnapshotError::Driver(driver) => driver.into(),
             SnapshotError::Store(store) => store.into(),
+            SnapshotError::Entropy(_) => Self::internal(message),
         }
     }
 }

@@ -10,6 +10,7 @@ mod images;
 mod keys;
 mod progress;
 mod sandboxes;
+mod snapshots;
 mod status;
 mod templates;
 
@@ -33,5 +34,7 @@ pub(crate) fn routes() -> Router<Engine> {
             get(templates::one).delete(templates::remove),
         )
         .route("/sandbox/{id}/resources", patch(sandboxes::resize))
+        .route("/snapshots/export", post(snapshots::export))
+        .route("/snapshots/import", post(snapshots::import))
         .route("/status", get(status::get))
 }

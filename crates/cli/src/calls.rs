@@ -47,6 +47,28 @@ impl Connection {
         read(&bytes)
     }
 
+    /// The same, with headers of the call's own.
+    pub(crate) async fn call_with<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        headers: &[(&str, String)],
+    ) -> Result<T, Failure> {
+        let response = self.send(method, path, body, headers).await?;
+        let collected = Limited::new(response.into_body(), ANSWER_MAX)
+            .collect()
+            .await;
+        let collected = collected.map_err(|error| self.broken(&*error))?;
+        read(&collected.to_bytes())
+    }
+
+    /// Calls and expects no answer but success.
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Result<(), Failure> {
+        self.bytes(Method::POST, path, Some(body)).await?;
+        Ok(())
+    }
+
     /// Calls and reads the answer with its headers.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,
@@ -102,7 +124,7 @@ impl Connection {
         let body = serde_json::to_value(body).map_err(|error| Failure::other(error.to_string()))?;
         let path = format!("{PREFIX}{path}");
         let mut body = self
-            .send(Method::POST, &path, Some(body))
+            .send(Method::POST, &path, Some(body), &[])
             .await?
             .into_body();
         let mut waiting: Vec<u8> = Vec::new();
@@ -123,7 +145,7 @@ impl Connection {
         path: &str,
         body: Option<Value>,
     ) -> Result<(HeaderMap, Bytes), Failure> {
-        let response = self.send(method, path, body).await?;
+        let response = self.send(method, path, body, &[]).await?;
         let (parts, body) = response.into_parts();
         let collected = Limited::new(body, ANSWER_MAX).collect().await;
         let collected = collected.map_err(|error| self.broken(&*error))?;
@@ -136,9 +158,14 @@ impl Connection {
         method: Method,
         path: &str,
         body: Option<Value>,
+        headers: &[(&str, String)],
     ) -> Result<Response<Incoming>, Failure> {
         let bytes = body.map(|body| Bytes::from(body.to_string()));
-        let request = Request::builder()
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let request = request
             .method(method)
             .uri(path)
             .header(HOST, self.origin.authority())

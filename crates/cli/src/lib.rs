@@ -25,6 +25,7 @@ mod output;
 mod parse;
 mod progress;
 mod sandbox;
+mod snapshot;
 mod stdin;
 mod template;
 mod terminal;
@@ -41,6 +42,8 @@ pub use failure::{EXIT_CODES, USAGE};
 pub enum ClientCommand {
     /// Make, list, use and end sandboxes.
     Sandbox(sandbox::SandboxArgs),
+    /// Take, list, remove and carry snapshots.
+    Snapshot(snapshot::SnapshotArgs),
     /// Make, list and remove API keys.
     Key(key::KeyArgs),
     /// Pull, list, import and remove images on the server's machine.
@@ -66,6 +69,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
     let outcome = runtime.block_on(async {
         match command {
             ClientCommand::Sandbox(args) => sandbox::run(args).await,
+            ClientCommand::Snapshot(args) => snapshot::run(args).await,
             ClientCommand::Key(args) => key::run(args).await,
             ClientCommand::Image(args) => image::run(args).await,
             ClientCommand::Template(args) => template::run(args).await,

@@ -8,6 +8,7 @@ mod interruptions;
 mod kill;
 mod list;
 mod logs;
+mod rest;
 mod session;
 mod shell;
 mod top;
@@ -42,6 +43,14 @@ enum SandboxCommand {
     /// End sandboxes for good.
     #[command(visible_alias = "rm")]
     Kill(kill::KillArgs),
+    /// Save a sandbox, memory and all, and stop it.
+    Pause(rest::PauseArgs),
+    /// Let a paused sandbox go on.
+    Resume(rest::ResumeArgs),
+    /// Start others that go on from where a sandbox is, and print their ids.
+    Fork(rest::ForkArgs),
+    /// Give a sandbox other limits while it runs.
+    Resize(rest::ResizeArgs),
     /// Run a command in a sandbox, and exit as it does.
     Exec(exec::ExecArgs),
     /// Open a shell in a sandbox.
@@ -65,6 +74,10 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<u8, Failure> {
         SandboxCommand::Ls(args) => args.run(&server, json).await.map(done),
         SandboxCommand::Get(args) => args.run(&server, json).await.map(done),
         SandboxCommand::Kill(args) => args.run(&server, json).await,
+        SandboxCommand::Pause(args) => args.run(&server).await.map(done),
+        SandboxCommand::Resume(args) => args.run(&server, json).await.map(done),
+        SandboxCommand::Fork(args) => args.run(&server, json).await,
+        SandboxCommand::Resize(args) => args.run(&server, json).await.map(done),
         SandboxCommand::Exec(args) => args.run(&server).await,
         SandboxCommand::Shell(args) => args.run(&server).await,
         SandboxCommand::Cp(args) => args.run(&server, json).await.map(done),

@@ -10,6 +10,7 @@ pub mod contract;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -342,6 +343,30 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// When something stays; the call may be repeated.
     fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Writes a snapshot to a new file of the node, for [`Driver::import_snapshot`] on another one,
+    /// with a note for whoever imports it. Returns how many bytes it has.
+    ///
+    /// # Errors
+    /// There is no file then.
+    fn export_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        target: PathBuf,
+        note: String,
+    ) -> BoxFuture<'_, Result<u64, DriverError>>;
+
+    /// Takes in a snapshot that was exported, under a new name. Returns what was saved, and the
+    /// note.
+    ///
+    /// # Errors
+    /// [`DriverError::Unusable`] when it is damaged, or cannot run on this node; nothing is left of
+    /// it then.
+    fn import_snapshot(
+        &self,
+        source: PathBuf,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>>;
 
     /// Gives a sandbox that runs other limits of processor time and memory, in place. Its disk and
     /// the number of its processes stay.

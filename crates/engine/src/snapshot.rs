@@ -141,19 +141,10 @@ impl Engine {
             created_at: now,
             expires_at: new.ttl.map(|ttl| now + ttl),
         };
-        let before = match shared.store.put_snapshot(snapshot.clone()).await {
-            Ok(before) => before,
-            Err(error) => {
-                // Nobody knows of it: a start would clear it too.
-                let _ = shared.driver.remove_snapshot(id).await;
-                return Err(error.into());
-            }
-        };
-        shared.snapshots.put(snapshot.clone());
-        if let Some(before) = before
-            && let Err(error) = shared.driver.remove_snapshot(before).await
-        {
-            tracing::warn!(snapshot.id = %before, %error, "a replaced snapshot stays until the next start");
+        if let Err(error) = shared.keep_snapshot(snapshot.clone()).await {
+            // Nobody knows of it: a start would clear it too.
+            let _ = shared.driver.remove_snapshot(id).await;
+            return Err(error.into());
         }
         if !new.keep_running {
             let end = |reply| Order::Kill(KillReason::Requested, reply);

@@ -1,18 +1,20 @@
 //! Snapshots: what there is, and which one a reference means.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::DriverError;
-use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::id::{SandboxId, SnapshotId, TemplateId};
+use shoal_core::snapshot::{Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
-use shoal_core::template::TemplateRef;
+use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use tokio::sync::Notify;
 
 use crate::engine::{Engine, Shared};
+use crate::entropy::{self, NoEntropy};
 
 /// Why nothing was done with a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,9 @@ pub enum SnapshotError {
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
 }
 
 /// Which snapshots are listed.
@@ -174,7 +179,104 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Writes a snapshot to a new file of the server's machine, to be imported on another one.
+    /// Returns how many bytes it has.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; there is no file then.
+    pub async fn export_snapshot(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+        target: PathBuf,
+    ) -> Result<u64, SnapshotError> {
+        let snapshot = self.resolve_snapshot(principal, reference)?;
+        let note = serde_json::to_string(snapshot.as_ref())
+            .map_err(|e| StoreError::Failed(e.to_string()))?;
+        let driver = &self.shared.driver;
+        Ok(driver.export_snapshot(snapshot.id, target, note).await?)
+    }
+
+    /// Takes in a snapshot that was exported, as the tenant's own, under `name` or the one that it
+    /// had.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; nothing is left of it then.
+    pub async fn import_snapshot(
+        &self,
+        principal: &Principal,
+        source: PathBuf,
+        name: Option<TemplateRef>,
+    ) -> Result<SnapshotRecord, SnapshotError> {
+        let shared = &self.shared;
+        let id = SnapshotId::from_entropy(entropy::bytes()?);
+        let (saved, note) = shared.driver.import_snapshot(source, id).await?;
+        let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
+        let adopted = match noted {
+            Ok(noted) => self.adopt(principal, id, saved, noted, name).await,
+            Err(error) => Err(DriverError::Unusable(error.to_string()).into()),
+        };
+        if adopted.is_err() {
+            // Nobody knows of it: a start would clear it too.
+            let _ = shared.driver.remove_snapshot(id).await;
+        }
+        adopted
+    }
+
+    async fn adopt(
+        &self,
+        principal: &Principal,
+        id: SnapshotId,
+        saved: Saved,
+        noted: SnapshotRecord,
+        name: Option<TemplateRef>,
+    ) -> Result<SnapshotRecord, SnapshotError> {
+        let shared = &self.shared;
+        let (name, tag) = match name {
+            Some(TemplateRef { name, tag, .. }) => {
+                (Some(name), tag.unwrap_or_else(|| DEFAULT_TAG.to_owned()))
+            }
+            None => (noted.name.clone(), noted.tag.clone()),
+        };
+        let same = shared
+            .snapshots
+            .all()
+            .into_iter()
+            .find(|known| name.is_some() && known.team == principal.team && known.name == name);
+        let template = match same {
+            Some(same) => same.template.clone(),
+            None => TemplateId::from_entropy(entropy::bytes()?),
+        };
+        let snapshot = SnapshotRecord {
+            id,
+            template,
+            tag,
+            name,
+            team: principal.team,
+            saved,
+            created_at: shared.clock.now(),
+            expires_at: None,
+            ..noted
+        };
+        shared.keep_snapshot(snapshot.clone()).await?;
+        Ok(snapshot)
+    }
+}
+
 impl Shared {
+    /// Notes a snapshot whose data are there, in the place of the one that it replaces.
+    pub(crate) async fn keep_snapshot(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
+        let before = self.store.put_snapshot(snapshot.clone()).await?;
+        self.snapshots.put(snapshot);
+        if let Some(before) = before
+            && let Err(error) = self.driver.remove_snapshot(before).await
+        {
+            tracing::warn!(snapshot.id = %before, %error, "a replaced snapshot stays until the next start");
+        }
+        Ok(())
+    }
+
     /// Removes a snapshot: first from what users see, so that half of one is never met.
     pub(crate) async fn forget_snapshot(&self, id: SnapshotId) -> Result<(), SnapshotError> {
         self.store.delete_snapshot(id).await?;

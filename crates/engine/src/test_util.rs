@@ -445,6 +445,42 @@ impl Driver for FakeDriver {
         Box::pin(async { Ok(()) })
     }
 
+    fn export_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        target: std::path::PathBuf,
+        note: String,
+    ) -> BoxFuture<'_, Result<u64, DriverError>> {
+        let kept = self.state.snapshots.lock().contains_key(&snapshot);
+        Box::pin(async move {
+            if !kept {
+                return Err(DriverError::SnapshotNotFound(snapshot));
+            }
+            let bytes = note.len() as u64;
+            match std::fs::write(target, note) {
+                Ok(()) => Ok(bytes),
+                Err(error) => Err(DriverError::Step {
+                    step: "export",
+                    detail: error.to_string(),
+                }),
+            }
+        })
+    }
+
+    fn import_snapshot(
+        &self,
+        source: std::path::PathBuf,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
+        Box::pin(async move {
+            let note = std::fs::read_to_string(source)
+                .map_err(|error| DriverError::Unusable(error.to_string()))?;
+            let snapshots = &mut self.state.snapshots.lock();
+            snapshots.insert(snapshot, Contents::Memory);
+            Ok((Self::saved(Contents::Memory), note))
+        })
+    }
+
     fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
         let id = id.clone();
         Box::pin(async move {

@@ -153,6 +153,17 @@ impl Disk {
         }
     }
 
+    /// Makes an empty directory at `path`, on this disk, of the kind that [`Disk::keep`] makes.
+    ///
+    /// # Errors
+    /// When it exists, or the disk is full.
+    pub(crate) fn make_at(&self, path: &Path) -> io::Result<()> {
+        match &self.volume {
+            Some(_) => btrfs::make(path),
+            None => fs::create_dir(path),
+        }
+    }
+
     /// How [`Disk::keep`] keeps, for people.
     pub(crate) fn keeps_by(&self) -> &'static str {
         match &self.volume {

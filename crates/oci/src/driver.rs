@@ -1,5 +1,6 @@
 //! The driver: what the engine orders, done on this machine.
 
+mod carry;
 mod create;
 mod destroy;
 mod identity;
@@ -26,7 +27,7 @@ use shoal_core::network::Egress;
 use shoal_core::resources::{Mib, Resources, Usage};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::FailReason;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
 use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
@@ -117,6 +118,8 @@ struct Shared {
     /// Where the layers with daemons are, and the name of the one for new sandboxes.
     envd_layers: PathBuf,
     envd: String,
+    /// Read by whoever starts from a snapshot, written by whoever removes it.
+    snapshots: Mutex<HashMap<SnapshotId, Arc<RwLock<()>>>>,
     /// The memories whose every byte has been looked at.
     verified: Mutex<HashSet<Stamp>>,
     turns: Arc<Semaphore>,
@@ -190,6 +193,7 @@ impl OciDriver {
             layers,
             envd_layers: envd_layers(&config.data),
             envd,
+            snapshots: Mutex::default(),
             verified: Mutex::default(),
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
             live: Mutex::new(HashMap::new()),
@@ -269,6 +273,11 @@ impl Shared {
     /// The group of a sandbox, in every hierarchy.
     fn group(&self, id: &SandboxId) -> crate::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
+    }
+
+    /// The lock of a snapshot, there or not.
+    fn snapshot_lock(&self, id: SnapshotId) -> Arc<RwLock<()>> {
+        self.snapshots.lock().entry(id).or_default().clone()
     }
 
     /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Where
@@ -437,6 +446,23 @@ impl Driver for OciDriver {
 
     fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(save::remove_snapshot(self.shared.clone(), snapshot))
+    }
+
+    fn export_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        target: PathBuf,
+        note: String,
+    ) -> BoxFuture<'_, Result<u64, DriverError>> {
+        Box::pin(carry::export(self.shared.clone(), snapshot, target, note))
+    }
+
+    fn import_snapshot(
+        &self,
+        source: PathBuf,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
+        Box::pin(carry::import(self.shared.clone(), source, snapshot))
     }
 
     fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {

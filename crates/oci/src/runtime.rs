@@ -122,7 +122,10 @@ impl Runtime {
         join_groups(&mut command, start.groups);
         let status = command.status()?;
         if !status.success() {
-            return Err(io::Error::other(last_error(&log)));
+            let said = last_error(&log);
+            return Err(io::Error::other(said.unwrap_or_else(|| {
+                "the runtime failed and did not say why".to_owned()
+            })));
         }
         let pid = fs::read_to_string(&pid_file)?;
         pid.trim()
@@ -135,7 +138,7 @@ impl Runtime {
     /// # Errors
     /// When the runtime fails; the text is what it said.
     pub(crate) fn hold(&self, id: &str, bundle: &Path, still: bool) -> io::Result<()> {
-        let log = bundle.join("runtime.log");
+        let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
         command
             .args(self.global_arguments(&log))
@@ -150,7 +153,7 @@ impl Runtime {
     /// # Errors
     /// When the runtime fails or the disk is full; the sandbox is as it was.
     pub(crate) fn checkpoint(&self, id: &str, bundle: &Path, target: &Path) -> io::Result<()> {
-        let log = bundle.join("runtime.log");
+        let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
         command
             .args(self.global_arguments(&log))
@@ -176,11 +179,18 @@ impl Runtime {
     }
 
     fn finish(&self, mut command: Command, log: &Path) -> io::Result<()> {
+        // What an earlier call said is no reason of this one.
+        let _ = fs::remove_file(log);
         let output = command.stdin(Stdio::null()).output()?;
         if output.status.success() {
             return Ok(());
         }
-        let said = last_error(log);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        let printed: String = printed.trim().chars().take(600).collect();
+        let said = match last_error(log) {
+            Some(said) => format!("{said}; {printed}"),
+            None => printed,
+        };
         let full = ["no space left", "disk quota exceeded"];
         let said_lower = said.to_ascii_lowercase();
         if full.iter().any(|word| said_lower.contains(word)) {
@@ -221,6 +231,9 @@ impl Runtime {
         Ok(())
     }
 }
+
+/// What a runtime says while it saves a sandbox, beside what it said when it started it.
+const SAVE_LOG: &str = "save.log";
 
 /// `overlay2=none`: the root file system is an overlay of ours already. `file-access=exclusive`:
 /// nobody else writes to it, so what has been read may be kept. `net-disconnect-ok`: a saved
@@ -274,7 +287,7 @@ fn join_groups(command: &mut Command, groups: Vec<PathBuf>) {
 }
 
 /// The last error in a runtime's log.
-fn last_error(log: &Path) -> String {
+fn last_error(log: &Path) -> Option<String> {
     let text = fs::read_to_string(log).unwrap_or_default();
     let said = text.lines().rev().find_map(|line| {
         let entry: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -282,8 +295,7 @@ fn last_error(log: &Path) -> String {
         let message = entry.get("msg")?.as_str()?.to_owned();
         matches!(level, "error" | "fatal" | "panic" | "warning").then_some(message)
     });
-    let said = said.unwrap_or_else(|| "the runtime failed and did not say why".to_owned());
-    said.chars().take(600).collect()
+    said.map(|said| said.chars().take(600).collect())
 }
 
 #[cfg(test)]

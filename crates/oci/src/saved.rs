@@ -277,12 +277,21 @@ impl Place {
         let mut file = File::create(self.0.join(FILE))?;
         file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
         drop(file);
+        self.show(disk, place)?;
+        Ok(manifest)
+    }
+
+    /// Makes what lies here, a manifest included, survive the machine, and shows it at `place`.
+    ///
+    /// # Errors
+    /// When the disk fails; nothing is shown then.
+    pub(crate) fn show(&self, disk: &Disk, place: &Self) -> io::Result<()> {
         disk.sync()?;
         fs::rename(&self.0, &place.0)?;
-        if let Some(parent) = place.0.parent() {
-            File::open(parent)?.sync_all()?;
+        match place.0.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
         }
-        Ok(manifest)
     }
 
     /// Takes it away: at once as far as anybody sees, then its bytes. Success when there is
@@ -291,14 +300,22 @@ impl Place {
     /// # Errors
     /// When something stays.
     pub(crate) fn remove(&self, disk: &Disk) -> io::Result<()> {
-        for suffix in ["new", "old"] {
-            empty(&with_suffix(&self.0, suffix), disk)?;
-        }
         let old = with_suffix(&self.0, "old");
-        match fs::rename(&self.0, &old) {
+        for path in [&with_suffix(&self.0, "new"), &old] {
+            empty(path, disk)?;
+        }
+        self.hide()?;
+        empty(&old, disk)
+    }
+
+    /// Lets nobody see it any more. Success when there is nothing.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn hide(&self) -> io::Result<()> {
+        match fs::rename(&self.0, with_suffix(&self.0, "old")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => empty(&old, disk),
+            hidden => hidden,
         }
     }
 }

@@ -383,3 +383,43 @@ pub struct SandboxResources {
     /// Processes and threads.
     pub pids: u32,
 }
+
+/// A snapshot to be written to a file of the server's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportSnapshot {
+    /// What it is called: a name or id, with a tag if it is not `default`.
+    pub snapshot: String,
+    /// The file, which must not be there yet: an absolute path on the server's machine.
+    pub path: String,
+}
+
+/// A file with a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExportedSnapshot {
+    /// The file.
+    pub path: String,
+    /// How large it is.
+    pub bytes: u64,
+}
+
+/// A snapshot to be taken in from a file of the server's machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportSnapshot {
+    /// The file: an absolute path on the server's machine.
+    pub path: String,
+    /// What it shall be called; what it was called when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A snapshot that was taken in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportedSnapshot {
+    /// What sandboxes are started from.
+    #[serde(rename = "snapshotID")]
+    pub snapshot_id: String,
+    /// What was kept: `filesystem` or `memory,filesystem`.
+    pub contents: String,
+}

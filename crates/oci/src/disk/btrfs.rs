@@ -133,10 +133,7 @@ impl Volume {
     }
 
     pub(super) fn create(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
-        let args = volume_args(name)?;
-        let directory = File::open(&self.root)?;
-        // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
-        unsafe { subvolume_create(directory.as_raw_fd(), &raw const args) }?;
+        make(&self.root.join(name))?;
         self.limit(name, limit_bytes)
     }
 
@@ -188,6 +185,15 @@ impl Volume {
         let text = fs::read_to_string(counter)?;
         text.trim().parse().map_err(io::Error::other)
     }
+}
+
+/// Makes an empty subvolume at `path`.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    let (parent, name) = split(path)?;
+    let args = volume_args(name)?;
+    // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
+    unsafe { subvolume_create(parent.as_raw_fd(), &raw const args) }?;
+    Ok(())
 }
 
 /// Makes `target` what the subvolume at `source` is now, to the last byte that was written before.

@@ -37,6 +37,15 @@ pub(super) async fn create(
     shared: Arc<Shared>,
     order: CreateOrder,
 ) -> Result<StartReport, DriverError> {
+    // Until the runtime has opened what it reads, nobody takes it away.
+    let lock = match order.start {
+        Start::Snapshot { id, .. } => Some(shared.snapshot_lock(id)),
+        Start::Image(_) | Start::Paused { .. } => None,
+    };
+    let _reading = match &lock {
+        Some(lock) => Some(lock.read().await),
+        None => None,
+    };
     let origin = Origin::find(&shared, &order)?;
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;

@@ -97,8 +97,14 @@ pub(super) async fn remove_snapshot(
     shared: Arc<Shared>,
     id: SnapshotId,
 ) -> Result<(), DriverError> {
+    let lock = shared.snapshot_lock(id);
+    // Those that start from it have opened what they read when this goes on.
+    let writing = lock.write_owned().await;
+    let place = Place::of_snapshot(&shared.disk, id);
+    place.hide().map_err(failed("remove the snapshot"))?;
+    drop(writing);
+    shared.snapshots.lock().remove(&id);
     let remove = move || {
-        let place = Place::of_snapshot(&shared.disk, id);
         place
             .remove(&shared.disk)
             .map_err(failed("remove the snapshot"))
@@ -114,7 +120,7 @@ async fn end_run(shared: Arc<Shared>, id: &SandboxId) -> Result<(), DriverError>
     run(move || manifest::mark_held(&directory, false).map_err(failed("write the manifest"))).await
 }
 
-async fn run<T: Send + 'static>(
+pub(super) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
 ) -> Result<T, DriverError> {
     tokio::task::spawn_blocking(work)

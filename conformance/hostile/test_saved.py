@@ -1,0 +1,240 @@
+"""What is saved of sandboxes: damaged, without room, carried elsewhere, after the machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import Installation, wait_until
+from .conftest import SMALL, furnish, new_installation
+from .machine import Call
+
+#: Counts the lines that it is told, from 41 on, and holds its pipe open for more.
+COUNTER = "exec 4<>/tmp/fifo; n=41; while read line <&4; do n=$((n+1)); echo $n > /tmp/n; done"
+
+
+@pytest.fixture(scope="module")
+def server(scratch):
+    installation = new_installation(scratch / "saved", settings=["disk.size=1GiB"])
+    furnish(installation)
+    yield installation
+    if installation.process is None:
+        installation.start()
+    for sandbox in Call(installation).ids():
+        Call(installation).delete(f"/sandboxes/{sandbox}")
+    installation.stop()
+    installation.remove()
+
+
+def count(inside: Sandbox) -> int:
+    """One more, by a program that keeps the number in its memory."""
+    before = inside.commands.run("cat /tmp/n 2>/dev/null || echo 0").stdout
+    inside.commands.run("echo more > /tmp/fifo", timeout=20)
+    end = time.monotonic() + 20
+    while (now := inside.commands.run("cat /tmp/n 2>/dev/null || echo 0").stdout) == before:
+        assert time.monotonic() < end
+    return int(now)
+
+
+def counting(server: Installation, **more) -> Sandbox:
+    """A sandbox with such a program."""
+    inside = Sandbox.create(SMALL, timeout=600, **(server.options() | more))
+    inside.commands.run("mkfifo /tmp/fifo")
+    inside.commands.run(f"bash -c '{COUNTER}'", background=True, timeout=0)
+    assert count(inside) == 42
+    return inside
+
+
+def snapshots(server: Installation) -> list[Path]:
+    return sorted((server.data / "disk/.snapshots").iterdir())
+
+
+@pytest.fixture
+def taken(server):
+    """A sandbox with a snapshot, and where its data are."""
+    inside = counting(server)
+    snapshot = inside.create_snapshot()
+    (directory,) = snapshots(server)
+    yield inside, snapshot.snapshot_id, directory
+    inside.kill()
+    Call(server).delete(f"/templates/{snapshot.snapshot_id}")
+    assert snapshots(server) == []
+
+
+def test_a_damaged_memory_is_refused_and_leaves_nothing(server, taken):
+    inside, snapshot, directory = taken
+    pages = directory / "memory/pages.img"
+    good = pages.read_bytes()
+    call = Call(server)
+    for bad, word in (
+        (good[: len(good) // 2], "its length"),
+        (flipped(good), "its content"),
+    ):
+        pages.write_bytes(bad)
+        status, answer = call.post("/v2/sandboxes", {"templateID": snapshot})
+        assert status == 409 and "damaged" in answer["message"] and word in answer["message"]
+        assert call.ids() == [inside.sandbox_id]
+    pages.unlink()
+    status, answer = call.post("/v2/sandboxes", {"templateID": snapshot})
+    assert status == 409 and "not there" in answer["message"]
+    (directory / "manifest.json").write_text("{}")
+    status, answer = call.post("/v2/sandboxes", {"templateID": snapshot})
+    assert status == 409 and "manifest" in answer["message"]
+    assert len(list((server.data / "sandboxes").iterdir())) == 1
+    assert inside.commands.run("echo on").stdout == "on\n"
+
+
+def test_a_memory_of_another_build_or_machine_is_refused_with_a_word(server, taken):
+    _, snapshot, directory = taken
+    manifest = directory / "manifest.json"
+    good = json.loads(manifest.read_text())
+    for change, word in (
+        ({"runtime_build": "0" * 32}, "another build of runsc"),
+        ({"machine": good["machine"] | {"architecture": "riscv64"}}, "riscv64"),
+        ({"machine": good["machine"] | {"features": ["antigravity"]}}, "antigravity"),
+        ({"layers": ["sha256:" + "0" * 64]}, "is not on this node"),
+        ({"version": 99}, "of version 99"),
+    ):
+        manifest.write_text(json.dumps(good | change))
+        status, answer = Call(server).post("/v2/sandboxes", {"templateID": snapshot})
+        assert status in (409, 500) and word in answer["message"], answer
+    manifest.write_text(json.dumps(good))
+
+
+def test_a_full_disk_fails_a_save_and_harms_nobody(server):
+    inside = counting(server)
+    held = server.data / "disk/ballast"
+    # A program whose memory takes more than the little room that is left.
+    hog = "python3 -c 'import os,time; b=os.urandom(48 << 20); print(1, flush=True); time.sleep(999)'"
+    hogging = inside.commands.run(hog, background=True, timeout=0)
+    for out, _, _ in hogging:
+        if out:
+            break
+    free = shutil.disk_usage(server.data / "disk").free
+    with held.open("wb") as file:
+        left = free - (16 << 20)
+        while left > 0:
+            file.write(bytes(min(left, 8 << 20)))
+            left -= 8 << 20
+    call = Call(server)
+    try:
+        for what in ("snapshots", "pause", "fork"):
+            status, answer = call.post(f"/sandboxes/{inside.sandbox_id}/{what}", {})
+            assert status == 507, (what, status, answer)
+            assert call.get(f"/sandboxes/{inside.sandbox_id}")[1]["state"] == "running"
+            assert snapshots(server) == []
+            assert list((server.data / "disk/.paused").iterdir()) == []
+    finally:
+        held.unlink()
+    assert count(inside) == 43, "it has not noticed"
+    inside.pause()
+    assert count(Sandbox.connect(inside.sandbox_id, **server.options())) == 44
+    inside.kill()
+
+
+def test_what_rests_costs_nothing_and_outlives_the_server(server):
+    inside = counting(server)
+    sandbox = inside.sandbox_id
+    inside.pause()
+    assert server.processes(sandbox) == set()
+    assert [group for group in server.groups() if group.name == sandbox] == []
+    for _ in range(2):
+        server.stop()
+        # What a restart of the machine clears.
+        shutil.rmtree(Path("/run/shoal") / server.instance, ignore_errors=True)
+        server.start()
+        assert Call(server).get(f"/sandboxes/{sandbox}")[1]["state"] == "paused"
+    assert count(Sandbox.connect(sandbox, **server.options())) == 43
+    # Killed, and not ended: the next one finds it as it was.
+    inside.pause()
+    server.crash()
+    server.start()
+    assert count(Sandbox.connect(sandbox, **server.options())) == 44
+    inside.kill()
+
+
+def test_a_snapshot_is_carried_to_another_installation(server, scratch):
+    inside = counting(server)
+    snapshot = inside.create_snapshot("carried")
+    file = scratch / "carried.snapshot"
+    native = "/api/v1/snapshots"
+    call = Call(server)
+    asked = {"snapshot": snapshot.snapshot_id, "path": str(file)}
+    status, answer = call.post(f"{native}/export", asked)
+    assert status in (200, 201), answer
+    assert file.stat().st_size == answer["data"]["bytes"]
+    assert call.post(f"{native}/export", asked)[0] == 409, "no file is written over"
+    other = new_installation(scratch / "carried", settings=["disk.size=1GiB"])
+    furnish(other)
+    try:
+        there = Call(other)
+        bad = scratch / "bad.snapshot"
+        whole = file.read_bytes()
+        for content in (whole[: len(whole) // 2], b"nonsense" * 100, flipped(whole)):
+            bad.write_bytes(content)
+            status, answer = there.post(f"{native}/import", {"path": str(bad)})
+            assert status == 409, answer
+            assert snapshots(other) == []
+        status, answer = there.post(f"{native}/import", {"path": str(file)})
+        assert status in (200, 201), answer
+        assert answer["data"]["contents"] == "memory,filesystem"
+        assert answer["data"]["snapshotID"] == "default/carried:default"
+        clone = Sandbox.create("carried", **other.options())
+        assert count(clone) == 43
+        clone.kill()
+        assert there.delete("/templates/carried")[0] == 204
+    finally:
+        other.stop()
+        assert other.all_gone() == []
+        other.remove()
+    inside.kill()
+    assert call.delete("/templates/carried")[0] == 204
+
+
+def flipped(whole: bytes) -> bytes:
+    """One bit in the middle, where the memory is."""
+    at = len(whole) // 2
+    return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+
+
+def test_only_an_admin_carries_snapshots(server):
+    stranger = Call(server, team="other")
+    for what, body in (
+        ("export", {"snapshot": "x", "path": "/tmp/x"}), ("import", {"path": "/etc/passwd"}),
+    ):
+        assert stranger.post(f"/api/v1/snapshots/{what}", body)[0] == 403
+    assert Call(server).post("/api/v1/snapshots/import", {"path": "relative"})[0] == 400
+    assert Call(server).post("/api/v1/snapshots/import", {"path": "/nowhere/at/all"})[0] == 404
+
+
+def test_a_clone_of_a_hostile_original_touches_nothing_of_the_machine(server):
+    """The files that a clone is given a name in are the original's root's to prepare."""
+    inside = Sandbox.create(SMALL, timeout=600, **server.options())
+    victim = Path("/etc/hostname")
+    before = victim.read_bytes() if victim.exists() else None
+    inside.commands.run(
+        "rm -f /etc/hostname /etc/hosts /etc/machine-id;"
+        " ln -s ../../../../../../../../../../etc/hostname /etc/hostname;"
+        " mkfifo /etc/hosts; mkdir /etc/machine-id", user="root",
+    )
+    snapshot = inside.create_snapshot()
+    begun = time.monotonic()
+    clone = Sandbox.create(snapshot.snapshot_id, **server.options())
+    assert time.monotonic() - begun < 20
+    assert clone.commands.run("echo on").stdout == "on\n"
+    assert (victim.read_bytes() if victim.exists() else None) == before
+    for sandbox in (inside, clone):
+        sandbox.kill()
+    Call(server).delete(f"/templates/{snapshot.snapshot_id}")
+
+
+def test_an_expired_snapshot_takes_its_data_along(server):
+    inside = Sandbox.create(SMALL, timeout=600, **server.options())
+    inside.create_snapshot(headers={"x-e2b-kruise-snapshot-ttl": "1s"})
+    wait_until(lambda: snapshots(server) == [], 20, "the end of a snapshot")
+    inside.kill()

@@ -1,0 +1,141 @@
+//! `shoal sandbox pause`, `resume`, `fork` and `resize`.
+
+use clap::Args;
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::native::{ResizeSandbox, SandboxResources};
+
+use crate::calls::encode;
+use crate::connection::Connection;
+use crate::failure::{Failure, Kind};
+use crate::output;
+
+#[derive(Debug, Args)]
+pub(crate) struct PauseArgs {
+    /// The sandbox.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Keep the files alone: it boots when it is resumed.
+    #[arg(long)]
+    files_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// The sandbox.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// How long it lives from then on, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+    /// Leave its memory behind, and boot from its files.
+    #[arg(long)]
+    reboot: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForkArgs {
+    /// The sandbox.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// How many.
+    #[arg(long, short = 'n', default_value_t = 1)]
+    count: u32,
+    /// How long each lives, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    timeout: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResizeArgs {
+    /// The sandbox.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Processors: 2, 0.5, 500m.
+    #[arg(long, value_name = "NUMBER", required_unless_present = "memory")]
+    cpu: Option<String>,
+    /// Memory: 512Mi, 2Gi; a bare number is MiB.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+}
+
+/// Says which sandbox may have been meant when there is none of that id.
+async fn explained<T>(
+    server: &Connection,
+    id: &str,
+    answer: Result<T, Failure>,
+) -> Result<T, Failure> {
+    match answer {
+        Err(failure) if failure.kind() == Kind::NotFound => Err(server.no_sandbox(id).await),
+        answer => answer,
+    }
+}
+
+impl PauseArgs {
+    pub(crate) async fn run(self, server: &Connection) -> Result<(), Failure> {
+        let path = format!("/sandboxes/{}/pause", encode(&self.id));
+        let body = if self.files_only {
+            json!({"memory": false})
+        } else {
+            json!({})
+        };
+        explained(server, &self.id, server.post(&path, body).await).await?;
+        output::line(&self.id)
+    }
+}
+
+impl ResumeArgs {
+    pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
+        let path = format!("/v2/sandboxes/{}/connect", encode(&self.id));
+        let body = json!({"timeout": self.timeout, "memory": !self.reboot});
+        let answer = server.call(Method::POST, &path, Some(body)).await;
+        let answer: Value = explained(server, &self.id, answer).await?;
+        if json {
+            return output::json(&answer);
+        }
+        output::line(&self.id)
+    }
+}
+
+impl ForkArgs {
+    pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<u8, Failure> {
+        let path = format!("/sandboxes/{}/fork", encode(&self.id));
+        let body = json!({"count": self.count, "timeout": self.timeout});
+        let answer = server.call(Method::POST, &path, Some(body)).await;
+        let members: Vec<Value> = explained(server, &self.id, answer).await?;
+        if json {
+            output::json(&members)?;
+        }
+        let mut code = 0;
+        for member in &members {
+            if let Some(id) = member.pointer("/sandbox/sandboxID").and_then(Value::as_str) {
+                if !json {
+                    output::line(id)?;
+                }
+                continue;
+            }
+            let said = member.pointer("/error/message").and_then(Value::as_str);
+            let failure = Failure::new(Kind::Server, said.unwrap_or("a member failed").to_owned());
+            failure.tell();
+            code = failure.code();
+        }
+        Ok(code)
+    }
+}
+
+impl ResizeArgs {
+    pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
+        let path = format!("/sandbox/{}/resources", encode(&self.id));
+        let asked = ResizeSandbox {
+            cpu: self.cpu.map(Value::from),
+            memory: self.memory.map(Value::from),
+        };
+        let answer = server.native(Method::PATCH, &path, Some(&asked)).await;
+        let now: SandboxResources = explained(server, &self.id, answer).await?;
+        if json {
+            return output::json(&now);
+        }
+        let cpu = f64::from(now.cpu_milli) / 1000.0;
+        output::line(&format!("{cpu} processors, {} MiB", now.memory_mb))
+    }
+}

@@ -1,0 +1,265 @@
+//! `shoal snapshot`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::native::{ExportSnapshot, ExportedSnapshot, ImportSnapshot, ImportedSnapshot};
+
+use crate::calls::encode;
+use crate::connection::{Connection, ConnectionArgs};
+use crate::failure::{EXIT_CODES, Failure, Kind};
+use crate::output::{self, Table};
+
+/// What to do with snapshots.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct SnapshotArgs {
+    #[command(subcommand)]
+    command: SnapshotCommand,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum SnapshotCommand {
+    /// List snapshots, the newest first.
+    #[command(visible_alias = "list")]
+    Ls(ListArgs),
+    /// Take a snapshot of a sandbox, which goes on, and print what to start others from.
+    Create(CreateArgs),
+    /// Remove snapshots; what was started from them goes on.
+    Rm(RemoveArgs),
+    /// Write a snapshot to a file, to be imported on another machine.
+    Export(ExportArgs),
+    /// Take in a snapshot that was exported, if it can run here.
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Those of this sandbox only.
+    #[arg(long, value_name = "ID")]
+    sandbox: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  shoal snapshot create iabc --name work
+  shoal sandbox create --template work")]
+struct CreateArgs {
+    /// The sandbox.
+    sandbox: String,
+    /// What it shall be called: NAME or NAME:TAG; a name that there is gets a new taking.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Keep the files alone: what starts from it boots.
+    #[arg(long)]
+    files_only: bool,
+    /// End the sandbox when the snapshot is there.
+    #[arg(long)]
+    stop: bool,
+    /// After how long it goes by itself: 30m, 30h, 30d [default: never].
+    #[arg(long, value_name = "TIME")]
+    ttl: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct RemoveArgs {
+    /// Their names or ids; all tags of one that names none.
+    #[arg(required = true, value_name = "SNAPSHOT")]
+    snapshots: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct ExportArgs {
+    /// Its name or id.
+    snapshot: String,
+    /// The file, on the server's machine, which must not be there yet.
+    file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// The file, on the server's machine.
+    file: PathBuf,
+    /// What it shall be called [default: what it was called].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+}
+
+pub(crate) async fn run(args: SnapshotArgs) -> Result<u8, Failure> {
+    let json = args.connection.json;
+    let server = args.connection.resolve()?;
+    match args.command {
+        SnapshotCommand::Ls(args) => list(&server, args, json).await?,
+        SnapshotCommand::Create(args) => create(&server, args, json).await?,
+        SnapshotCommand::Rm(args) => return remove(&server, args).await,
+        SnapshotCommand::Export(args) => export(&server, args, json).await?,
+        SnapshotCommand::Import(args) => import(&server, args, json).await?,
+    }
+    Ok(0)
+}
+
+/// Every snapshot that `query` means, over all pages.
+async fn all(server: &Connection, query: &str) -> Result<Vec<Value>, Failure> {
+    let mut found: Vec<Value> = Vec::new();
+    let mut next = String::new();
+    loop {
+        let path = format!("/snapshots?limit=100{query}&nextToken={next}");
+        let (headers, page): (_, Vec<Value>) = server.page(&path).await?;
+        found.extend(page);
+        match headers
+            .get("x-next-token")
+            .and_then(|token| token.to_str().ok())
+        {
+            Some(token) => encode(token).clone_into(&mut next),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn list(server: &Connection, args: ListArgs, json: bool) -> Result<(), Failure> {
+    let query = match &args.sandbox {
+        Some(sandbox) => format!("&sandboxID={}", encode(sandbox)),
+        None => String::new(),
+    };
+    let found = all(server, &query).await?;
+    if json {
+        return output::json(&found);
+    }
+    let mut table = Table::new(&["SNAPSHOT", "KEEPS", "SIZE", "FROZEN", "OF", "AGE", "ENDS"]);
+    for one in &found {
+        let text = |pointer: &str| {
+            let found = one.pointer(pointer).and_then(Value::as_str);
+            found.unwrap_or_default().to_owned()
+        };
+        let bytes = |pointer: &str| one.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+        let size = bytes("/shoal/memoryBytes") + bytes("/shoal/fileBytes");
+        let frozen = one.pointer("/shoal/freeze").and_then(Value::as_f64);
+        let ends = text("/shoal/expiresAt");
+        table.row([
+            text("/snapshotID"),
+            text("/shoal/contents"),
+            format!("{} MiB", size.div_ceil(1 << 20)),
+            frozen
+                .map(|frozen| format!("{frozen:.0} ms"))
+                .unwrap_or_default(),
+            text("/shoal/source"),
+            output::ago(&text("/shoal/createdAt")),
+            if ends.is_empty() {
+                ends
+            } else {
+                output::until(&ends)
+            },
+        ]);
+    }
+    table.print()
+}
+
+async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(), Failure> {
+    let mut body = json!({});
+    if let Some(name) = &args.name {
+        body["name"] = json!(name);
+    }
+    if args.files_only {
+        body["memory"] = json!(false);
+    }
+    let mut headers = Vec::new();
+    if args.stop {
+        headers.push(("x-e2b-kruise-snapshot-keep-running", "false".to_owned()));
+    }
+    if let Some(ttl) = args.ttl {
+        headers.push(("x-e2b-kruise-snapshot-ttl", ttl));
+    }
+    let path = format!("/sandboxes/{}/snapshots", encode(&args.sandbox));
+    let taken: Result<Value, Failure> = server
+        .call_with(Method::POST, &path, Some(body), &headers)
+        .await;
+    let taken = match taken {
+        Err(failure) if failure.kind() == Kind::NotFound => {
+            return Err(server.no_sandbox(&args.sandbox).await);
+        }
+        taken => taken?,
+    };
+    if json {
+        return output::json(&taken);
+    }
+    output::line(taken["snapshotID"].as_str().unwrap_or_default())
+}
+
+async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
+    let mut code = 0;
+    for name in args.snapshots {
+        match server
+            .delete(&format!("/templates/{}", encode(&name)))
+            .await
+        {
+            Ok(()) => output::line(&name)?,
+            Err(failure) => {
+                let failure = with_near(server, &name, failure).await;
+                failure.tell();
+                code = failure.code();
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Says which snapshot may have been meant when there is none of that name.
+async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure {
+    if failure.kind() != Kind::NotFound {
+        return failure;
+    }
+    let known = all(server, "").await.unwrap_or_default();
+    let names = known.iter().filter_map(|one| one["snapshotID"].as_str());
+    match output::nearest(name, names) {
+        Some(near) => failure.with_hint(format!("Did you mean {near}?")),
+        None => failure.with_hint("`shoal snapshot ls` shows those that there are."),
+    }
+}
+
+async fn export(server: &Connection, args: ExportArgs, json: bool) -> Result<(), Failure> {
+    let asked = ExportSnapshot {
+        snapshot: args.snapshot.clone(),
+        path: absolute(&args.file)?,
+    };
+    let made: Result<ExportedSnapshot, Failure> = server
+        .native(Method::POST, "/snapshots/export", Some(&asked))
+        .await;
+    let made = match made {
+        Err(failure) => return Err(with_near(server, &args.snapshot, failure).await),
+        Ok(made) => made,
+    };
+    if json {
+        return output::json(&made);
+    }
+    output::line(&made.path)?;
+    if output::is_terminal() {
+        eprintln!("{} MiB", made.bytes.div_ceil(1 << 20));
+    }
+    Ok(())
+}
+
+async fn import(server: &Connection, args: ImportArgs, json: bool) -> Result<(), Failure> {
+    let asked = ImportSnapshot {
+        path: absolute(&args.file)?,
+        name: args.name,
+    };
+    let taken: ImportedSnapshot = server
+        .native(Method::POST, "/snapshots/import", Some(&asked))
+        .await?;
+    if json {
+        return output::json(&taken);
+    }
+    output::line(&taken.snapshot_id)
+}
+
+/// A path as the server, on this machine or another, can read it.
+fn absolute(file: &Path) -> Result<String, Failure> {
+    let path = std::path::absolute(file)?;
+    let path = path.to_str().map(str::to_owned);
+    path.ok_or_else(|| Failure::usage("the path is not UTF-8"))
+}
