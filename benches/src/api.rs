@@ -47,18 +47,36 @@ impl Api {
             "templateID": "base", "timeout": 1800, "secure": true,
             "metadata": {"shoal/runtime": runtime},
         });
+        let (answer, took) = self.call(Method::POST, "/sandboxes", body).await?;
+        self.sandbox(&answer, took)
+    }
+
+    /// Any call with a body; its answer, and how long it took in milliseconds.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> anyhow::Result<(Value, f64)> {
         let headers = [
             ("x-api-key", self.key.as_str()),
             ("content-type", "application/json"),
         ];
-        let url = format!("{}/sandboxes", self.url);
+        let url = format!("{}{path}", self.url);
         let begun = Instant::now();
-        let answer = self
-            .client
-            .call(Method::POST, &url, &headers, body.to_string());
+        let answer = self.client.call(method, &url, &headers, body.to_string());
         let answer = answer.await?;
         let took = millis(begun.elapsed());
-        let answer: Value = serde_json::from_slice(&answer)?;
+        let answer = if answer.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&answer)?
+        };
+        Ok((answer, took))
+    }
+
+    /// The sandbox in an answer that took so long.
+    pub(crate) fn sandbox(&self, answer: &Value, took: f64) -> anyhow::Result<Sandbox> {
         let text = |key: &str| {
             let value = answer[key].as_str().map(str::to_owned);
             value.with_context(|| format!("the answer has no {key}"))

@@ -105,11 +105,22 @@ impl Bare {
 
     /// Starts one, with its network, and waits until its daemon answers.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Container> {
+        self.begin(None).await
+    }
+
+    async fn begin(&mut self, image: Option<&Path>) -> anyhow::Result<Container> {
         self.made += 1;
         let name = format!("shb{}{}", &self.runtime[3..], self.made);
         let directory = self.directory.join(&name);
-        for part in ["upper", "work", "root"] {
+        for part in ["work", "root"] {
             fs::create_dir_all(directory.join(part))?;
+        }
+        match image {
+            None => fs::create_dir_all(directory.join("upper"))?,
+            Some(image) => {
+                let mut copy = Command::new("cp");
+                succeed(copy.arg("-a").arg(image.join("upper")).arg(&directory))?;
+            }
         }
         let config = serde_json::to_vec(&self.config_of(&name, &directory))?;
         fs::write(directory.join("config.json"), config)?;
@@ -118,7 +129,7 @@ impl Bare {
         let begun = Instant::now();
         make_network(&name, net(1), net(2))?;
         let network = begun.elapsed();
-        self.run(&name, &directory)?;
+        self.run(&name, &directory, image)?;
         let run = begun.elapsed();
         answer(net(2)).await?;
         Ok(Container {
@@ -143,7 +154,7 @@ impl Bare {
         config
     }
 
-    fn run(&self, name: &str, directory: &Path) -> anyhow::Result<()> {
+    fn run(&self, name: &str, directory: &Path, image: Option<&Path>) -> anyhow::Result<()> {
         let part = |part: &str| directory.join(part).display().to_string();
         let options = format!(
             "lowerdir={},upperdir={},workdir={}",
@@ -159,8 +170,65 @@ impl Bare {
             Some(options.as_str()),
         )?;
         let mut command = self.command();
-        command.args(["run", "--detach", "--bundle"]);
+        match image {
+            None => command.arg("run"),
+            Some(image) => command
+                .args(["restore", "--image-path"])
+                .arg(image.join("memory")),
+        };
+        command.args(["--detach", "--bundle"]);
         succeed(command.arg(directory).arg(name))
+    }
+
+    /// Leaves a program running in a container.
+    pub(crate) fn leave(&self, container: &Container, program: &[&str]) -> anyhow::Result<()> {
+        let mut command = self.command();
+        command
+            .args([
+                "exec",
+                "--detach",
+                "--user",
+                "1000:1000",
+                "--cwd",
+                "/home/user",
+            ])
+            .arg(&container.name)
+            .args(program);
+        succeed(&mut command)
+    }
+
+    /// Writes the memory of a container, which goes on, and copies its upper directory; in
+    /// milliseconds, and the same until that is on the disk.
+    pub(crate) fn checkpoint(
+        &self,
+        container: &Container,
+        image: &Path,
+    ) -> anyhow::Result<(f64, f64)> {
+        let _ = fs::remove_dir_all(image);
+        fs::create_dir_all(image)?;
+        let begun = Instant::now();
+        let mut command = self.command();
+        command
+            .args([
+                "checkpoint",
+                "--compression=none",
+                "--leave-running",
+                "--image-path",
+            ])
+            .arg(image.join("memory"))
+            .arg(&container.name);
+        succeed(&mut command)?;
+        let upper = container.directory.join("upper");
+        let copy = image.join("upper");
+        succeed(Command::new("cp").arg("-a").arg(upper).arg(&copy))?;
+        let written = millis(begun.elapsed());
+        succeed(Command::new("sync").arg("--file-system").arg(&copy))?;
+        Ok((written, millis(begun.elapsed())))
+    }
+
+    /// Starts a container from what [`Bare::checkpoint`] has written.
+    pub(crate) async fn restore(&mut self, image: &Path) -> anyhow::Result<Container> {
+        self.begin(Some(image)).await
     }
 
     /// Runs a program in a container, as the template's user, to its end; in milliseconds.

@@ -21,7 +21,7 @@ use lexopt::prelude::*;
 
 use crate::api::Api;
 use crate::machine::Machine;
-use crate::measure::{commands, create, crowd, files, gateway};
+use crate::measure::{commands, create, crowd, files, gateway, rest};
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
@@ -39,7 +39,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|files|gateway|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|files|gateway|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -117,6 +117,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
         report.note(commands::NOTE);
         commands::measure(server, "runsc", 0.5, &plain, 200, report).await?;
         commands::measure(server, "runc", 0.7, &plain, 200, report).await?;
+    }
+    if wants("rest") {
+        report.note(rest::NOTE);
+        rest::measure(server, &plain, 20, report).await?;
     }
     api.kill(&plain).await?;
     if wants("files") || wants("gateway") {

@@ -5,3 +5,4 @@ pub(crate) mod create;
 pub(crate) mod crowd;
 pub(crate) mod files;
 pub(crate) mod gateway;
+pub(crate) mod rest;

@@ -203,6 +203,21 @@ impl Report {
 
 /// What stands in the way of a figure, as far as it was found out.
 fn in_the_way(what: &str) -> Option<&'static str> {
+    if what.starts_with("pause, with ") {
+        return Some(
+            "A pause outlives the machine: it waits for the disk, which the bare checkpoint does \
+             not (the row below it is the one with `sync`), holds the sandbox still before its \
+             memory is written and not only while, so that memory and files are of one moment and \
+             a failure ends nothing, and then ends its processes.",
+        );
+    }
+    if what.ends_with("→ first command") {
+        return Some(
+            "The network slot, the rules, the committed states, the daemon's new settings and the \
+             command are in Shoal's time and not in that of the bare restore, which is over before \
+             anything inside answers.",
+        );
+    }
     const REASONS: [(&str, &str); 3] = [
         (
             "`commands.run(\"true\")` (runsc)",

@@ -130,7 +130,7 @@ fn spawn(program: &Path, data: &Path, port: u16) -> anyhow::Result<Child> {
         .arg(data)
         .arg(format!("--listen=127.0.0.1:{port}"))
         .arg(format!("--set=network.range={NETWORK}/{NETWORK_BITS}"))
-        .arg("--set=disk.size=4GiB")
+        .arg("--set=disk.size=8GiB")
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::null())
         .stderr(log)

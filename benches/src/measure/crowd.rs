@@ -147,7 +147,7 @@ pub(crate) async fn daemon(
 }
 
 /// The processes in the groups of these sandboxes.
-fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
+pub(super) fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
@@ -178,7 +178,7 @@ fn ticks(processes: &[u32]) -> f64 {
     processes.iter().filter_map(of).sum()
 }
 
-fn proportional(pid: u32) -> f64 {
+pub(super) fn proportional(pid: u32) -> f64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
     keyed(&rollup.unwrap_or_default(), "Pss") / 1024.0
 }

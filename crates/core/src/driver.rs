@@ -307,6 +307,13 @@ pub trait Driver: Send + Sync {
         contents: Contents,
     ) -> BoxFuture<'_, Result<Saved, DriverError>>;
 
+    /// Makes ready what the next run of a paused sandbox needs, so that it begins sooner. Success
+    /// when it is ready already.
+    ///
+    /// # Errors
+    /// When it cannot be; [`Driver::create`] then does it itself.
+    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
+
     /// Ends the run of a sandbox that was paused, if there is one: what it has changed is lost, and
     /// the sandbox is as it was saved.
     ///

@@ -85,6 +85,8 @@ pub(crate) struct Sandbox {
     version: Version,
     published: watch::Sender<Published>,
     orders: mpsc::Receiver<Order>,
+    /// Whether it has begun to rest, or to run again, and what belongs to that is not done yet.
+    unsettled: bool,
 }
 
 impl Sandbox {
@@ -136,6 +138,7 @@ impl Sandbox {
             version,
             published,
             orders,
+            unsettled: false,
         }
     }
 
@@ -150,10 +153,22 @@ impl Sandbox {
                     answer(reply, self.set_deadline(change).await);
                 }
                 Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
-                Order::Pause(order, reply) => answer(reply, self.pause(order).await),
-                Order::Resume(order, reply) => answer(reply, self.resume(order).await),
-                Order::Connect(order, reply) => answer(reply, self.connect(order).await),
-                Order::Wake(order, reply) => answer(reply, self.wake(order).await),
+                Order::Pause(order, reply) => {
+                    answer(reply, self.pause(order).await);
+                    self.settle().await;
+                }
+                Order::Resume(order, reply) => {
+                    answer(reply, self.resume(order).await);
+                    self.settle().await;
+                }
+                Order::Connect(order, reply) => {
+                    answer(reply, self.connect(order).await);
+                    self.settle().await;
+                }
+                Order::Wake(order, reply) => {
+                    answer(reply, self.wake(order).await);
+                    self.settle().await;
+                }
                 Order::Snapshot(id, contents, reply) => {
                     answer(reply, self.snapshot(id, contents).await);
                 }
@@ -281,7 +296,9 @@ impl Sandbox {
             )),
             healthy: false,
         };
-        if let Err(error) = self.pause(order).await {
+        let paused = self.pause(order).await;
+        self.settle().await;
+        if let Err(error) = paused {
             tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox cannot be paused");
             let again = self.shared.clock.now() + AGAIN;
             self.shared.deadlines.set(&self.record.id, Some(again));

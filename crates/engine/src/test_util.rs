@@ -405,6 +405,10 @@ impl Driver for FakeDriver {
         })
     }
 
+    fn prepare_resume(&self, _: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
             sandbox.paused = None;

@@ -422,6 +422,10 @@ impl Driver for OciDriver {
         Box::pin(save::back_to_pause(self.shared.clone(), id.clone()))
     }
 
+    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(save::prepare_resume(self.shared.clone(), id.clone()))
+    }
+
     fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(save::discard_pause(self.shared.clone(), id.clone()))
     }

@@ -29,6 +29,8 @@ const FILE: &str = "manifest.json";
 const MEMORY: &str = "memory";
 /// The directory with what the sandbox had written.
 const FILES: &str = "files";
+/// The file that is there when a run has begun from what is saved here.
+const BEGUN: &str = "begun";
 /// What the manifest begins with, so that another file is not taken for one.
 const FORMAT: &str = "shoal-saved";
 /// The version that is written.
@@ -233,6 +235,26 @@ impl Place {
         self.0.join(FILES)
     }
 
+    /// Whether a run may have changed what it was started from since [`Place::files`] was kept.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.0.join(BEGUN).exists()
+    }
+
+    /// Says that a run begins to change what it is started from, or that all is as it was saved.
+    ///
+    /// # Errors
+    /// When it cannot be said.
+    pub(crate) fn mark_begun(&self, begun: bool) -> io::Result<()> {
+        let mark = self.0.join(BEGUN);
+        if begun {
+            return fs::write(mark, b"");
+        }
+        match fs::remove_file(mark) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the place beside in which it is prepared.
     ///
     /// # Errors
@@ -250,14 +272,14 @@ impl Place {
     /// # Errors
     /// When the disk is full or fails; nothing is shown then.
     pub(crate) fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<Manifest> {
-        let mut memory = Vec::new();
-        if parts.saved.contents.has_memory() {
-            for entry in fs::read_dir(self.memory())? {
-                let name = entry?.file_name().to_string_lossy().into_owned();
-                memory.push(MemoryFile::of(&self.memory(), &name)?);
-            }
-        }
-        memory.sort_by(|a, b| a.name.cmp(&b.name));
+        // While the disk writes, the processor counts.
+        let (written, memory) = std::thread::scope(|scope| {
+            let written = scope.spawn(|| disk.sync());
+            let memory = self.read_memory(&parts);
+            (written.join(), memory)
+        });
+        written.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let memory = memory?;
         let mut saved = parts.saved;
         saved.memory_bytes = memory.iter().map(|file| file.bytes).sum();
         let manifest = Manifest {
@@ -276,17 +298,29 @@ impl Place {
         };
         let mut file = File::create(self.0.join(FILE))?;
         file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
-        drop(file);
-        self.show(disk, place)?;
+        file.sync_all()?;
+        self.show(place)?;
         Ok(manifest)
     }
 
-    /// Makes what lies here, a manifest included, survive the machine, and shows it at `place`.
+    fn read_memory(&self, parts: &Parts) -> io::Result<Vec<MemoryFile>> {
+        let mut memory = Vec::new();
+        if parts.saved.contents.has_memory() {
+            for entry in fs::read_dir(self.memory())? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                memory.push(MemoryFile::of(&self.memory(), &name)?);
+            }
+        }
+        memory.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(memory)
+    }
+
+    /// Shows what lies here, all of it on the disk by now, at `place`.
     ///
     /// # Errors
     /// When the disk fails; nothing is shown then.
-    pub(crate) fn show(&self, disk: &Disk, place: &Self) -> io::Result<()> {
-        disk.sync()?;
+    pub(crate) fn show(&self, place: &Self) -> io::Result<()> {
+        File::open(&self.0)?.sync_all()?;
         fs::rename(&self.0, &place.0)?;
         match place.0.parent() {
             Some(parent) => File::open(parent)?.sync_all(),

@@ -8,7 +8,7 @@ use shoal_core::driver::Start;
 use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
-use shoal_core::state::{Input, State};
+use shoal_core::state::{Input, State, StateKind};
 
 use super::Sandbox;
 use crate::engine::SandboxError;
@@ -48,6 +48,7 @@ impl Sandbox {
         match self.shared.driver.pause(&self.record.id, contents).await {
             Ok(saved) => {
                 self.rest(&Input::Paused, saved).await;
+                self.unsettled = true;
                 self.shared.samples.forget(&self.record.id);
                 self.emit(EventKind::Paused, BTreeMap::new());
                 Ok(())
@@ -116,12 +117,27 @@ impl Sandbox {
             ..self.record.with_state(State::Running, now)
         };
         self.commit(next).await?;
-        if let Err(error) = self.shared.driver.discard_pause(&self.record.id).await {
-            // A restart, or the end of the sandbox, takes it away.
-            tracing::warn!(sandbox.id = %self.record.id, %error, "what was saved is still there");
-        }
+        self.unsettled = true;
         self.emit(EventKind::Resumed, BTreeMap::new());
         Ok(self.record.clone())
+    }
+
+    /// Does what nobody has to wait for: makes the next resume ready, or forgets what the last one
+    /// began from. Before any other order, as the next pause needs the place.
+    pub(super) async fn settle(&mut self) {
+        if !std::mem::take(&mut self.unsettled) {
+            return;
+        }
+        let (driver, id) = (&self.shared.driver, &self.record.id);
+        let settled = match self.record.state.kind() {
+            StateKind::Paused => driver.prepare_resume(id).await,
+            StateKind::Running => driver.discard_pause(id).await,
+            _ => Ok(()),
+        };
+        if let Err(error) = settled {
+            // The next resume does it; a restart, or the end of the sandbox, takes it away.
+            tracing::warn!(sandbox.id = %id, %error, "a sandbox has not settled");
+        }
     }
 
     /// Goes on from what a start has found.
@@ -129,6 +145,10 @@ impl Sandbox {
         let driver = self.shared.driver.clone();
         let id = self.record.id.clone();
         let cleared = match was {
+            // What its run had may not have been cleared yet.
+            Was::AsNoted if self.record.state.kind() == StateKind::Paused => {
+                driver.back_to_pause(&id).await
+            }
             Was::AsNoted => Ok(()),
             Was::Ended(input) => {
                 self.observe(input).await;

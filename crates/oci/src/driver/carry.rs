@@ -189,7 +189,8 @@ fn take_in(
         for name in [EXPORT, ENVD, FILES] {
             fs::remove_file(directory.join(name))?;
         }
-        new.show(&shared.disk, place)
+        shared.disk.sync()?;
+        new.show(place)
     };
     publish().map_err(failed("keep the snapshot"))?;
     Ok((manifest.saved, export.note))

@@ -47,6 +47,9 @@ pub(super) async fn create(
         None => None,
     };
     let origin = Origin::find(&shared, &order)?;
+    if matches!(order.start, Start::Paused { .. }) {
+        save::prepare_resume(shared.clone(), order.id.clone()).await?;
+    }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
     let begun = Instant::now();
@@ -236,11 +239,9 @@ impl Attempt {
         match (&self.order.start, &self.origin.saved) {
             (Start::Paused { .. }, Some(saved)) => {
                 // What the run changes can be taken back until it is known to go on.
-                let kept = saved.place.files();
-                if kept.exists() {
-                    disk.put_back(&kept, id)?;
-                }
-                disk.keep(id, &kept)?;
+                save::take_back(disk, &saved.place, id)?;
+                save::guard(disk, &saved.place, id)?;
+                saved.place.mark_begun(true)?;
             }
             (_, Some(saved)) => {
                 disk.create_from(&saved.place.files(), id, limit)?;

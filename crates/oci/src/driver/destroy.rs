@@ -42,15 +42,20 @@ pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), 
     end(shared, id, None).await
 }
 
-async fn end(shared: &Arc<Shared>, id: &SandboxId, given: Option<u32>) -> Result<(), DriverError> {
+/// Ends the processes of a sandbox, and nothing else.
+pub(super) async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
     // From here on its end is no news.
-    let known = shared.live.lock().remove(id);
-    let directory = shared.home.sandbox(id.as_str());
-    let manifest = known.or_else(|| Manifest::read(&directory));
+    shared.live.lock().remove(id);
     let group = shared.group(id);
     blocking(move || group.kill())
         .await
-        .map_err(failed("end the processes"))?;
+        .map_err(failed("end the processes"))
+}
+
+async fn end(shared: &Arc<Shared>, id: &SandboxId, given: Option<u32>) -> Result<(), DriverError> {
+    end_processes(shared, id).await?;
+    let directory = shared.home.sandbox(id.as_str());
+    let manifest = Manifest::read(&directory);
     let slot = release_slot(shared, &directory, manifest.as_ref(), given);
     let run = {
         let (shared, id) = (shared.clone(), id.clone());

@@ -14,6 +14,7 @@ use shoal_core::snapshot::{Contents, Saved};
 
 use super::create::CPU_AT_START;
 use super::{Shared, destroy, failed};
+use crate::disk::Disk;
 use crate::manifest::{self, Manifest};
 use crate::runtime::Runtime;
 use crate::saved::{self, Parts, Place};
@@ -25,14 +26,24 @@ pub(super) async fn pause(
     contents: Contents,
 ) -> Result<Saved, DriverError> {
     let place = Place::of_paused(&shared.disk, &id);
-    if let Ok(known) = saved::Manifest::read(place.directory()) {
+    let alive = shared.live.lock().contains_key(&id);
+    if !alive && let Ok(known) = saved::Manifest::read(place.directory()) {
         back_to_pause(shared, id).await?;
         return Ok(known.saved);
     }
     let save = Save::new(&shared, &id, contents)?;
-    let manifest = run(move || save.to_rest(&place)).await?;
-    // From here on it is saved, whatever comes.
-    end_run(shared, &id).await?;
+    let disk = shared.clone();
+    let saving = move || {
+        // What it was resumed from, if that could not be removed when it was.
+        place
+            .remove(&disk.disk)
+            .map_err(failed("remove what was saved"))?;
+        save.to_rest(&place)
+    };
+    let manifest = run(saving).await?;
+    // From here on it is saved, whatever comes; what else its run had goes when the next is made
+    // ready.
+    destroy::end_processes(&shared, &id).await?;
     Ok(manifest.saved)
 }
 
@@ -56,17 +67,36 @@ pub(super) async fn back_to_pause(shared: Arc<Shared>, id: SandboxId) -> Result<
         return Err(DriverError::NotFound(id));
     }
     end_run(shared.clone(), &id).await?;
-    let put_back = move || {
-        let kept = place.files();
-        if kept.exists() {
-            shared
-                .disk
-                .put_back(&kept, id.as_str())
-                .map_err(failed("put the files back"))?;
-        }
-        Ok(())
-    };
-    run(put_back).await
+    run(move || take_back(&shared.disk, &place, id.as_str()).map_err(failed("put the files back")))
+        .await
+}
+
+/// Puts the files of a paused sandbox back, if a run has begun to change them.
+pub(super) fn take_back(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
+    let kept = place.files();
+    if place.is_begun() && kept.exists() {
+        disk.put_back(&kept, id)?;
+    }
+    place.mark_begun(false)
+}
+
+/// Keeps the files of a paused sandbox, to be put back should its next run not succeed.
+pub(super) fn guard(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
+    let kept = place.files();
+    if kept.exists() {
+        return Ok(());
+    }
+    disk.keep(id, &kept)
+}
+
+/// Clears what the last run of a paused sandbox had, and makes ready what the next one needs.
+pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    let place = Place::of_paused(&shared.disk, &id);
+    if !place.directory().exists() {
+        return Err(DriverError::NotFound(id));
+    }
+    end_run(shared.clone(), &id).await?;
+    run(move || guard(&shared.disk, &place, id.as_str()).map_err(failed("keep the files"))).await
 }
 
 /// Forgets what was saved of a sandbox that runs again.
@@ -236,8 +266,14 @@ impl Save {
         let new = place.prepare(disk).map_err(failed("make a directory"))?;
         let written = self.take(&new, beside, since).and_then(|freeze| {
             let parts = self.parts(freeze).map_err(failed("count the files"))?;
-            new.publish(parts, disk, place)
-                .map_err(failed("write what is saved"))
+            let manifest = new
+                .publish(parts, disk, place)
+                .map_err(failed("write what is saved"))?;
+            // Every byte has just been looked at.
+            if let Some(stamp) = manifest.stamp(place.directory()) {
+                self.shared.verified.lock().insert(stamp);
+            }
+            Ok(manifest)
         });
         if written.is_err() {
             // What stays is cleared by the next start; the first error is the one that counts.

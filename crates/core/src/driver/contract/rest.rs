@@ -88,6 +88,10 @@ async fn what_is_paused_rests_and_goes_on(subject: &dyn Subject, contents: Conte
         "what rests uses nothing"
     );
     assert_eq!(pause(subject, &id, contents).await, saved, "once is enough");
+    for _ in 0..2 {
+        let ready = driver.prepare_resume(&id).await;
+        ready.unwrap_or_else(|error| panic!("it is not made ready: {error}"));
+    }
     start(subject, again(subject, &id, run(2)), contents).await;
     let there = one(subject).await;
     assert!(there.alive && there.execution == run(2) && there.paused.is_some());

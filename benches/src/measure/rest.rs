@@ -1,0 +1,253 @@
+//! Saving, going on, copying and growing, with gVisor.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::client::{Command, EnvdClient, Output, Process};
+
+use crate::api::{Api, Sandbox, millis, run};
+use crate::bare::Bare;
+use crate::measure::crowd;
+use crate::report::{Promise, Report, Row, Unit};
+use crate::server::Server;
+use crate::stats::Samples;
+
+/// A Python with as much in its memory as an idle kernel for notebooks.
+const PROGRAM: &str = "b = bytearray(40 << 20)\n\
+for i in range(0, len(b), 4096): b[i] = i % 251\n\
+print('ready', flush=True)\n\
+import time\n\
+while True: time.sleep(1)";
+
+/// How many members a fork has.
+const FORKS: usize = 20;
+
+/// What was measured.
+pub(crate) const NOTE: &str = "**pause, resume, clone**: a sandbox with a Python of 40 MiB in its \
+memory (the pages that are written are said in the table). Pause: from the request to its answer, \
+when all is on the disk (synced) and the sandbox has ended; beside it `runsc checkpoint \
+--leave-running` of a bare container with the same program, not synced, and `cp -a` of its upper \
+directory. Resume and clone: from the request until `true` has run in it; beside them an overlay, \
+`runsc restore --detach` of the bare checkpoint in a network made ahead, until it returns; and the \
+same until the daemon inside answers. The freeze is what the server says of a snapshot. A fork is \
+beside as many clones one after the other. A paused sandbox: the processes in its group.";
+
+/// Measures all of it.
+pub(crate) async fn measure(
+    server: &Server,
+    plain: &Sandbox,
+    rounds: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let api = Api::of(server)?;
+    let sandbox = api.create("runsc").await?;
+    let _loaded = load(&sandbox.envd()?).await?;
+    let mut bare = Bare::like(server, "runsc", &sandbox, plain)?;
+    let container = bare.start().await?;
+    bare.leave(&container, &["python3", "-c", PROGRAM])?;
+    // As long as the one that says when it is ready takes.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let image = server.data().join("bare-image");
+
+    let [mut paused, mut resumed, mut checkpointed, mut on_disk] = <[Samples; 4]>::default();
+    let [mut cloned, mut restored, mut answered, mut frozen] = <[Samples; 4]>::default();
+    let mut pages = 0.0;
+    for _ in 0..rounds {
+        let (_, took) = api
+            .call(Method::POST, &of(&sandbox, "pause"), json!({}))
+            .await?;
+        paused.push(took);
+        let (written, synced) = bare.checkpoint(&container, &image)?;
+        checkpointed.push(written);
+        on_disk.push(synced);
+        resumed.push(resume(&api, &sandbox).await?);
+        let container = bare.restore(&image).await?;
+        restored.push(container.run);
+        answered.push(container.answered - container.network);
+        bare.remove(&container)?;
+        let (taken, _) = api
+            .call(Method::POST, &of(&sandbox, "snapshots"), json!({}))
+            .await?;
+        frozen.push(taken["shoal"]["freeze"].as_f64().unwrap_or(f64::NAN));
+        pages = taken["shoal"]["memoryBytes"].as_f64().unwrap_or(f64::NAN) / f64::from(1 << 20);
+        cloned.push(clone(&api, &taken).await?);
+        forget(&api, &taken).await?;
+    }
+    let what = format!("pause, with {pages:.0} MiB of memory");
+    report.add(
+        Row::new(&what, Unit::Millis, paused.clone())
+            .beside("`runsc checkpoint`, `cp -a` of the upper", checkpointed)
+            .promised(Promise::Ratio(1.3)),
+    );
+    report.add(
+        Row::new(what, Unit::Millis, paused).beside("the same, `sync -f`: on the disk", on_disk),
+    );
+    for (what, samples) in [("resume", resumed), ("clone", cloned.clone())] {
+        let what = format!("{what} → first command");
+        report.add(
+            Row::new(&what, Unit::Millis, samples.clone())
+                .beside("overlay, `runsc restore`", restored.clone())
+                .promised(Promise::Ratio(1.2)),
+        );
+        report.add(
+            Row::new(&what, Unit::Millis, samples)
+                .beside("the same, until the daemon answers", answered.clone()),
+        );
+    }
+    report.add(
+        Row::new(
+            "freeze of a snapshot that keeps running",
+            Unit::Millis,
+            frozen,
+        )
+        .promised(Promise::AtMost(150.0)),
+    );
+    fork(&api, &sandbox, cloned.median(), report).await?;
+    unchanged(&api, &sandbox, report).await?;
+    resting(&api, &sandbox, report).await?;
+    resize(&api, &sandbox, report).await?;
+    bare.remove(&container)?;
+    std::fs::remove_dir_all(&image)?;
+    api.kill(&sandbox).await?;
+    Ok(())
+}
+
+fn of(sandbox: &Sandbox, what: &str) -> String {
+    format!("/sandboxes/{}/{what}", sandbox.id)
+}
+
+/// Starts the program and waits until it is ready.
+async fn load(envd: &EnvdClient) -> anyhow::Result<Process> {
+    let line = format!("exec python3 -c \"{PROGRAM}\"");
+    let mut process = envd.start(Command::shell(&line)).await?;
+    while let Some(output) = process.next().await? {
+        if let Output::Stdout(bytes) = output
+            && bytes.starts_with(b"ready")
+        {
+            return Ok(process);
+        }
+    }
+    anyhow::bail!("the program has ended")
+}
+
+async fn resume(api: &Api, sandbox: &Sandbox) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    let body = json!({"timeout": 1800});
+    api.call(Method::POST, &of(sandbox, "connect"), body)
+        .await?;
+    run(&sandbox.envd()?, "true").await?;
+    Ok(millis(begun.elapsed()))
+}
+
+async fn clone(api: &Api, taken: &Value) -> anyhow::Result<f64> {
+    let begun = Instant::now();
+    let body = json!({"templateID": taken["snapshotID"], "timeout": 600, "secure": true});
+    let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
+    let made = api.sandbox(&answer, took)?;
+    run(&made.envd()?, "true").await?;
+    let took = millis(begun.elapsed());
+    api.kill(&made).await?;
+    Ok(took)
+}
+
+async fn forget(api: &Api, taken: &Value) -> anyhow::Result<()> {
+    let id = taken["snapshotID"].as_str().unwrap_or_default();
+    let path = format!("/templates/{}", id.replace(':', "%3A"));
+    api.call(Method::DELETE, &path, Value::Null).await?;
+    Ok(())
+}
+
+async fn fork(api: &Api, sandbox: &Sandbox, one: f64, report: &mut Report) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let body = json!({"count": FORKS, "timeout": 600});
+    let (members, _) = api.call(Method::POST, &of(sandbox, "fork"), body).await?;
+    let members = members.as_array().into_iter().flatten();
+    let made: Vec<Sandbox> = members
+        .map(|member| api.sandbox(&member["sandbox"], 0.0))
+        .collect::<anyhow::Result<_>>()?;
+    let mut commands = tokio::task::JoinSet::new();
+    for fork in &made {
+        let envd = fork.envd()?;
+        commands.spawn(async move { run(&envd, "true").await });
+    }
+    while let Some(ran) = commands.join_next().await {
+        ran??;
+    }
+    let took = Samples::one(millis(begun.elapsed()));
+    anyhow::ensure!(made.len() == FORKS, "a fork has lost members");
+    for fork in &made {
+        api.kill(fork).await?;
+    }
+    let alone = Samples::one(one * f64::from(u32::try_from(FORKS)?));
+    report.add(
+        Row::new(
+            format!("fork into {FORKS} → first commands"),
+            Unit::Millis,
+            took,
+        )
+        .beside(format!("{FORKS} clones, one after the other"), alone)
+        .promised(Promise::Ratio(0.7)),
+    );
+    Ok(())
+}
+
+/// A snapshot of a sandbox with much on its disk, that it has not touched since the last one.
+async fn unchanged(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
+    let mut little = Samples::default();
+    let mut much = Samples::default();
+    for samples in [&mut little, &mut much] {
+        for round in 0..6 {
+            let (taken, took) = api
+                .call(Method::POST, &of(sandbox, "snapshots"), json!({}))
+                .await?;
+            // The first after a write has that to put on the disk.
+            if round > 0 {
+                samples.push(took);
+            }
+            forget(api, &taken).await?;
+        }
+        let write = "head -c 1073741824 /dev/urandom > big; sync";
+        run(&sandbox.envd()?, write).await?;
+    }
+    report.add(
+        Row::new(
+            "snapshot with 1 GiB unchanged on the disk",
+            Unit::Millis,
+            much,
+        )
+        .beside("the same with next to nothing", little)
+        .promised(Promise::Ratio(1.3)),
+    );
+    Ok(())
+}
+
+/// What a paused sandbox costs: nothing of it runs.
+async fn resting(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
+    api.call(Method::POST, &of(sandbox, "pause"), json!({}))
+        .await?;
+    let processes = crowd::processes(&HashSet::from([sandbox.id.as_str()]))?;
+    let resident = processes.into_iter().map(crowd::proportional).sum();
+    report.add(
+        Row::new(
+            "resident memory of a paused sandbox",
+            Unit::Mib,
+            Samples::one(resident),
+        )
+        .promised(Promise::AtMost(0.0)),
+    );
+    resume(api, sandbox).await?;
+    Ok(())
+}
+
+async fn resize(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
+    let mut took = Samples::default();
+    let path = format!("/api/v1/sandbox/{}/resources", sandbox.id);
+    for cpu in ["1", "2"].iter().cycle().take(40) {
+        let body = json!({"cpu": cpu});
+        took.push(api.call(Method::PATCH, &path, body).await?.1);
+    }
+    report.add(Row::new("resize → in force", Unit::Millis, took).promised(Promise::AtMost(20.0)));
+    Ok(())
+}
