@@ -282,6 +282,8 @@ async def test_a_clone_is_itself_and_goes_its_own_way(sdk, runtime):
         assert clone.sandbox_id in hosts
         await done(clone.files.write("own", clone.sandbox_id))
     assert len(seen) == 3, "three machines"
+    drawn = [await done(one.commands.run("head -c 16 /dev/urandom | md5sum")) for one in clones]
+    assert drawn[0].stdout != drawn[1].stdout, "what the kernel draws is its own"
     assert (await done(source.files.read("own"))) == "base\n"
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
     for clone in clones:

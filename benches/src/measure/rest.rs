@@ -228,7 +228,10 @@ async fn resting(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::R
     api.call(Method::POST, &of(sandbox, "pause"), json!({}))
         .await?;
     let processes = crowd::processes(&HashSet::from([sandbox.id.as_str()]))?;
-    let resident = processes.into_iter().map(crowd::proportional).sum();
+    let resident = processes
+        .into_iter()
+        .map(crowd::proportional)
+        .fold(0.0, |a, b| a + b);
     report.add(
         Row::new(
             "resident memory of a paused sandbox",

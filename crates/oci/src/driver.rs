@@ -6,6 +6,7 @@ mod destroy;
 mod identity;
 mod inventory;
 mod origin;
+mod port;
 mod resize;
 mod save;
 
@@ -18,14 +19,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shoal_core::BoxFuture;
-use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, StartReport,
-};
+use shoal_core::driver::{Capabilities, DriverError, DriverEvent};
 use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
-use shoal_core::network::Egress;
-use shoal_core::resources::{Mib, Resources, Usage};
-use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
 use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
@@ -394,126 +390,5 @@ fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
             step,
             detail: error.to_string(),
         },
-    }
-}
-
-impl Driver for OciDriver {
-    fn capabilities(&self) -> &Capabilities {
-        &self.shared.capabilities
-    }
-
-    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
-        Box::pin(create::create(self.shared.clone(), order))
-    }
-
-    fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(destroy::destroy(self.shared.clone(), id.clone()))
-    }
-
-    fn pause(
-        &self,
-        id: &SandboxId,
-        contents: Contents,
-    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
-        Box::pin(save::pause(self.shared.clone(), id.clone(), contents))
-    }
-
-    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::back_to_pause(self.shared.clone(), id.clone()))
-    }
-
-    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::prepare_resume(self.shared.clone(), id.clone()))
-    }
-
-    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::discard_pause(self.shared.clone(), id.clone()))
-    }
-
-    fn snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: SnapshotId,
-        contents: Contents,
-    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
-        Box::pin(save::snapshot(
-            self.shared.clone(),
-            id.clone(),
-            snapshot,
-            contents,
-        ))
-    }
-
-    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {
-        Box::pin(save::snapshots(self.shared.clone()))
-    }
-
-    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::remove_snapshot(self.shared.clone(), snapshot))
-    }
-
-    fn export_snapshot(
-        &self,
-        snapshot: SnapshotId,
-        target: PathBuf,
-        note: String,
-    ) -> BoxFuture<'_, Result<u64, DriverError>> {
-        Box::pin(carry::export(self.shared.clone(), snapshot, target, note))
-    }
-
-    fn import_snapshot(
-        &self,
-        source: PathBuf,
-        snapshot: SnapshotId,
-    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
-        Box::pin(carry::import(self.shared.clone(), source, snapshot))
-    }
-
-    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(resize::resize(self.shared.clone(), id.clone(), limits))
-    }
-
-    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
-        let slot = self
-            .shared
-            .live
-            .lock()
-            .get(id)
-            .map(|manifest| manifest.slot);
-        let id = id.clone();
-        Box::pin(async move {
-            let slot = slot.ok_or(DriverError::NotFound(id))?;
-            self.shared
-                .network
-                .set_egress(slot, &egress)
-                .await
-                .map_err(failed("set network rules"))
-        })
-    }
-
-    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
-        let (shared, id) = (self.shared.clone(), id.clone());
-        Box::pin(async move {
-            let known = shared.live.lock().contains_key(&id);
-            if !known {
-                return Err(DriverError::NotFound(id));
-            }
-            let read = move || {
-                let usage = shared.group(&id).usage()?;
-                Ok(Usage {
-                    disk_bytes: shared.disk.usage(id.as_str())?,
-                    ..usage
-                })
-            };
-            blocking(read).await.map_err(failed("read counters"))
-        })
-    }
-
-    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
-        Box::pin(inventory::inventory(self.shared.clone()))
-    }
-
-    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
-        Box::pin(async { self.shared.incoming.lock().await.recv().await })
     }
 }
