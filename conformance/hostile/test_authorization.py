@@ -56,17 +56,27 @@ NATIVE = [
     ("POST", "/images/pull", {"name": "127.0.0.1:1/x"}, True),
     ("POST", "/images/import", {"name": "x", "path": "/etc/shadow"}, True),
     ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
+    ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
+    ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
+#: Those of a sandbox, which is its team's.
+NATIVE_BY_ID = [("PATCH", "/sandbox/{id}/resources", {"cpu": 1})]
 
 UNKNOWN = "i" + "z" * 20
 
 
 def all_routes():
     native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
-    return native + [
+    return native + of_a_sandbox() + [
         (method, prefix + path, body)
-        for prefix in PREFIXES for method, path, body in BY_ID + OTHER
+        for prefix in PREFIXES for method, path, body in OTHER
+    ]
+
+
+def of_a_sandbox():
+    return [(method, NATIVE_PREFIX + path, body) for method, path, body in NATIVE_BY_ID] + [
+        (method, prefix + path, body) for prefix in PREFIXES for method, path, body in BY_ID
     ]
 
 
@@ -102,7 +112,7 @@ def test_every_route_of_the_program_is_in_the_lists():
             if path.startswith("/"):
                 routes.add(path.replace("{alias}", "base"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
-    listed |= {path.split("?")[0] for _, path, _, _ in NATIVE}
+    listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
     assert routes - listed <= {"/health"}, routes - listed
 
@@ -139,13 +149,12 @@ def test_a_key_in_the_wrong_case_or_place_is_none(server, ours):
 
 
 def test_anothers_sandbox_is_no_sandbox(server, ours, theirs):
-    for prefix in PREFIXES:
-        for method, path, body in BY_ID:
-            foreign = theirs(method, prefix + path.format(id=ours.sandbox_id), body)
-            missing = theirs(method, prefix + path.format(id=UNKNOWN), body)
-            assert foreign[0] == missing[0] == 404, (method, path, foreign)
-            same = [str(one[1]).replace(ours.sandbox_id, "X").replace(UNKNOWN, "X") for one in (foreign, missing)]
-            assert same[0] == same[1], "an answer must not tell whether it exists"
+    for method, path, body in of_a_sandbox():
+        foreign = theirs(method, path.format(id=ours.sandbox_id), body)
+        missing = theirs(method, path.format(id=UNKNOWN), body)
+        assert foreign[0] == missing[0] == 404, (method, path, foreign)
+        same = [str(one[1]).replace(ours.sandbox_id, "X").replace(UNKNOWN, "X") for one in (foreign, missing)]
+        assert same[0] == same[1], "an answer must not tell whether it exists"
     assert theirs.get(f"/sandboxes/metrics?sandbox_ids={ours.sandbox_id}")[1] == {"sandboxes": {}}
     for listing in ("/sandboxes", "/v2/sandboxes"):
         assert ours.sandbox_id not in str(theirs.get(listing)[1])
@@ -180,7 +189,7 @@ def test_no_cursor_shows_another_teams_list(server, ours, theirs):
 )
 def test_no_id_is_a_path(server, bad):
     call = Call(server)
-    for method, path, body in BY_ID:
+    for method, path, body in of_a_sandbox():
         status, answer = call(method, path.replace("{id}", bad), body)
         assert status in (400, 401, 404, 405, 414), (path, status, answer)
         assert "root:" not in str(answer)

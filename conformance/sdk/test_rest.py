@@ -357,6 +357,18 @@ async def test_without_auto_resume_it_rests_until_it_is_asked_for(sdk):
     assert (await done(again.commands.run("echo on"))).stdout == "on\n"
 
 
+async def test_at_its_end_the_disk_alone_may_be_kept(sdk, runtime):
+    lifecycle = {"on_timeout": {"action": "pause", "mode": "filesystem"}}
+    sandbox = await sdk.create(timeout=300, runtime=runtime, lifecycle=lifecycle)
+    await done(sandbox.files.write("kept", "hello"))
+    await done(sandbox.commands.run("sleep 600", background=True))
+    await done(sandbox.set_timeout(1))
+    await reached(sandbox, "paused")
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    assert await done(again.files.read("kept")) == "hello"
+    assert await done(again.commands.list()) == []
+
+
 async def test_many_requests_wake_it_once(sdk):
     if sdk.name == "sync":
         pytest.skip("many at once are the async SDK's")
@@ -407,8 +419,20 @@ async def test_processor_time_grows_in_place(sdk):
         ran = await done(small.commands.run(burn))
         return sum(float(line) for line in ran.stdout.split()) / 1.5
 
+    def quota() -> float:
+        """Processors, as the kernel has them."""
+        groups = [group for group in sdk.server.groups() if group.name == small.sandbox_id]
+        for group in groups:
+            if (group / "cpu.cfs_quota_us").exists():
+                return int((group / "cpu.cfs_quota_us").read_text()) / 100_000
+            if (group / "cpu.max").exists():
+                return int((group / "cpu.max").read_text().split()[0]) / 100_000
+        raise AssertionError("no group of the sandbox bounds its processors")
+
+    counter = await Counter.start(sdk, small)
+    assert await counter.ask("one") == "one 42 1"
     little = await used()
-    assert little < 0.9, little
+    assert little < 0.9 and quota() == 0.5, (little, quota())
     import httpx
 
     answer = httpx.patch(
@@ -418,7 +442,9 @@ async def test_processor_time_grows_in_place(sdk):
     )
     assert answer.status_code == 200, answer.text
     assert (await done(small.get_info())).cpu_count == 2
-    assert await used() > little * 1.3, "the same processes have more"
+    assert quota() == 2
+    assert await used() > little * 1.3, "it has more"
+    assert await counter.ask("two") == "two 43 2", "the same processes go on"
 
 
 @pytest.mark.parametrize("value", ["NaN", "inf", "0", "-1", "two", ""])

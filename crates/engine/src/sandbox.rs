@@ -174,10 +174,10 @@ impl Sandbox {
                 }
                 Order::AnnounceResize(reply) => answer(reply, self.announce_resize().await),
                 Order::Resize(limits, reply) => answer(reply, self.resize(limits).await),
-                Order::Observed { execution, input } if execution == self.record.execution => {
+                Order::Observed { execution, input } if self.is_news(execution) => {
                     self.observe(input).await;
                 }
-                // News of an earlier run.
+                // Of a run that is over.
                 Order::Observed { .. } => {}
                 Order::Look => self.look().await,
             }
@@ -217,6 +217,12 @@ impl Sandbox {
             record: self.record.clone(),
             route,
         });
+    }
+
+    /// Whether what happened in this run matters still: the run of a paused sandbox is over, however
+    /// it ended.
+    fn is_news(&self, execution: ExecutionId) -> bool {
+        execution == self.record.execution && self.record.state.kind() != StateKind::Paused
     }
 
     /// Something happened to the sandbox; one that has failed is cleared.

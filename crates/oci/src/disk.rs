@@ -149,7 +149,13 @@ impl Disk {
     pub(crate) fn keep(&self, name: &str, target: &Path) -> io::Result<()> {
         match &self.volume {
             Some(_) => btrfs::snapshot(&self.path(name), target),
-            None => copy(&self.path(name), target),
+            None => {
+                // Half a copy is never met under its name.
+                let part = target.with_extension("part");
+                self.remove_at(&part)?;
+                copy(&self.path(name), &part)?;
+                fs::rename(part, target)
+            }
         }
     }
 

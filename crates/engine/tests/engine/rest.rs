@@ -141,6 +141,18 @@ async fn what_cannot_be_saved_runs_on_and_what_cannot_go_on_stays_saved() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_run_that_was_saved_ends_nothing() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    fixture.pause(&id).await;
+    // News that was on its way when it was saved.
+    fixture.driver.fail(&id, FailReason::Exited).await;
+    let again = fixture.engine.connect(&permit, seconds(9), true).await;
+    assert!(again.unwrap().resumed);
+}
+
+#[tokio::test]
 async fn a_daemon_that_does_not_answer_is_a_reason_only_when_said() {
     let silent = FakeGuest {
         silent: true,
