@@ -7,6 +7,7 @@
 //! by asking the driver what exists and feeding the answers through the same table.
 
 mod catalog;
+mod catalogue;
 mod config;
 mod connect;
 mod create;
@@ -26,6 +27,7 @@ mod pause;
 mod recover;
 mod remove_image;
 mod resize;
+mod resolve;
 mod sandbox;
 mod set_network;
 mod set_timeout;
@@ -37,7 +39,8 @@ mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
 
-pub use config::{EngineConfig, Limits};
+pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
+pub use config::{CustomImages, Defaults, EngineConfig, Limits};
 pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};
@@ -50,6 +53,7 @@ pub use list::{ListFilter, Order, Page, PageToken};
 pub use logs::{LogEntry, LogLevel, LogQuery};
 pub use metrics::Sample;
 pub use resize::{Infeasible, Resize};
+pub use resolve::{Explained, Meaning, Resolved};
 pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter};
 pub use store::SqliteStore;

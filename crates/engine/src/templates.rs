@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
+use shoal_core::catalogue::ResolveError;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
 use shoal_core::image::ImageName;
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRef};
 
 use crate::engine::Engine;
 
@@ -18,7 +19,13 @@ use crate::engine::Engine;
 pub enum TemplateError {
     /// There is none, or it is hidden.
     #[error("template '{0}' not found")]
-    NotFound(TemplateRef),
+    NotFound(String),
+    /// It is no name of a template.
+    #[error(transparent)]
+    Invalid(#[from] InvalidTemplateRef),
+    /// What a dynamic entry of the catalogue makes of it is no image.
+    #[error(transparent)]
+    Dynamic(#[from] ResolveError),
     /// It has no such tag.
     #[error("tag '{tag}' does not exist for template '{template}'")]
     NoTag {
@@ -91,7 +98,7 @@ impl Templates {
             .iter()
             .find(|template| template.team == Some(principal.team));
         let found = own.or_else(|| visible.first());
-        let found = found.ok_or_else(|| TemplateError::NotFound(reference.clone()))?;
+        let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
         match &reference.tag {
             Some(tag) if tag != DEFAULT_TAG => Err(TemplateError::NoTag {
                 tag: tag.clone(),
@@ -204,7 +211,7 @@ impl Engine {
         let template = self.resolve_template(principal, reference)?;
         match template.team {
             Some(team) if team != principal.team => {
-                return Err(TemplateError::NotFound(reference.clone()));
+                return Err(TemplateError::NotFound(reference.to_string()));
             }
             None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
             _ => {}

@@ -1,5 +1,7 @@
 //! A driver, a guest and a clock that tests own.
 
+mod registry;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -25,6 +27,8 @@ use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
+
+pub use self::registry::FakeRegistry;
 
 use crate::guest::{Guest, GuestError, InitOrder};
 

@@ -160,6 +160,7 @@ impl EntryNetwork {
         });
         AskedNetwork {
             egress,
+            said_open: false,
             allow_public_traffic: self.allow_public_traffic,
             mask_request_host: self.mask_request_host.clone(),
         }

@@ -417,6 +417,29 @@ fn a_request_wins_over_a_template_and_that_over_its_image() {
     );
 }
 
+#[test]
+fn the_group_of_an_images_user_is_left_out() {
+    let image = |user: Option<&str>| crate::image::Image {
+        name: "i".parse().unwrap(),
+        digest: String::new(),
+        layers: Vec::new(),
+        size_bytes: 0,
+        user: user.map(str::to_owned),
+        workdir: None,
+        env: Vec::new(),
+        entrypoint: Vec::new(),
+        cmd: Vec::new(),
+        created_at: crate::clock::Timestamp::from_unix_seconds(0),
+    };
+    assert_eq!(
+        Layer::from(&image(Some("node:node"))).user.as_deref(),
+        Some("node")
+    );
+    for nobody in [Some(""), Some(":7"), None] {
+        assert_eq!(Layer::from(&image(nobody)).user, None);
+    }
+}
+
 fn layer() -> impl Strategy<Value = Layer> {
     let number = || proptest::option::of(1u32..9000);
     let texts = proptest::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..4);
