@@ -47,7 +47,10 @@ pub use create_template::{CreateTemplateError, NewTemplate};
 pub use engine::{Engine, EngineParts, NoRoom, OpenError, SandboxError};
 pub use events::{EventKind, SandboxEvent};
 pub use fork::FORKS_MAX;
-pub use guest::{EnvdGuest, Guest, GuestError, InitOrder};
+pub use guest::{
+    EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
+    GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
+};
 pub use keys::KeyError;
 pub use list::{ListFilter, Order, Page, PageToken};
 pub use logs::{LogEntry, LogLevel, LogQuery};
