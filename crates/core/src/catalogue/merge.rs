@@ -1,8 +1,9 @@
 //! Value by value: a request over the template over its image over the defaults.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
@@ -16,8 +17,7 @@ use crate::template::{RuntimeName, Template};
 pub const USER: &str = "root";
 
 /// Who said a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// Whoever asks for the sandbox.
     Request,
@@ -27,6 +27,17 @@ pub enum Source {
     Image,
     /// Nobody.
     Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request",
+            Self::Template => "template",
+            Self::Image => "image",
+            Self::Default => "default",
+        })
+    }
 }
 
 /// A value, and who said it.
@@ -303,7 +314,7 @@ impl Merged {
 }
 
 /// One value, for showing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Which, in the words of the catalogue.
     pub field: String,
