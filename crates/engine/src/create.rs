@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
-use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::id::{BuildId, ExecutionId, SandboxId, TemplateId};
+use shoal_core::image::ImageName;
 use shoal_core::network::{InvalidRule, NetworkPolicy};
 use shoal_core::resources::{InvalidResources, Mib, MilliCpu, Resources};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, Template, TemplateRef};
@@ -255,7 +256,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let spec = match shared.templates.resolve(principal, &new.template) {
+        let spec = match self.resolve_template(principal, &new.template) {
             Ok(template) => self.specify(&self.base_of(&template), new)?,
             Err(unknown) => {
                 let now = shared.clock.now();
@@ -337,7 +338,7 @@ impl Engine {
     }
 
     /// What a sandbox of a template is, unless more is said.
-    fn base_of(&self, template: &Template) -> SandboxSpec {
+    pub(crate) fn base_of(&self, template: &Template) -> SandboxSpec {
         let machine = self.shared.driver.capabilities().cpu;
         let ceiling = template
             .max_cpu
@@ -362,8 +363,37 @@ impl Engine {
             secure: true,
             persistent: template.persistent,
             cpu_ceiling: ceiling.min(machine),
-            snapshot: None,
+            snapshot: template.snapshot.clone(),
+            purpose: Purpose::Use,
         }
+    }
+
+    /// What a sandbox of an image alone is.
+    pub(crate) fn spec_of_image(
+        &self,
+        image: ImageName,
+        env: BTreeMap<String, String>,
+    ) -> SandboxSpec {
+        let nobody = (
+            TemplateId::from_entropy([0; 16]),
+            BuildId::from_entropy([0; 16]),
+        );
+        let over = Template::over(nobody.0, nobody.1, image, self.shared.clock.now());
+        SandboxSpec {
+            env,
+            ..self.base_of(&over)
+        }
+    }
+
+    /// The runtime that a sandbox runs in, when it can save memory.
+    pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeName> {
+        let runtimes = &self.capabilities().runtimes;
+        let info = match &spec.runtime {
+            Some(name) => runtimes.iter().find(|info| info.name == *name),
+            None => runtimes.first(),
+        };
+        let info = info.filter(|info| info.memory_snapshot)?;
+        Some(info.name.clone())
     }
 
     /// Fills in what was said.
@@ -384,7 +414,17 @@ impl Engine {
         }
         let mut env = base.env.clone();
         env.extend(new.env);
+        let mut snapshot = base.snapshot.clone();
+        if let Some(snapshot) = &mut snapshot
+            && base.purpose == Purpose::Use
+            && base.runtime.is_some()
+            && runtime != base.runtime
+        {
+            // Memory is of the runtime that it was saved in: another one boots from the files.
+            snapshot.memory = false;
+        }
         Ok(SandboxSpec {
+            snapshot,
             runtime,
             resources,
             env,

@@ -169,7 +169,7 @@ fn engine_config(config: &Config) -> EngineConfig {
             cpu_per_team: config.cpu_per_team,
         },
         keep_ended: config.keep_ended,
-        ..EngineConfig::new(config.data.join("logs"))
+        ..EngineConfig::new(&config.data)
     }
 }
 
