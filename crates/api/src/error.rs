@@ -13,8 +13,8 @@ use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
-    BuildError, CreateError, CreateTemplateError, KeyError, NoRoom, SandboxError, SnapshotError,
-    TagError, TakeError, TemplateError,
+    BuildError, CatalogueError, CreateError, CreateTemplateError, KeyError, NoRoom, SandboxError,
+    SnapshotError, TagError, TakeError, TemplateError,
 };
 
 /// Says to the field's clients whether to try again by themselves.
@@ -173,9 +173,21 @@ impl From<TemplateError> for ApiError {
         let message = error.to_string();
         match error {
             TemplateError::NotFound(_) | TemplateError::NoTag { .. } => Self::not_found(message),
+            TemplateError::Invalid(_) | TemplateError::Dynamic(_) => Self::invalid(message),
             TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
             TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
             TemplateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<CatalogueError> for ApiError {
+    fn from(error: CatalogueError) -> Self {
+        let message = error.to_string();
+        match error {
+            CatalogueError::Invalid(_) => Self::invalid(message),
+            CatalogueError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            CatalogueError::Store(store) => store.into(),
         }
     }
 }
@@ -207,6 +219,13 @@ impl From<CreateError> for ApiError {
         let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
         match error {
             CreateError::Template(template) => template.into(),
+            CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
+            CreateError::Image { error, .. } => {
+                let status = Self::from(error).status;
+                Self::new(status, message)
+            }
+            CreateError::ImageForbidden => Self::new(StatusCode::FORBIDDEN, message),
+            CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
             CreateError::TimeoutTooLong { .. }
             | CreateError::NoTimeout
             | CreateError::Resources(_)

@@ -109,6 +109,7 @@ fn cors() -> CorsLayer {
         "x-team-id",
         "x-request-id",
         "idempotency-key",
+        "if-match",
         "lang",
         "lang_version",
         "package_version",
@@ -142,5 +143,6 @@ fn cors() -> CorsLayer {
             "retry-after",
             "x-request-id",
             "server-timing",
+            "etag",
         ]))
 }

@@ -173,11 +173,8 @@ async fn the_dialects_differ_in_how_long_a_sandbox_lives() {
 async fn foolish_requests_are_answered_with_what_is_wrong() {
     let fixture = fixture().await;
     for (body, status, text) in [
-        (
-            json!({}),
-            400,
-            "validation error: the body: missing field `templateID`",
-        ),
+        (json!({}), 400, "neither a template nor an image is named"),
+        (json!({"image": "a b"}), 400, "`image`: invalid image name"),
         (json!({"templateID": 7}), 400, "`templateID`: invalid type"),
         (
             json!({"templateID": "no such"}),

@@ -25,6 +25,15 @@ pub struct Versioned<T> {
     pub value: T,
 }
 
+/// The catalogue as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCatalogue {
+    /// Its entries: a list in JSON.
+    pub json: String,
+    /// When they were put in force.
+    pub updated_at: Timestamp,
+}
+
 /// What became of a request that carried an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IdempotencyClaim {
@@ -141,6 +150,23 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// The catalogue; none when there never was one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>>;
+
+    /// Writes the catalogue, in the place of the one that is there. `expected` is the version it
+    /// was read at, 0 when there was none; whatever there is goes when nothing is expected.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the stored version is another.
+    fn put_catalogue(
+        &self,
+        next: StoredCatalogue,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>>;
 
     /// Every snapshot.
     ///

@@ -189,6 +189,53 @@ impl fmt::Display for TemplateRef {
     }
 }
 
+/// What a request calls its template: a [`TemplateRef`], or another name that an entry of the
+/// catalogue may mean, such as `faas-code-python.3.11`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateKey(String);
+
+impl TemplateKey {
+    /// The name as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as a reference, if it is one.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn reference(&self) -> Result<TemplateRef, InvalidTemplateRef> {
+        self.0.parse()
+    }
+}
+
+impl FromStr for TemplateKey {
+    type Err = InvalidTemplateRef;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTemplateRef> {
+        let trimmed = text.trim();
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"._-:/".contains(&b);
+        if (1..=4 * NAME_MAX).contains(&trimmed.len()) && trimmed.bytes().all(good) {
+            Ok(Self(trimmed.to_owned()))
+        } else {
+            Err(InvalidTemplateRef::new(text))
+        }
+    }
+}
+
+impl From<TemplateRef> for TemplateKey {
+    fn from(reference: TemplateRef) -> Self {
+        Self(reference.to_string())
+    }
+}
+
+impl fmt::Display for TemplateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// An image with the settings that its sandboxes start with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
@@ -326,6 +373,18 @@ mod tests {
             "", "a b", "a/b/c", "a:", ":a", "/a", "a/", "ä", "a:b:c", &long, uuid_tag,
         ] {
             assert!(bad.parse::<TemplateRef>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_reference_or_a_name_of_the_catalogue() {
+        let key: TemplateKey = " faas-code-python.3.11 ".parse().unwrap();
+        assert_eq!(key.as_str(), "faas-code-python.3.11");
+        assert!(key.reference().is_err());
+        let key: TemplateKey = "Acme/Base:v1".parse().unwrap();
+        assert_eq!(key.reference().unwrap().to_string(), "acme/base:v1");
+        for bad in ["", " ", "a b", "ä", "a%2f", &"a".repeat(513)] {
+            assert!(bad.parse::<TemplateKey>().is_err(), "{bad:?}");
         }
     }
 

@@ -1,9 +1,11 @@
 //! Build a template: announce it, say what it does, watch it, end it.
 
+mod base;
 mod finalize;
 mod keys;
 mod run;
 mod scripts;
+mod step;
 mod workshop;
 
 use std::sync::Arc;

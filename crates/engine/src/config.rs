@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shoal_core::image::ImageName;
 use shoal_core::resources::MilliCpu;
+use shoal_core::template::TemplateKey;
 
 /// What no request may exceed.
 #[derive(Debug, Clone)]
@@ -31,11 +33,34 @@ impl Default for Limits {
     }
 }
 
+/// What a request means that names neither a template nor an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Defaults {
+    /// This template.
+    pub template: Option<TemplateKey>,
+    /// This image, when there is no such template.
+    pub image: Option<ImageName>,
+}
+
+/// Whose requests may name an image. It is fetched by this machine, from wherever the request says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CustomImages {
+    /// Those of admin keys, which may pull images anyway.
+    #[default]
+    Admins,
+    /// Those of every key.
+    Everyone,
+}
+
 /// How the engine works.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// What no request may exceed.
     pub limits: Limits,
+    /// What a request means that says nothing.
+    pub defaults: Defaults,
+    /// Whose requests may name an image.
+    pub custom_images: CustomImages,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
     /// Where what clients send for builds is kept.
@@ -53,6 +78,8 @@ impl EngineConfig {
     pub fn new(data: &Path) -> Self {
         Self {
             limits: Limits::default(),
+            defaults: Defaults::default(),
+            custom_images: CustomImages::default(),
             logs: data.join("logs"),
             uploads: data.join("uploads"),
             keep_ended: Duration::from_secs(7 * 24 * 3600),

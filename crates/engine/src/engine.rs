@@ -13,10 +13,11 @@ use shoal_core::resources::InvalidResources;
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
 use crate::builds::Builds;
 use crate::catalog::{EngineCatalog, Entries};
+use crate::catalogue::Catalogues;
 use crate::config::EngineConfig;
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
@@ -30,6 +31,9 @@ use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
+
+/// How many images are fetched at once because sandboxes need them.
+const PULLS: usize = 4;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -68,6 +72,9 @@ pub(crate) struct Shared {
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
     pub(crate) templates: Templates,
+    pub(crate) catalogues: Catalogues,
+    /// Turns of fetching images that sandboxes need.
+    pub(crate) pulls: Semaphore,
     pub(crate) snapshots: Snapshots,
     pub(crate) builds: Builds,
     pub(crate) uploads: Uploads,
@@ -178,6 +185,7 @@ impl Engine {
         let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
+        let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
         let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
@@ -196,6 +204,8 @@ impl Engine {
             logs,
             samples: Samples::default(),
             templates,
+            catalogues,
+            pulls: Semaphore::new(PULLS),
             snapshots,
             builds,
             uploads,

@@ -6,6 +6,7 @@
 //! missing, and so are the sandboxes that ran.
 
 mod builds;
+mod catalogue;
 mod idempotency;
 mod keys;
 mod migrations;
@@ -27,7 +28,7 @@ use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::SnapshotRecord;
-use shoal_core::store::{IdempotencyClaim, Store, StoreError, Version, Versioned};
+use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
 use shoal_core::template::Template;
 use tokio::sync::{mpsc, oneshot};
 
@@ -177,6 +178,18 @@ impl Store for SqliteStore {
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>> {
         let id = id.clone();
         self.call(move |connection| templates::delete(connection, &id))
+    }
+
+    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>> {
+        self.call(|connection| catalogue::read(connection))
+    }
+
+    fn put_catalogue(
+        &self,
+        next: StoredCatalogue,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>> {
+        self.call(move |connection| catalogue::put(connection, &next, expected))
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>> {

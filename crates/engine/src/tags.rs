@@ -133,7 +133,7 @@ impl Engine {
         let found = self.resolve_template(principal, reference)?;
         let own = found.team == Some(principal.team);
         own.then_some(found)
-            .ok_or_else(|| TemplateError::NotFound(reference.clone()))
+            .ok_or_else(|| TemplateError::NotFound(reference.to_string()))
     }
 
     /// A template of the caller's own, whichever tags it has.
@@ -144,6 +144,6 @@ impl Engine {
     ) -> Result<std::sync::Arc<Template>, TemplateError> {
         let found = self.shared.templates.find(principal, reference);
         let own = found.filter(|template| template.team == Some(principal.team));
-        own.ok_or_else(|| TemplateError::NotFound(reference.clone()))
+        own.ok_or_else(|| TemplateError::NotFound(reference.to_string()))
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
+use shoal_core::catalogue::ResolveError;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
 use shoal_core::image::ImageName;
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRef};
 
 use crate::builds::Builds;
 use crate::engine::Engine;
@@ -19,7 +20,13 @@ use crate::engine::Engine;
 pub enum TemplateError {
     /// There is none, or it is hidden.
     #[error("template '{0}' not found")]
-    NotFound(TemplateRef),
+    NotFound(String),
+    /// It is no name of a template.
+    #[error(transparent)]
+    Invalid(#[from] InvalidTemplateRef),
+    /// What a dynamic entry of the catalogue makes of it is no image.
+    #[error(transparent)]
+    Dynamic(#[from] ResolveError),
     /// It has no such tag.
     #[error("tag '{tag}' does not exist for template '{template}'")]
     NoTag {
@@ -103,7 +110,7 @@ impl Templates {
         builds: &Builds,
     ) -> Result<Arc<Template>, TemplateError> {
         let found = self.find(principal, reference);
-        let found = found.ok_or_else(|| TemplateError::NotFound(reference.clone()))?;
+        let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
         let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
         if found.tags.is_empty() && tag == DEFAULT_TAG {
             return Ok(found);
@@ -252,12 +259,12 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<(), TemplateError> {
-        let missing = || TemplateError::NotFound(reference.clone());
+        let missing = || TemplateError::NotFound(reference.to_string());
         let found = self.shared.templates.find(principal, reference);
         let template = found.ok_or_else(missing)?;
         match template.team {
             Some(team) if team != principal.team => {
-                return Err(TemplateError::NotFound(reference.clone()));
+                return Err(TemplateError::NotFound(reference.to_string()));
             }
             None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
             _ => {}

@@ -1,6 +1,7 @@
 //! A driver, a guest and a clock that tests own.
 
 mod guest;
+mod registry;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -28,6 +29,7 @@ use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
 pub use self::guest::FakeGuest;
+pub use self::registry::FakeRegistry;
 
 /// A running sandbox called `id`, of a team made of ones.
 ///

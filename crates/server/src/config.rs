@@ -16,12 +16,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_oci::DiskConfig;
 
 use self::read::Reader;
 pub(crate) use self::sources::Sources;
-use self::units::{parse_duration, parse_size};
+use self::units::parse_size;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

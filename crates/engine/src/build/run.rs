@@ -1,28 +1,20 @@
 //! Carry out a build: its stages one after another, each step on top of the one before.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use shoal_core::auth::Principal;
 use shoal_core::build::{
-    Action, Base, BuildFailure, BuildRecord, BuildState, BuildStatus, Layer, LogLevel, Made, Part,
-    Plan, Source, Stage, StartCommand, Step,
+    Action, BuildFailure, BuildRecord, BuildState, BuildStatus, Layer, LogLevel, Made, Part, Plan,
+    Source, Stage, StartCommand, Step,
 };
-use shoal_core::image::NoProgress;
-use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec, SnapshotOrigin};
+use shoal_core::sandbox::{Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::KillReason;
 
 use super::keys::Key;
-use super::scripts;
 use super::workshop::{Place, Workshop};
 use crate::builds::Build;
 use crate::engine::Engine;
 use crate::guest::GuestCommand;
 use crate::sandbox::Order;
-
-/// How long the sandbox of a build may live: an hour for the steps of a stage (as E2B has it).
-const WORKSHOP_WITHIN: Duration = Duration::from_secs(3600);
 
 /// What the steps of a stage stand on, and what they carry on.
 #[derive(Debug, Clone)]
@@ -43,7 +35,7 @@ pub(super) struct Run<'a> {
     pub(super) principal: &'a Principal,
     pub(super) build: &'a Build,
     /// What the stages before have become.
-    done: Vec<Ground>,
+    pub(super) done: Vec<Ground>,
     /// Nothing that was done before is taken over from here on.
     force: bool,
 }
@@ -242,7 +234,7 @@ impl Run<'_> {
     }
 
     /// The sandbox that steps are done in; opened when the first is.
-    async fn open<'w>(
+    pub(super) async fn open<'w>(
         &self,
         workshop: &'w mut Option<Workshop>,
         ground: &Ground,
@@ -274,7 +266,7 @@ impl Run<'_> {
         Some(used)
     }
 
-    async fn keep(
+    pub(super) async fn keep(
         &self,
         workshop: &Workshop,
         key: &Key,
@@ -303,227 +295,11 @@ impl Run<'_> {
         let kept = self.engine.shared.keep_layer(layer).await;
         kept.map_err(|e| place.failure(e))
     }
-
-    async fn base(
-        &mut self,
-        base: &Base,
-        workshop: &mut Option<Workshop>,
-        part: Part,
-    ) -> Result<Ground, BuildFailure> {
-        let place = Place { part, line: None };
-        match base {
-            Base::Stage(number) => {
-                let ground = self.done.get(*number).cloned();
-                ground.ok_or_else(|| place.failure(format_args!("there is no stage {number}")))
-            }
-            Base::Template(reference) => {
-                self.say(
-                    LogLevel::Info,
-                    part,
-                    &format!("[base] FROM TEMPLATE {reference}"),
-                );
-                let found = self.engine.resolve_template(self.principal, reference);
-                let template = found.map_err(|e| place.failure(e))?;
-                let mut spec = self.engine.base_of(&template);
-                if let Some(snapshot) = &mut spec.snapshot {
-                    // Steps change files; what ran is started again at the end.
-                    snapshot.memory = false;
-                }
-                let home = || format!("/home/{}", template.user);
-                let state = BuildState {
-                    user: template.user.clone(),
-                    workdir: template.workdir.clone().unwrap_or_else(home),
-                    env: template.build_env.clone(),
-                };
-                Ok(self.ground(
-                    spec,
-                    Key::of_template(template.build),
-                    state,
-                    template.start.clone(),
-                ))
-            }
-            Base::Image(name, auth) => {
-                self.say(LogLevel::Info, part, &format!("[base] FROM {name}"));
-                let images = &self.engine.shared.images;
-                let known = match auth {
-                    // Whoever brings an account shows that it may have the image.
-                    Some(_) => None,
-                    None => images.find(name).await.map_err(|e| place.failure(e))?,
-                };
-                let image = match known {
-                    Some(image) => image,
-                    None => {
-                        let pulled = images.pull(name.clone(), auth.clone(), Arc::new(NoProgress));
-                        pulled.await.map_err(|e| place.failure(e))?
-                    }
-                };
-                let pairs = image.env.iter().filter_map(|pair| pair.split_once('='));
-                let env = pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-                let spec = self.engine.spec_of_image(image.name, env);
-                let key = Key::of_image(&image.digest);
-                let ground = self.ground(spec, key.clone(), BuildState::default(), None);
-                self.provision(ground, &key, workshop, place).await
-            }
-        }
-    }
-
-    fn ground(
-        &self,
-        spec: SandboxSpec,
-        key: Key,
-        state: BuildState,
-        start: Option<StartCommand>,
-    ) -> Ground {
-        let record = self.build.record();
-        let lifecycle = Lifecycle {
-            timeout: WORKSHOP_WITHIN.min(self.engine.shared.config.limits.max_timeout),
-            ..spec.lifecycle.clone()
-        };
-        let spec = SandboxSpec {
-            lifecycle,
-            template: record.template.clone(),
-            template_name: Some(record.name.to_string()),
-            resources: record.resources,
-            user: "root".to_owned(),
-            workdir: None,
-            purpose: Purpose::Build(record.id),
-            ..spec
-        };
-        Ground {
-            spec,
-            key,
-            state,
-            start,
-        }
-    }
-
-    /// Makes an image fit for use, once for all builds of the team.
-    async fn provision(
-        &self,
-        ground: Ground,
-        key: &Key,
-        workshop: &mut Option<Workshop>,
-        place: Place,
-    ) -> Result<Ground, BuildFailure> {
-        if let Some(layer) = self.layer(key).await {
-            return Ok(ground.on(layer.snapshot));
-        }
-        let opened = self.open(workshop, &ground, place).await?;
-        let provisioned = opened
-            .script(self.build, place, scripts::PROVISION, &[])
-            .await;
-        provisioned.map_err(|failure| BuildFailure {
-            message: format!("the image cannot be made fit for use: {}", failure.message),
-            ..failure
-        })?;
-        let snapshot = self.keep(opened, key, &ground, place).await?;
-        Ok(ground.on(snapshot))
-    }
-
-    async fn perform(
-        &self,
-        workshop: &Workshop,
-        next: &BuildState,
-        state: &BuildState,
-        action: &Action,
-        archive: Option<tempfile::TempPath>,
-        place: Place,
-    ) -> Result<(), BuildFailure> {
-        let script = |script, args| async move {
-            let args: Vec<String> = args;
-            let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            workshop.script(self.build, place, script, &args).await
-        };
-        match action {
-            Action::Env(_) => Ok(()),
-            Action::Run { command, user } => {
-                let user = user.as_ref().unwrap_or(&state.user);
-                let command = command_of(command, state);
-                match workshop.run(self.build, place, user, command).await? {
-                    0 => Ok(()),
-                    code => Err(place.failure(format_args!(
-                        "failed to run command '{}': exit status {code}",
-                        shown(action)
-                    ))),
-                }
-            }
-            Action::Workdir(_) => {
-                script(
-                    scripts::WORKDIR,
-                    vec![next.workdir.clone(), state.user.clone()],
-                )
-                .await
-            }
-            Action::User { name, sudo } => {
-                let sudo = if *sudo { "sudo" } else { "" };
-                script(scripts::USER, vec![name.clone(), sudo.to_owned()]).await
-            }
-            Action::Copy {
-                source,
-                path,
-                target,
-                owner,
-                mode,
-            } => {
-                let inside = "/tmp/.shoal-copy.tar";
-                let file = match (source, &archive) {
-                    (Source::Upload(hash), _) => self.upload(hash, place)?,
-                    (Source::Stage(_), Some(archive)) => archive.to_path_buf(),
-                    (Source::Stage(stage), None) => {
-                        return Err(place.failure(format_args!("there is no stage {stage}")));
-                    }
-                };
-                workshop.put(place, &file, inside).await?;
-                let args = vec![
-                    inside.to_owned(),
-                    scripts::without_pattern(path),
-                    state.path(target),
-                    owner.clone().unwrap_or_else(|| state.user.clone()),
-                    mode.clone().unwrap_or_default(),
-                ];
-                script(scripts::COPY, args).await
-            }
-        }
-    }
-
-    fn upload(
-        &self,
-        hash: &shoal_core::build::FilesHash,
-        place: Place,
-    ) -> Result<std::path::PathBuf, BuildFailure> {
-        let uploads = &self.engine.shared.uploads;
-        let found = uploads.find(self.principal.team, hash);
-        found.ok_or_else(|| place.failure(format_args!("the files {hash} were not uploaded")))
-    }
-
-    /// Packs what a step copies from another stage.
-    async fn pack(
-        &self,
-        from: &Ground,
-        action: &Action,
-        place: Place,
-    ) -> Result<tempfile::TempPath, BuildFailure> {
-        let Action::Copy { path, .. } = action else {
-            return Err(place.failure("only a copy is from another stage"));
-        };
-        let inside = "/tmp/.shoal-stage.tar";
-        let spec = from.spec.clone();
-        let source = Workshop::open(self.engine, self.principal, spec, place).await?;
-        let path = path.trim_start_matches('/');
-        source
-            .script(self.build, place, scripts::PACK, &[inside, path])
-            .await?;
-        let file = self.engine.shared.uploads.temporary();
-        let file = file.map_err(|e| place.failure(e))?;
-        source.get(place, inside, &file).await?;
-        source.close().await;
-        Ok(file)
-    }
 }
 
 impl Ground {
     /// The same, with what was done since.
-    fn on(mut self, layer: SnapshotOrigin) -> Self {
+    pub(super) fn on(mut self, layer: SnapshotOrigin) -> Self {
         self.spec.snapshot = Some(layer);
         self
     }
@@ -536,13 +312,4 @@ pub(super) fn command_of(line: &str, state: &BuildState) -> GuestCommand {
         env: state.env.clone(),
         ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
     }
-}
-
-/// What a step does, cut to what can be shown in one line.
-fn shown(action: &Action) -> String {
-    let line = match action {
-        Action::Run { command, .. } => command.clone(),
-        other => other.to_string(),
-    };
-    line.chars().take(200).collect()
 }

@@ -47,6 +47,12 @@ const STEPS: [&str; VERSION as usize] = [
     ) STRICT;
     ",
     "
+    CREATE TABLE catalogue (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        version INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        document TEXT NOT NULL
+    ) STRICT;
     CREATE TABLE builds (id TEXT PRIMARY KEY, document TEXT NOT NULL, log TEXT) STRICT;
     CREATE TABLE layers (
         team TEXT NOT NULL,

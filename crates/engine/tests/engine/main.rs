@@ -1,6 +1,7 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod catalogue;
 mod rest;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use shoal_core::catalog::{Catalog, Lookup};
 use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
-use shoal_core::template::Template;
+use shoal_core::template::{Template, TemplateRef};
 use shoal_engine::test_util::{
     BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
 };
@@ -125,7 +126,7 @@ async fn fixture() -> Fixture {
 }
 
 fn new(template: &str) -> NewSandbox {
-    NewSandbox::of(template.parse().unwrap())
+    NewSandbox::of(template.parse::<TemplateRef>().unwrap())
 }
 
 impl Fixture {
