@@ -70,9 +70,15 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
             HANDLER_TIMEOUT,
         ))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .merge(uploads())
         .layer(cors())
         .layer(from_fn(identify))
         .with_state(engine)
+}
+
+/// What takes longer, and more, than a call may.
+fn uploads() -> Router<Engine> {
+    e2b::uploads::routes().layer(DefaultBodyLimit::disable())
 }
 
 async fn health() -> StatusCode {

@@ -27,7 +27,7 @@ struct Fixture {
 async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path().join("logs")),
+        config: EngineConfig::new(directory.path()),
         store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
         driver: Arc::new(FakeDriver::new()),
         images: Arc::new(FakeRegistry::default()),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod build;
 pub mod catalog;
 pub mod catalogue;
 pub mod clock;

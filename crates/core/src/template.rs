@@ -7,10 +7,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::build::{Made, StartCommand};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::resources::{MilliCpu, Resources};
+use crate::sandbox::SnapshotOrigin;
 use crate::snapshot::Contents;
 
 /// The longest template name that is accepted.
@@ -264,6 +266,18 @@ pub struct Template {
     /// when nothing is said.
     #[serde(default)]
     pub max_cpu: Option<MilliCpu>,
+    /// What was saved of it when it was built; none where its sandboxes begin with the image alone.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotOrigin>,
+    /// What the steps of its build have set: for the start command, and for builds that stand on it.
+    #[serde(default)]
+    pub build_env: BTreeMap<String, String>,
+    /// What runs in its sandboxes from their start on.
+    #[serde(default)]
+    pub start: Option<StartCommand>,
+    /// Which build each tag means; empty for one that was not built, which has the default tag alone.
+    #[serde(default)]
+    pub tags: BTreeMap<String, Tagged>,
     /// Whether other teams may use it.
     pub public: bool,
     /// One line for people.
@@ -274,7 +288,61 @@ pub struct Template {
     pub updated_at: Timestamp,
 }
 
+/// What a tag means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tagged {
+    /// Which build.
+    pub build: BuildId,
+    /// Since when.
+    pub at: Timestamp,
+}
+
 impl Template {
+    /// A template of everybody's over an image, which says nothing but what it must.
+    #[must_use]
+    pub fn over(id: TemplateId, build: BuildId, image: ImageName, now: Timestamp) -> Self {
+        Self {
+            id,
+            team: None,
+            names: Vec::new(),
+            build,
+            image,
+            resources: Resources::default(),
+            runtime: None,
+            user: "root".to_owned(),
+            workdir: None,
+            env: BTreeMap::new(),
+            persistent: Contents::default(),
+            max_cpu: None,
+            snapshot: None,
+            build_env: BTreeMap::new(),
+            start: None,
+            tags: BTreeMap::new(),
+            public: false,
+            description: String::new(),
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    /// The same template, as it is in another of its builds.
+    #[must_use]
+    pub fn as_built(&self, build: BuildId, resources: Resources, made: &Made) -> Self {
+        Self {
+            build,
+            resources,
+            image: made.image.clone(),
+            runtime: made.runtime.clone(),
+            user: made.user.clone(),
+            workdir: made.workdir.clone(),
+            env: made.env.clone(),
+            snapshot: Some(made.snapshot.clone()),
+            build_env: made.build_env.clone(),
+            start: made.start.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Whether `team` may start sandboxes from it.
     #[must_use]
     pub fn is_visible_to(&self, team: TeamId) -> bool {

@@ -1,6 +1,6 @@
 //! What an operator decides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use shoal_core::image::ImageName;
@@ -63,6 +63,8 @@ pub struct EngineConfig {
     pub custom_images: CustomImages,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
+    /// Where what clients send for builds is kept.
+    pub uploads: PathBuf,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
@@ -70,14 +72,16 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Logs in `logs`, and for the rest what the field does: samples every 5 s, 7 days of logs.
+    /// Logs and uploads in directories of `data`, and for the rest what the field does: samples every
+    /// 5 s, 7 days of logs.
     #[must_use]
-    pub fn new(logs: PathBuf) -> Self {
+    pub fn new(data: &Path) -> Self {
         Self {
             limits: Limits::default(),
             defaults: Defaults::default(),
             custom_images: CustomImages::default(),
-            logs,
+            logs: data.join("logs"),
+            uploads: data.join("uploads"),
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
         }

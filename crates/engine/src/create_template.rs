@@ -97,12 +97,13 @@ impl Engine {
         let mut env = of_image.env;
         env.extend(new.env);
         let now = self.shared.clock.now();
+        let (id, build) = (
+            TemplateId::from_entropy(entropy::bytes()?),
+            BuildId::from_entropy(entropy::bytes()?),
+        );
         let template = Template {
-            id: TemplateId::from_entropy(entropy::bytes()?),
             team: Some(principal.team),
             names: vec![new.name],
-            build: BuildId::from_entropy(entropy::bytes()?),
-            image: image.name,
             resources: new.resources,
             runtime: new.runtime,
             persistent: new.persistent,
@@ -115,8 +116,7 @@ impl Engine {
             env,
             public: new.public,
             description: new.description,
-            created_at: now,
-            updated_at: now,
+            ..Template::over(id, build, image.name, now)
         };
         self.put_template(template.clone()).await?;
         Ok(template)

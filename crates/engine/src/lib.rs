@@ -6,6 +6,8 @@
 //! before it is acted on, so a crash leaves a transient state, which [`Engine::recover`] resolves
 //! by asking the driver what exists and feeding the answers through the same table.
 
+mod build;
+mod builds;
 mod catalog;
 mod catalogue;
 mod config;
@@ -35,10 +37,13 @@ mod snapshot;
 mod snapshots;
 mod store;
 mod system_clock;
+mod tags;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
+mod uploads;
 
+pub use build::{BUILDS_MAX, BuildError, NewBuild};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 pub use config::{CustomImages, Defaults, EngineConfig, Limits};
 pub use connect::Connected;
@@ -61,4 +66,6 @@ pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter};
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
+pub use tags::TagError;
 pub use templates::{Starts, TemplateError};
+pub use uploads::UPLOAD_MAX;

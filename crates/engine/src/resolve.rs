@@ -194,7 +194,9 @@ impl Engine {
         let shared = &self.shared;
         let reference = key.reference();
         let stored = reference.as_ref().ok().map(|reference| {
-            let found = shared.templates.resolve(principal, reference);
+            let found = shared
+                .templates
+                .resolve(principal, reference, &shared.builds);
             found.map(Resolved::of_template)
         });
         let own = |resolved: &Resolved| match &resolved.meaning {

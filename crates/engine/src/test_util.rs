@@ -22,7 +22,7 @@ use shoal_core::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::network::{Egress, NetworkPolicy};
 use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
@@ -63,6 +63,7 @@ pub fn record(id: &str) -> SandboxRecord {
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),
             snapshot: None,
+            purpose: Purpose::Use,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),

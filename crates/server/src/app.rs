@@ -177,7 +177,7 @@ fn engine_config(config: &Config) -> EngineConfig {
         defaults: config.templates.defaults.clone(),
         custom_images: config.templates.custom_images,
         keep_ended: config.keep_ended,
-        ..EngineConfig::new(config.data.join("logs"))
+        ..EngineConfig::new(&config.data)
     }
 }
 

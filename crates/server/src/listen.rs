@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
+use http::uri::Scheme;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -73,7 +74,15 @@ impl Dispatch {
                 .await
                 .map(Body::new),
             Ok(None) => {
-                let call = tower_service_call(self.api, request.map(Body::new));
+                let mut request = request.map(Body::new);
+                // For addresses that are told to clients.
+                let scheme = if client.tls {
+                    Scheme::HTTPS
+                } else {
+                    Scheme::HTTP
+                };
+                request.extensions_mut().insert(scheme);
+                let call = tower_service_call(self.api, request);
                 call.await.unwrap_or_else(|never| match never {})
             }
             Err(invalid) => self.gateway.refuse(invalid).map(Body::new),

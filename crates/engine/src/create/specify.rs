@@ -4,8 +4,8 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::driver::DriverError;
 use shoal_core::resources::{AskedResources, MilliCpu};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxSpec};
-use shoal_core::template::RuntimeName;
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
+use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateError, NewSandbox};
 use crate::engine::Engine;
@@ -38,10 +38,21 @@ impl NewSandbox {
     }
 }
 
+/// What a sandbox of a template begins with, when it was built. Memory is of the runtime that it was
+/// saved in: another one boots from the files.
+fn snapshot_for(template: &Template, runtime: Option<&RuntimeName>) -> Option<SnapshotOrigin> {
+    let snapshot = template.snapshot.clone()?;
+    let same = template.runtime.as_ref() == runtime;
+    Some(SnapshotOrigin {
+        memory: snapshot.memory && same,
+        ..snapshot
+    })
+}
+
 impl Engine {
     /// What a sandbox is to be: what was said, and the rest from its template, its image, and the
     /// defaults.
-    pub(super) async fn specify(
+    pub(crate) async fn specify(
         &self,
         principal: &Principal,
         new: NewSandbox,
@@ -94,7 +105,7 @@ impl Engine {
             Meaning::Template(template) => (
                 template.max_cpu.unwrap_or(grown).min(machine),
                 resolved.name.clone(),
-                None,
+                snapshot_for(template, merged.runtime.value.as_ref()),
             ),
             Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
         };
@@ -124,7 +135,19 @@ impl Engine {
             persistent: merged.persistent.value,
             cpu_ceiling,
             snapshot,
+            purpose: Purpose::Use,
         }
+    }
+
+    /// The runtime that a sandbox runs in, when it can save memory.
+    pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeName> {
+        let runtimes = &self.capabilities().runtimes;
+        let info = match &spec.runtime {
+            Some(name) => runtimes.iter().find(|info| info.name == *name),
+            None => runtimes.first(),
+        };
+        let info = info.filter(|info| info.memory_snapshot)?;
+        Some(info.name.clone())
     }
 
     /// Whether what is to be paused at its deadline can be: said now, and not in the night.

@@ -53,6 +53,13 @@ const STEPS: [&str; VERSION as usize] = [
         updated INTEGER NOT NULL,
         document TEXT NOT NULL
     ) STRICT;
+    CREATE TABLE builds (id TEXT PRIMARY KEY, document TEXT NOT NULL, log TEXT) STRICT;
+    CREATE TABLE layers (
+        team TEXT NOT NULL,
+        key TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (team, key)
+    ) STRICT;
     ",
 ];
 

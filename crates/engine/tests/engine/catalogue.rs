@@ -62,7 +62,7 @@ async fn open(
     images: &FakeRegistry,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
-    let mut config = EngineConfig::new(directory.join("logs"));
+    let mut config = EngineConfig::new(directory);
     change(&mut config);
     let engine = Engine::open(EngineParts {
         config,

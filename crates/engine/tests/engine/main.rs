@@ -48,7 +48,7 @@ async fn engine_with(
     guest: &FakeGuest,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
-    let mut config = EngineConfig::new(directory.join("logs"));
+    let mut config = EngineConfig::new(directory);
     change(&mut config);
     let engine = Engine::open(EngineParts {
         config,
@@ -67,23 +67,15 @@ async fn engine_with(
 }
 
 fn template(name: &str, image: &str) -> Template {
+    let id = TemplateId::from_entropy(std::array::from_fn(|n| name.as_bytes()[n % name.len()]));
+    let build = BuildId::from_entropy([1; 16]);
     Template {
-        id: TemplateId::from_entropy(std::array::from_fn(|n| name.as_bytes()[n % name.len()])),
-        team: None,
         names: vec![name.parse().unwrap()],
-        build: BuildId::from_entropy([1; 16]),
-        image: image.parse().unwrap(),
         resources: record("ia").spec.resources,
-        runtime: None,
-        persistent: Default::default(),
-        max_cpu: None,
         user: "user".to_owned(),
-        workdir: None,
         env: BTreeMap::from([("FROM".to_owned(), "template".to_owned())]),
         public: true,
-        description: String::new(),
-        created_at: record("ia").created_at,
-        updated_at: record("ia").created_at,
+        ..Template::over(id, build, image.parse().unwrap(), record("ia").created_at)
     }
 }
 
