@@ -105,7 +105,9 @@ impl Engine {
             Meaning::Template(template) => (
                 template.max_cpu.unwrap_or(grown).min(machine),
                 resolved.name.clone(),
-                snapshot_for(template, merged.runtime.value.as_ref()),
+                // What was saved stands on the template's own image, and goes on in no other.
+                snapshot_for(template, merged.runtime.value.as_ref())
+                    .filter(|_| resolved.image_from != Source::Request),
             ),
             Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
         };
