@@ -1,5 +1,7 @@
 //! `shoal template`.
 
+mod build;
+
 use clap::{Args, Subcommand};
 use http::Method;
 use shoal_protocol::native::{NewTemplate, Template};
@@ -29,6 +31,8 @@ enum TemplateCommand {
     Get(NameArgs),
     /// Make a template over an image that is on the server's machine.
     Create(Box<CreateArgs>),
+    /// Make a template, or a new build of it, by a Dockerfile.
+    Build(Box<build::BuildArgs>),
     /// Remove templates that no sandbox stands on.
     Rm(RemoveArgs),
 }
@@ -109,6 +113,7 @@ pub(crate) async fn run(args: TemplateArgs) -> Result<u8, Failure> {
         TemplateCommand::Ls => list(&server, json).await?,
         TemplateCommand::Get(args) => get(&server, &args.name, json).await?,
         TemplateCommand::Create(args) => create(&server, *args, json).await?,
+        TemplateCommand::Build(args) => return build::run(&server, *args, json).await,
         TemplateCommand::Rm(args) => return remove(&server, args).await,
     }
     Ok(0)
