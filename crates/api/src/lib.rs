@@ -10,7 +10,6 @@ mod body;
 mod e2b;
 mod error;
 mod native;
-mod quantity;
 mod query;
 mod rate;
 mod request_id;

@@ -6,6 +6,7 @@
 
 mod admin;
 mod answer;
+mod catalogue;
 mod images;
 mod keys;
 mod progress;
@@ -33,6 +34,11 @@ pub(crate) fn routes() -> Router<Engine> {
             "/templates/{id}",
             get(templates::one).delete(templates::remove),
         )
+        .route(
+            "/config/templates",
+            get(catalogue::get).post(catalogue::replace),
+        )
+        .route("/config/templates/resolve", get(catalogue::resolve))
         .route("/sandbox/{id}/resources", patch(sandboxes::resize))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))

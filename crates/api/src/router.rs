@@ -70,9 +70,15 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
             HANDLER_TIMEOUT,
         ))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .merge(uploads())
         .layer(cors())
         .layer(from_fn(identify))
         .with_state(engine)
+}
+
+/// What takes longer, and more, than a call may.
+fn uploads() -> Router<Engine> {
+    e2b::uploads::routes().layer(DefaultBodyLimit::disable())
 }
 
 async fn health() -> StatusCode {
@@ -103,6 +109,7 @@ fn cors() -> CorsLayer {
         "x-team-id",
         "x-request-id",
         "idempotency-key",
+        "if-match",
         "lang",
         "lang_version",
         "package_version",
@@ -136,5 +143,6 @@ fn cors() -> CorsLayer {
             "retry-after",
             "x-request-id",
             "server-timing",
+            "etag",
         ]))
 }

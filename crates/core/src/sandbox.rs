@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Token;
 use crate::clock::Timestamp;
 use crate::driver::StartReport;
-use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
+use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::network::NetworkPolicy;
 use crate::resources::{MilliCpu, Resources};
@@ -76,6 +76,20 @@ pub struct SandboxSpec {
     /// The snapshot that it begins with, in the place of its image alone.
     #[serde(default)]
     pub snapshot: Option<SnapshotOrigin>,
+    /// What it is for.
+    #[serde(default)]
+    pub purpose: Purpose,
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// For its user.
+    #[default]
+    Use,
+    /// For the steps of a build; nobody else sees it.
+    Build(BuildId),
 }
 
 /// The snapshot that a sandbox begins with.

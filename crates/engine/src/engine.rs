@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
-use shoal_core::clock::Clock;
+use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::image::Images;
 use shoal_core::resources::InvalidResources;
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
+use crate::builds::Builds;
 use crate::catalog::{EngineCatalog, Entries};
+use crate::catalogue::Catalogues;
 use crate::config::EngineConfig;
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
@@ -28,6 +30,10 @@ use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
 use crate::templates::Templates;
+use crate::uploads::Uploads;
+
+/// How many images are fetched at once because sandboxes need them.
+const PULLS: usize = 4;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -66,7 +72,12 @@ pub(crate) struct Shared {
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
     pub(crate) templates: Templates,
+    pub(crate) catalogues: Catalogues,
+    /// Turns of fetching images that sandboxes need.
+    pub(crate) pulls: Semaphore,
     pub(crate) snapshots: Snapshots,
+    pub(crate) builds: Builds,
+    pub(crate) uploads: Uploads,
     pub(crate) keys: KeyCache,
 }
 
@@ -79,6 +90,9 @@ pub enum OpenError {
     /// The directory of logs cannot be made.
     #[error("cannot make the directory of logs")]
     Logs(#[source] std::io::Error),
+    /// The directory of what is sent for builds cannot be made.
+    #[error("cannot make the directory of uploads")]
+    Uploads(#[source] std::io::Error),
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
@@ -171,7 +185,10 @@ impl Engine {
         let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
+        let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
+        let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
             store,
@@ -187,7 +204,11 @@ impl Engine {
             logs,
             samples: Samples::default(),
             templates,
+            catalogues,
+            pulls: Semaphore::new(PULLS),
             snapshots,
+            builds,
+            uploads,
             keys: KeyCache::default(),
         };
         Ok(Self {
@@ -212,6 +233,12 @@ impl Engine {
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.shared.driver.capabilities()
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
     /// The images on this node.
@@ -245,7 +272,7 @@ impl Engine {
             .shared
             .entries
             .record(id)
-            .filter(|record| record.state.is_live());
+            .filter(|record| record.state.is_live() && record.spec.purpose == Purpose::Use);
         record
             .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
             .ok_or_else(|| SandboxError::NotFound(id.clone()))

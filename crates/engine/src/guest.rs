@@ -1,6 +1,7 @@
 //! The port to the daemon inside a sandbox.
 
 mod envd;
+mod inside;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,6 +10,10 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 
 pub use self::envd::EnvdGuest;
+pub use self::inside::{
+    GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestExit, GuestFile,
+    GuestFileKind, GuestOutput, GuestProcess, TerminalSize,
+};
 
 /// What the daemon is told when a run begins.
 #[derive(Debug, Clone)]
@@ -34,6 +39,24 @@ pub enum GuestError {
     /// It answers, and refuses.
     #[error("the daemon in the sandbox refuses: {0}")]
     Refused(String),
+    /// What was named is not in the sandbox.
+    #[error("{0}")]
+    NotFound(String),
+    /// What was asked makes no sense there: a directory in the place of a file, an unknown user.
+    #[error("{0}")]
+    Invalid(String),
+    /// The user in the sandbox may not do it.
+    #[error("{0}")]
+    Denied(String),
+    /// The sandbox's disk is full.
+    #[error("{0}")]
+    NoSpace(String),
+    /// More than the daemon takes: processes, entries of a list, listeners.
+    #[error("{0}")]
+    TooMuch(String),
+    /// The time that was given is over.
+    #[error("the time that was given is over")]
+    TimedOut,
 }
 
 /// Talks to daemons.
@@ -66,4 +89,58 @@ pub trait Guest: Send + Sync {
         address: IpAddr,
         token: Option<Token>,
     ) -> BoxFuture<'_, Result<(), GuestError>>;
+
+    /// Runs a command and listens to it.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the daemon does not answer.
+    fn run(
+        &self,
+        door: GuestDoor,
+        command: GuestCommand,
+    ) -> BoxFuture<'_, Result<GuestProcess, GuestError>>;
+
+    /// Writes a file, making its parents. Takes as long as `contents` do.
+    ///
+    /// # Errors
+    /// When the daemon refuses it, or does not answer, or `contents` fail: then the file may be
+    /// there in part.
+    fn write_file(
+        &self,
+        door: GuestDoor,
+        path: String,
+        contents: GuestBytes,
+    ) -> BoxFuture<'_, Result<(), GuestError>>;
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it is not there, or no file, or the daemon does not answer.
+    fn read_file(
+        &self,
+        door: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<GuestFile, GuestError>>;
+
+    /// Lists a directory, not what is below its entries.
+    ///
+    /// # Errors
+    /// When it is not there, or no directory, or the daemon does not answer.
+    fn list_dir(
+        &self,
+        door: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>>;
+
+    /// Describes what lies at a path.
+    ///
+    /// # Errors
+    /// When nothing does, or the daemon does not answer.
+    fn stat(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>>;
+
+    /// Removes what lies at a path, with all that is in it. That nothing does is no error.
+    ///
+    /// # Errors
+    /// When it cannot be removed, or the daemon does not answer.
+    fn remove(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<(), GuestError>>;
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TemplateId};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 
 use crate::engine::Engine;
 
@@ -116,6 +116,7 @@ impl ListFilter {
         };
         let labels = &record.spec.metadata;
         record.state.is_live()
+            && record.spec.purpose == Purpose::Use
             && wanted
             && self
                 .metadata

@@ -1,5 +1,8 @@
 //! A driver, a guest and a clock that tests own.
 
+mod guest;
+mod registry;
+
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -10,7 +13,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::auth::Token;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{
     Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, Isolation, Origin, Phases,
@@ -20,13 +22,14 @@ use shoal_core::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::network::{Egress, NetworkPolicy};
 use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
-use crate::guest::{Guest, GuestError, InitOrder};
+pub use self::guest::FakeGuest;
+pub use self::registry::FakeRegistry;
 
 /// A running sandbox called `id`, of a team made of ones.
 ///
@@ -60,6 +63,7 @@ pub fn record(id: &str) -> SandboxRecord {
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),
             snapshot: None,
+            purpose: Purpose::Use,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),
@@ -538,57 +542,6 @@ impl Driver for FakeDriver {
 
     fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
         Box::pin(async { self.state.incoming.lock().await.recv().await })
-    }
-}
-
-/// A guest that agrees to everything, or to nothing, and remembers whether time stands still.
-#[derive(Debug, Clone, Default)]
-pub struct FakeGuest {
-    /// Whether it refuses.
-    pub refuses: bool,
-    /// Whether it does not answer what is no order to begin.
-    pub silent: bool,
-    /// Whether it was told that time stands still, and not yet that it goes on.
-    pub frozen: Arc<Mutex<bool>>,
-    /// The tokens that it was begun with.
-    pub known: Arc<Mutex<Vec<Option<String>>>>,
-}
-
-impl Guest for FakeGuest {
-    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
-        let refuses = self.refuses;
-        *self.frozen.lock() = false;
-        let known = order.known_token.map(|token| token.reveal().to_owned());
-        self.known.lock().push(known);
-        Box::pin(async move {
-            if refuses {
-                Err(GuestError::Refused("told to refuse".to_owned()))
-            } else {
-                Ok("0".to_owned())
-            }
-        })
-    }
-
-    fn freeze(
-        &self,
-        _: IpAddr,
-        _: Option<Token>,
-        _: bool,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
-        let silent = self.silent;
-        *self.frozen.lock() = !silent;
-        Box::pin(async move {
-            if silent {
-                Err(GuestError::Unreachable("told to be silent".to_owned()))
-            } else {
-                Ok(())
-            }
-        })
-    }
-
-    fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), GuestError>> {
-        *self.frozen.lock() = false;
-        Box::pin(async { Ok(()) })
     }
 }
 

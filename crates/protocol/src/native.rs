@@ -3,10 +3,17 @@
 //! Every answer is an [`Envelope`] beside a real HTTP status. Moments are RFC 3339 in UTC, sizes
 //! are bytes unless a name says otherwise.
 
+mod catalogue;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::catalogue::{
+    CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
+    ResolvedTemplate, ResolvedValue,
+};
 
 /// Where all of it is found.
 pub const PREFIX: &str = "/api/v1";

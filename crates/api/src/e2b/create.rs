@@ -53,8 +53,11 @@ const V2: Dialect = Dialect {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewSandboxBody {
-    #[serde(rename = "templateID")]
-    template: String,
+    #[serde(default, rename = "templateID")]
+    template: Option<String>,
+    /// Ours: an image, over that of the template, or in the place of one (seed 000).
+    #[serde(default)]
+    image: Option<String>,
     #[serde(default)]
     timeout: Option<i64>,
     #[serde(default)]
@@ -152,7 +155,10 @@ fn idempotency(
 
 impl NewSandboxBody {
     fn translate(self, dialect: Dialect) -> Result<NewSandbox, ApiError> {
-        let template = self.template.parse().map_err(ApiError::invalid)?;
+        let template = self.template.map(|name| name.parse()).transpose();
+        let template = template.map_err(ApiError::invalid)?;
+        let image = self.image.map(|name| name.parse()).transpose();
+        let image = image.map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?;
         let timeout = match self.timeout {
             None => dialect.timeout,
             Some(seconds) => u64::try_from(seconds)
@@ -170,8 +176,8 @@ impl NewSandboxBody {
             }
         }
         let secure = dialect.always_secure || self.secure.unwrap_or(false);
-        let network = self.network.unwrap_or_default().policy(self.internet)?;
-        if !network.allow_public_traffic && !secure {
+        let network = self.network.unwrap_or_default().asked(self.internet)?;
+        if network.allow_public_traffic == Some(false) && !secure {
             return Err(ApiError::invalid(
                 "`network.allowPublicTraffic`: false needs `secure`",
             ));
@@ -195,6 +201,8 @@ impl NewSandboxBody {
             .transpose();
         let resize = cpu::asked(&metadata)?;
         Ok(NewSandbox {
+            template,
+            image,
             resize,
             timeout: Duration::from_secs(timeout),
             on_timeout: if auto_pause {
@@ -210,7 +218,7 @@ impl NewSandboxBody {
                 .map_err(|e| ApiError::invalid(format_args!("`metadata.{RUNTIME_KEY}`: {e}")))?,
             metadata,
             env,
-            ..NewSandbox::of(template)
+            ..NewSandbox::unnamed()
         })
     }
 }

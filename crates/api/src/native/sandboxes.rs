@@ -5,13 +5,13 @@ use axum::extract::{Path, State};
 use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::id::SandboxId;
+use shoal_core::quantity;
 use shoal_engine::{Engine, Resize};
 use shoal_protocol::native::{ResizeSandbox, SandboxResources};
 
 use super::answer::Answer;
 use crate::body::JsonBody;
 use crate::error::ApiError;
-use crate::quantity;
 
 /// `PATCH /sandbox/{id}/resources`: other limits, while it runs. What is not said stays.
 pub(super) async fn resize(

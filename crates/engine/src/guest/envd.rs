@@ -1,5 +1,7 @@
 //! The daemon over the network.
 
+mod inside;
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -12,7 +14,10 @@ use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Guest, GuestError, InitOrder};
+use super::{
+    Guest, GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestFile, GuestProcess,
+    InitOrder,
+};
 
 /// How long a daemon may take to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -93,6 +98,47 @@ impl Guest for EnvdGuest {
             let client = client(address, token.as_ref())?;
             soon(FREEZE, client.unfreeze()).await
         })
+    }
+
+    fn run(
+        &self,
+        door: GuestDoor,
+        command: GuestCommand,
+    ) -> BoxFuture<'_, Result<GuestProcess, GuestError>> {
+        Box::pin(inside::run(door, command))
+    }
+
+    fn write_file(
+        &self,
+        door: GuestDoor,
+        path: String,
+        contents: GuestBytes,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(inside::write_file(door, path, contents))
+    }
+
+    fn read_file(
+        &self,
+        door: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<GuestFile, GuestError>> {
+        Box::pin(inside::read_file(door, path))
+    }
+
+    fn list_dir(
+        &self,
+        door: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
+        Box::pin(inside::list_dir(door, path))
+    }
+
+    fn stat(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
+        Box::pin(inside::stat(door, path))
+    }
+
+    fn remove(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(inside::remove(door, path))
     }
 }
 

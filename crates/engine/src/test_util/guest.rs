@@ -1,0 +1,201 @@
+//! A guest that tests own.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use parking_lot::Mutex;
+use shoal_core::BoxFuture;
+use shoal_core::auth::Token;
+
+use crate::guest::{
+    Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError, GuestExit,
+    GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
+};
+
+/// A guest that agrees to everything, or to nothing, and remembers whether time stands still.
+#[derive(Debug, Clone, Default)]
+pub struct FakeGuest {
+    /// Whether it refuses.
+    pub refuses: bool,
+    /// Whether it does not answer what is no order to begin.
+    pub silent: bool,
+    /// Whether it was told that time stands still, and not yet that it goes on.
+    pub frozen: Arc<Mutex<bool>>,
+    /// The tokens that it was begun with.
+    pub known: Arc<Mutex<Vec<Option<String>>>>,
+    /// The commands that it was told to run, and where.
+    pub commands: Arc<Mutex<Vec<(GuestDoor, GuestCommand)>>>,
+    /// What a command does of which nothing else is said in `answers`: nothing, and that well.
+    pub output: Arc<Mutex<Vec<GuestOutput>>>,
+    /// What commands do, by program and arguments with a space between.
+    pub answers: Arc<Mutex<BTreeMap<String, Vec<GuestOutput>>>>,
+    /// What was written to commands.
+    pub input: Arc<Mutex<Vec<u8>>>,
+    /// The files in it, by path.
+    pub files: Arc<Mutex<BTreeMap<String, Bytes>>>,
+}
+
+impl Guest for FakeGuest {
+    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
+        let refuses = self.refuses;
+        *self.frozen.lock() = false;
+        let known = order.known_token.map(|token| token.reveal().to_owned());
+        self.known.lock().push(known);
+        Box::pin(async move {
+            if refuses {
+                Err(GuestError::Refused("told to refuse".to_owned()))
+            } else {
+                Ok("0".to_owned())
+            }
+        })
+    }
+
+    fn freeze(
+        &self,
+        _: IpAddr,
+        _: Option<Token>,
+        _: bool,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        let silent = self.silent;
+        *self.frozen.lock() = !silent;
+        Box::pin(async move {
+            if silent {
+                Err(GuestError::Unreachable("told to be silent".to_owned()))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), GuestError>> {
+        *self.frozen.lock() = false;
+        Box::pin(async { Ok(()) })
+    }
+
+    fn run(
+        &self,
+        door: GuestDoor,
+        command: GuestCommand,
+    ) -> BoxFuture<'_, Result<GuestProcess, GuestError>> {
+        let words: Vec<&str> = std::iter::once(&command.program)
+            .chain(&command.args)
+            .map(String::as_str)
+            .collect();
+        let answer = self.answers.lock().get(&words.join(" ")).cloned();
+        let mut output = answer.unwrap_or_else(|| self.output.lock().clone());
+        if !matches!(output.last(), Some(GuestOutput::Exit(_))) {
+            output.push(GuestOutput::Exit(GuestExit {
+                code: 0,
+                error: None,
+            }));
+        }
+        self.commands.lock().push((door, command));
+        let control = FakeControl(self.input.clone());
+        let refuses = self.refuses;
+        Box::pin(async move {
+            if refuses {
+                return Err(GuestError::Refused("told to refuse".to_owned()));
+            }
+            Ok(GuestProcess {
+                output: stream::iter(output.into_iter().map(Ok)).boxed(),
+                control: Arc::new(control),
+            })
+        })
+    }
+
+    fn write_file(
+        &self,
+        _: GuestDoor,
+        path: String,
+        contents: GuestBytes,
+    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async move {
+            let whole = contents.try_fold(Vec::new(), async |mut whole, piece| {
+                whole.extend_from_slice(&piece);
+                Ok(whole)
+            });
+            let whole = whole.await;
+            let whole = whole.map_err(|error| GuestError::Unreachable(error.to_string()))?;
+            self.files.lock().insert(path, whole.into());
+            Ok(())
+        })
+    }
+
+    fn read_file(
+        &self,
+        _: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<GuestFile, GuestError>> {
+        let bytes = self.files.lock().get(&path).cloned();
+        Box::pin(async move {
+            let bytes = bytes.ok_or(GuestError::NotFound(path))?;
+            Ok(GuestFile {
+                size: Some(bytes.len() as u64),
+                contents: stream::iter([Ok(bytes)]).boxed(),
+            })
+        })
+    }
+
+    fn list_dir(
+        &self,
+        _: GuestDoor,
+        path: String,
+    ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
+        let directory = format!("{}/", path.trim_end_matches('/'));
+        let files = self.files.lock();
+        let entries = files.iter().filter_map(|(file, bytes)| {
+            let name = file.strip_prefix(&directory)?;
+            (!name.contains('/')).then(|| entry(file, bytes))
+        });
+        let entries = entries.collect();
+        Box::pin(async move { Ok(entries) })
+    }
+
+    fn stat(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
+        let found = self
+            .files
+            .lock()
+            .get(&path)
+            .map(|bytes| entry(&path, bytes));
+        Box::pin(async move { found.ok_or(GuestError::NotFound(path)) })
+    }
+
+    fn remove(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<(), GuestError>> {
+        self.files.lock().remove(&path);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn entry(path: &str, bytes: &Bytes) -> GuestEntry {
+    GuestEntry {
+        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        kind: GuestFileKind::File,
+        size: bytes.len() as u64,
+    }
+}
+
+/// Remembers what is written to a command.
+struct FakeControl(Arc<Mutex<Vec<u8>>>);
+
+impl GuestControl for FakeControl {
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), GuestError>> {
+        self.0.lock().extend_from_slice(&bytes);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn close_input(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn resize(&self, _: TerminalSize) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
