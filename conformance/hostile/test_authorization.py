@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 import time
 from urllib.parse import quote
 
 import pytest
 
-from ..installation import ROOT
+from ..installation import ROOT, wait_until
 from .conftest import SMALL, create
 from .machine import Call, run
 
@@ -215,6 +216,21 @@ def test_anothers_build_is_no_build(server, theirs):
     assert "mine-alone" not in str(theirs.get("/templates")[1])
     # Their name is their own.
     assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]
+
+
+def test_a_build_asks_no_registry_that_its_caller_may_not_name(server, theirs):
+    """An image's name is an address on this machine's network."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        image = f"127.0.0.1:{listener.getsockname()[1]}/x"
+        begun = theirs.post("/v3/templates", {"name": "asks"})[1]
+        path = f"/templates/{begun['templateID']}/builds/{begun['buildID']}"
+        assert theirs.post(f"/v2{path}", {"fromImage": image})[0] == 202
+        wait_until(lambda: theirs.get(f"{path}/status")[1]["status"] == "error", 20, "the build's end")
+        reason = theirs.get(f"{path}/status")[1]["reason"]
+        assert "image" in reason["message"] and reason["step"] == "base", reason
+        with pytest.raises(TimeoutError):
+            listener.accept()
 
 
 def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
