@@ -1,28 +1,56 @@
-"""A registry of images on loopback, as far as a pull asks: what is in it is made up here."""
+"""A real registry on loopback, with an image made from the package mirror."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import http.client
 import io
 import json
-import platform
+import os
+import re
+import shutil
+import subprocess
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from base64 import b64encode
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+
+from .shared import WORK
+
+#: The distribution that the image is: of the machine's own apt configuration.
+SUITE = "bookworm"
+
+#: Who may read from a registry that asks: `sesame` in bcrypt.
+ACCOUNT = ("alice", "sesame")
+HTPASSWD = "alice:$2y$04$abcdefghijklmnopqrstuuinwY/tkBVrn3xrxQI/TgnMHhkvl85RW\n"
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
-LAYER = "application/vnd.oci.image.layer.v1.tar"
+LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-def digest(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+def small_debian() -> Path:
+    """The layer of a Debian with little more than a package manager, made once."""
+    layer = WORK / f"{SUITE}.tar.gz"
+    if not layer.exists():
+        plain, half = WORK / f"{SUITE}.tar", layer.with_suffix(".part")
+        subprocess.run(
+            ["mmdebstrap", "--quiet", "--variant=required", "--format=tar", SUITE, str(plain)],
+            check=True,
+        )
+        with plain.open("rb") as source, gzip.open(half, "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        plain.unlink()
+        half.rename(layer)
+    return layer
 
 
 def layer_of(files: dict[str, str]) -> bytes:
     """One layer with these files."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, text in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(text.encode())
@@ -30,77 +58,95 @@ def layer_of(files: dict[str, str]) -> bytes:
     return out.getvalue()
 
 
+def described(data: bytes, media_type: str) -> dict:
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+@dataclass
 class Registry:
-    """Serves images of one layer, and remembers which of them were asked for."""
+    """Debian's `docker-registry`, with an account or without."""
 
-    def __init__(self) -> None:
-        #: By `repository:tag`.
-        self.manifests: dict[str, bytes] = {}
-        self.blobs: dict[str, bytes] = {}
-        #: Repositories that are shown to nobody.
-        self.private: set[str] = set()
-        #: Every manifest that was asked for.
-        self.asked: list[str] = []
-        registry = self
+    directory: Path
+    guarded: bool = False
+    address: str = ""
+    process: subprocess.Popen | None = field(default=None, repr=False)
+    #: What was asked for: `GET /v2/…`.
+    asked: list[str] = field(default_factory=list)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "htpasswd").write_text(HTPASSWD)
+        auth = f"auth:\n  htpasswd:\n    realm: shoal\n    path: {self.directory}/htpasswd\n"
+        config = self.directory / "config.yml"
+        config.write_text(
+            f"version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {self.directory}\n"
+            f"http:\n  addr: 127.0.0.1:0\n{auth if self.guarded else ''}"
+        )
+        self.process = subprocess.Popen(
+            ["docker-registry", "serve", str(config)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for line in self.process.stderr:
+            if found := re.search(r"listening on ([0-9.:]+)", line):
+                self.address = found.group(1)
+                break
+        assert self.address, "the registry did not start"
+        # What it says from now on must go somewhere.
+        Thread(target=self.process.stderr.read, daemon=True).start()
+        Thread(target=self._listen, daemon=True).start()
 
-            def do_GET(self) -> None:
-                registry.answer(self)
+    def _listen(self) -> None:
+        for line in self.process.stdout:
+            if found := re.search(r'"(GET /v2/\S+) HTTP', line):
+                self.asked.append(found.group(1))
 
-            do_HEAD = do_GET
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait()
 
-            def log_message(self, *_) -> None:
-                pass
+    def request(self, method: str, path: str, body=b"", kind: str = "") -> tuple[int, dict]:
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        headers = {"Content-Type": kind} if kind else {}
+        if self.guarded:
+            headers["Authorization"] = "Basic " + b64encode(":".join(ACCOUNT).encode()).decode()
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, dict(answer.getheaders())
+        finally:
+            connection.close()
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.name = f"127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def blob(self, repository: str, data: bytes, media_type: str) -> dict:
+        """Puts a blob in, and returns what it is called in a manifest."""
+        about = described(data, media_type)
+        status, headers = self.request("POST", f"/v2/{repository}/blobs/uploads/")
+        assert status == 202
+        place = headers["Location"].split(self.address, 1)[-1]
+        joint = "&" if "?" in place else "?"
+        status, _ = self.request("PUT", f"{place}{joint}digest={about['digest']}", data, "application/octet-stream")
+        assert status == 201
+        return about
 
-    def add(self, reference: str, files: dict[str, str], architecture: str | None = None, **config) -> None:
-        """An image, `repository:tag`, with these files."""
-        layer = layer_of(files)
-        own = {"aarch64": "arm64"}.get(platform.machine(), "amd64")
-        document = json.dumps({
-            "architecture": architecture or own, "os": "linux", "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [digest(layer)]},
-        }).encode()
-        described = [
-            {"mediaType": kind, "digest": digest(data), "size": len(data)}
-            for kind, data in ((CONFIG, document), (LAYER, layer))
-        ]
-        self.blobs |= {digest(data): data for data in (document, layer)}
-        self.manifests[reference] = json.dumps({
-            "schemaVersion": 2, "mediaType": MANIFEST, "config": described[0], "layers": described[1:],
-        }).encode()
+    def add(self, reference: str, files: dict[str, str], architecture: str = "", **config) -> str:
+        """Puts an image in, `repository:tag`, that has these files and no more; returns its name."""
+        repository, _, tag = reference.partition(":")
+        return self.push(repository, tag, [layer_of(files)], architecture, **config)
 
-    def answer(self, call: BaseHTTPRequestHandler) -> None:
-        _, _, rest = call.path.partition("/v2/")
-        repository, kind, name = (rest.rsplit("/", 2) + ["", ""])[:3]
-        if repository in self.private:
-            return self.send(call, 401, b"", "application/json")
-        if kind == "manifests":
-            self.asked.append(f"{repository}:{name}")
-            by_digest = {digest(data): data for data in self.manifests.values()}
-            found = self.manifests.get(f"{repository}:{name}") or by_digest.get(name)
-            return self.send(call, 200 if found else 404, found or b"", MANIFEST)
-        if kind == "blobs":
-            found = self.blobs.get(name)
-            return self.send(call, 200 if found else 404, found or b"", "application/octet-stream")
-        return self.send(call, 200, b"{}", "application/json")
-
-    @staticmethod
-    def send(call: BaseHTTPRequestHandler, status: int, body: bytes, kind: str) -> None:
-        call.send_response(status)
-        call.send_header("Content-Type", kind)
-        call.send_header("Content-Length", str(len(body)))
-        if kind == MANIFEST and body:
-            call.send_header("Docker-Content-Digest", digest(body))
-        call.end_headers()
-        if call.command != "HEAD":
-            call.wfile.write(body)
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+    def push(self, repository: str, tag: str, blobs: list[bytes], architecture: str = "", **config) -> str:
+        """Puts an image of compressed layers in; returns its name."""
+        architecture = architecture or {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+        plain = [f"sha256:{hashlib.sha256(gzip.decompress(blob)).hexdigest()}" for blob in blobs]
+        about = {
+            "architecture": architecture, "os": "linux", "config": config,
+            "rootfs": {"type": "layers", "diff_ids": plain},
+        }
+        manifest = {
+            "schemaVersion": 2, "mediaType": MANIFEST,
+            "config": self.blob(repository, json.dumps(about).encode(), CONFIG),
+            "layers": [self.blob(repository, blob, LAYER) for blob in blobs],
+        }
+        path = f"/v2/{repository}/manifests/{tag}"
+        assert self.request("PUT", path, json.dumps(manifest).encode(), MANIFEST)[0] == 201
+        return f"{self.address}/{repository}:{tag}"

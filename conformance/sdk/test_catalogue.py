@@ -22,17 +22,27 @@ USAGE, NOT_FOUND = 64, 66
 
 
 @pytest.fixture(scope="module")
-def registry():
-    made = Registry()
+def registry(tmp_path_factory):
+    made = Registry(tmp_path_factory.mktemp("registry"))
+    made.start()
     for name in ("python:3.11", "nodejs:18", "golang:1.21"):
         made.add(f"agent-sandbox/{name}", {"etc/passwd": PASSWD, "root/which": name}, User="root")
     made.add("agent-sandbox/foreign:1", {"etc/passwd": PASSWD}, architecture="s390x")
-    made.private.add("agent-sandbox/private")
     yield made
-    made.close()
+    made.stop()
 
 
-def entries(server, registry) -> list[dict]:
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A registry that shows nothing to whoever has no account there."""
+    made = Registry(tmp_path_factory.mktemp("guarded"), guarded=True)
+    made.start()
+    made.add("agent-sandbox/private:1", {"etc/passwd": PASSWD})
+    yield made
+    made.stop()
+
+
+def entries(server, registry, guarded) -> list[dict]:
     base = Call(server).get("/api/v1/templates/base")[1]["data"]["image"]
     return [
         {
@@ -46,15 +56,19 @@ def entries(server, registry) -> list[dict]:
         {
             "name": "faas-code", "type": "dynamic", "description": "Any runtime", "runtime": "runc",
             "pattern": "faas-code-(?P<name>.+)\\.(?P<version>.+)$",
-            "image": f"{registry.name}/agent-sandbox/<name>:<version>",
+            "image": f"{registry.address}/agent-sandbox/<name>:<version>",
+        },
+        {
+            "name": "private", "description": "Of a registry that asks",
+            "image": f"{guarded.address}/agent-sandbox/private:1",
         },
     ]
 
 
 @pytest.fixture(scope="module")
-def server(another, registry):
+def server(another, registry, guarded):
     made = another("catalogue")
-    status, answer = Call(made).post(TEMPLATES, entries(made, registry))
+    status, answer = Call(made).post(TEMPLATES, entries(made, registry, guarded))
     assert status == 200, answer
     return made
 
@@ -91,7 +105,9 @@ def test_a_dynamic_template_means_the_image_that_the_seed_prints(server, registr
         assert sandbox.files.read("/root/which") == f"{image}:{tag}"
         sandbox.kill()
     # It was fetched because it was needed, and once.
-    assert registry.asked.count(f"agent-sandbox/{image}:{tag}") == 1
+    asked = f"GET /v2/agent-sandbox/{image}/manifests/{tag}"
+    wait_until(lambda: asked in registry.asked, 5, "the registry says what it was asked")
+    assert registry.asked.count(asked) == 1
 
 
 def test_what_is_no_template_and_no_image_says_so(server):
@@ -99,7 +115,7 @@ def test_what_is_no_template_and_no_image_says_so(server):
         ("nothing.1", "template 'nothing.1' not found"),
         ("faas-code", "template 'faas-code' not found"),
         ("faas-code-missing.1", "agent-sandbox/missing:1 was not found"),
-        ("faas-code-private.1", "refused the credentials, or wants some"),
+        ("private", "refused the credentials, or wants some"),
         ("faas-code-foreign.1", "has no variant for linux/"),
         ("faas-code-a/b.1", "cannot stand in the name"),
     ):
@@ -111,7 +127,7 @@ def test_what_is_no_template_and_no_image_says_so(server):
 
 def test_an_image_alone_is_custom_and_nothing_at_all_is_the_default(server, registry):
     call = Call(server)
-    image = f"{registry.name}/agent-sandbox/python:3.11"
+    image = f"{registry.address}/agent-sandbox/python:3.11"
     status, made = call.post("/e2b/v1/sandboxes", {"image": image, "metadata": {"shoal/runtime": "runc"}})
     assert (status, made["alias"]) == (201, "custom"), made
     call.delete(f"/sandboxes/{made['sandboxID']}")
@@ -185,7 +201,7 @@ def test_resolve_shows_which_entry_which_image_and_who_said_what(client, registr
     assert (shown["kind"], shown["name"]) == ("dynamic", "faas-code")
     assert shown["captured"] == {"name": "python", "version": "3.11"}
     values = {row["field"]: (row["value"], row["from"]) for row in shown["values"]}
-    assert values["image"] == (f"{registry.name}/agent-sandbox/python:3.11", "template")
+    assert values["image"] == (f"{registry.address}/agent-sandbox/python:3.11", "template")
     assert values["runtime"] == ("runc", "template") and values["pids"][1] == "default"
     shown = client.ok("template", "resolve", "code")
     lines = [line.split() for line in shown.splitlines()]

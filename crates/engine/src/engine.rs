@@ -26,6 +26,7 @@ use crate::guest::{Guest, GuestError};
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
+use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     pub(crate) builds: Builds,
     pub(crate) uploads: Uploads,
+    pub(crate) private_images: PrivateImages,
     pub(crate) keys: KeyCache,
 }
 
@@ -188,6 +190,7 @@ impl Engine {
         let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let private_images = PrivateImages::load(store.private_images().await?);
         let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
@@ -209,6 +212,7 @@ impl Engine {
             snapshots,
             builds,
             uploads,
+            private_images,
             keys: KeyCache::default(),
         };
         Ok(Self {

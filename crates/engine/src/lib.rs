@@ -26,6 +26,7 @@ mod list;
 mod logs;
 mod metrics;
 mod pause;
+mod private_images;
 mod recover;
 mod remove_image;
 mod resize;
