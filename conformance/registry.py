@@ -1,4 +1,7 @@
-"""A real registry on loopback, with an image made from the package mirror."""
+"""A real registry on loopback, with an image made from the package mirror.
+
+`python -m conformance.registry` makes that image, for suites that run side by side.
+"""
 
 from __future__ import annotations
 
@@ -150,3 +153,8 @@ class Registry:
         path = f"/v2/{repository}/manifests/{tag}"
         assert self.request("PUT", path, json.dumps(manifest).encode(), MANIFEST)[0] == 201
         return f"{self.address}/{repository}:{tag}"
+
+
+if __name__ == "__main__":
+    # Once, before suites that run side by side ask for it.
+    small_debian()

@@ -231,11 +231,14 @@ fn only_the_stages_that_are_needed_are_built() {
                 RUN make $A\nUSER $A\nFROM three\nCOPY --from=Build /out/* x /bin/\n\
                 COPY --from=2 out y\nCOPY --from=busybox:1 /bin/ls /ls\n";
     let plan = planned(text);
-    assert_eq!(plan.stages.len(), 3);
+    assert_eq!(plan.stages.len(), 4);
+    // An image that files are taken of is a stage, of the line that names it.
+    assert_eq!(plan.stages[2].from_image.as_deref(), Some("busybox:1"));
+    assert_eq!((plan.stages[2].line, plan.stages[2].steps.len()), (12, 0));
     assert_eq!(plan.stages[1].from_stage, Some(0));
     assert_eq!(plan.stages[1].name.as_deref(), Some("build"));
     assert_eq!(steps(&plan, 1), ["7 RUN make $A", "8 USER 1"]);
-    let copies: Vec<_> = plan.stages[2].steps[2..6]
+    let copies: Vec<_> = plan.stages[3].steps[2..6]
         .iter()
         .map(|staged| {
             let step = &staged.step;
@@ -252,7 +255,7 @@ fn only_the_stages_that_are_needed_are_built() {
             ("/out/*", Some(1), None),
             ("/x", Some(1), None),
             ("/out", Some(1), None),
-            ("/bin/ls", None, Some("busybox:1")),
+            ("/bin/ls", Some(2), None),
         ]
     );
     // Arguments end with their stage.
@@ -316,10 +319,11 @@ fn what_runs_in_every_sandbox_is_of_entrypoint_and_cmd() {
 fn what_changes_nothing_is_told_and_what_would_be_missed_is_refused() {
     let plan = planned(
         "FROM a\nEXPOSE 80\nLABEL a=b\nVOLUME /v\nSTOPSIGNAL 9\nHEALTHCHECK NONE\nMAINTAINER me\n\
-         RUN --mount=type=cache,target=/c --network=default x\n",
+         RUN --mount=type=cache,target=/c --network=default x\nUSER 1:2\n",
     );
+    assert_eq!(steps(&plan, 0)[1], "9 USER 1");
     let lines: Vec<u32> = plan.warnings.iter().map(|warning| warning.line).collect();
-    assert_eq!(lines, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(lines, [2, 3, 4, 5, 6, 7, 8, 9]);
     for text in [
         "ONBUILD RUN x",
         "RUN --mount=type=secret,id=a x",
@@ -328,6 +332,11 @@ fn what_changes_nothing_is_told_and_what_would_be_missed_is_refused() {
         "RUN --security=insecure x",
         "SHELL bash",
         "USER a b",
+        "USER a/b",
+        "USER :g",
+        "COPY --chown=a:b:c x /y",
+        "ENV A-B=1",
+        "ARG 1=2",
         "USER ''",
         "WORKDIR \"a",
         "ENV A",

@@ -5,7 +5,7 @@ use shoal_protocol::build::Step;
 use super::arguments::{Allowed, What};
 use super::heredoc;
 use super::plan::StagedStep;
-use super::stage::{Around, Builder, unknown};
+use super::stage::{Around, Builder, account, unknown};
 use super::{Instruction, Problem, words};
 
 /// Whose the files are when no `--chown` says: Docker's rule, whoever the `USER` is.
@@ -139,7 +139,11 @@ impl Builder {
         for (name, value) in instruction.flags(&COPY_FLAGS)? {
             match name {
                 "from" => said.from = Some(value.to_owned()),
-                "chown" => said.owner = self.word(instruction, value, around)?,
+                "chown" => {
+                    said.owner = self.word(instruction, value, around)?;
+                    let mut names = said.owner.splitn(2, ':');
+                    names.try_for_each(|name| account(instruction, name))?;
+                }
                 _ => said.mode = mode(instruction, &self.word(instruction, value, around)?)?,
             }
         }

@@ -261,17 +261,20 @@ impl Planner<'_> {
         self.done[target].end();
         let start_cmd = self.done[target].start_cmd();
         let mut new_place = vec![0; self.done.len()];
-        let mut stages = Vec::new();
+        let mut stages: Vec<Stage> = Vec::new();
         for (place, builder) in self.done.into_iter().enumerate() {
             if !needed[place] {
                 continue;
             }
-            new_place[place] = stages.len();
             let mut stage = builder.into_stage();
             stage.from_stage = stage.from_stage.map(|other| new_place[other]);
             for staged in &mut stage.steps {
-                staged.step.from_stage = staged.step.from_stage.map(|other| new_place[other]);
+                staged.step.from_stage = match staged.step.from_image.take() {
+                    Some(image) => Some(image_stage(&mut stages, image, staged.line)),
+                    None => staged.step.from_stage.map(|other| new_place[other]),
+                };
             }
+            new_place[place] = stages.len();
             stages.push(stage);
         }
         Ok(Plan {
@@ -294,6 +297,22 @@ impl Planner<'_> {
             }
         })
     }
+}
+
+/// The place of the stage that is an image as it is, of which files are taken. It is a stage of its
+/// own so that what fails in fetching it has a line, like all else.
+fn image_stage(stages: &mut Vec<Stage>, image: String, line: u32) -> usize {
+    let bare = |stage: &Stage| stage.steps.is_empty() && stage.from_image.as_ref() == Some(&image);
+    stages.iter().position(bare).unwrap_or_else(|| {
+        stages.push(Stage {
+            name: None,
+            line,
+            from_image: Some(image),
+            from_stage: None,
+            steps: Vec::new(),
+        });
+        stages.len() - 1
+    })
 }
 
 fn global_arg(

@@ -170,8 +170,14 @@ impl Builder {
             "ENV" => self.env(instruction, &around)?,
             "ARG" => self.arg(instruction, &around)?,
             "USER" => {
-                let user = self.single(instruction, &around)?;
-                self.push(line, "USER", vec![user]);
+                let said = self.single(instruction, &around)?;
+                let (user, group) = said.split_once(':').unwrap_or((&said, ""));
+                account(instruction, user)?;
+                if !group.is_empty() {
+                    let message = format!("the group {group} is passed over: {user} has its own");
+                    around.warn(instruction, &message);
+                }
+                self.push(line, "USER", vec![user.to_owned()]);
                 self.user_said = true;
             }
             "WORKDIR" => {
@@ -234,9 +240,7 @@ impl Builder {
         let mut set = Vec::new();
         for (name, value) in instruction.pairs(around.escape)? {
             let name = self.word(instruction, &name, around)?;
-            if name.is_empty() {
-                return Err(instruction.problem("a variable without a name"));
-            }
+            variable_name(instruction, &name)?;
             let text = words::expand(&value, around.escape, &self.scope);
             let text = text.map_err(|why| instruction.problem(why))?;
             args.extend([name.clone(), text.wire()]);
@@ -258,6 +262,7 @@ impl Builder {
                 None => (pair.as_str(), None),
             };
             let name = self.word(instruction, name, around)?;
+            variable_name(instruction, &name)?;
             let said = around
                 .build_args
                 .iter()
@@ -288,6 +293,24 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// Refuses what the server would not take for a variable's name.
+fn variable_name(instruction: &Instruction, name: &str) -> Result<(), Problem> {
+    if shoal_core::build::is_name(name) {
+        return Ok(());
+    }
+    let problem = instruction.problem(format!("{name:?} is no name of a variable"));
+    Err(problem.with_hint("It has letters, digits and _, and begins with no digit."))
+}
+
+/// Refuses what the server would not take for a user or group.
+pub(super) fn account(instruction: &Instruction, name: &str) -> Result<(), Problem> {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=64).contains(&name.len()) && name.bytes().all(good) && !name.starts_with('-') {
+        return Ok(());
+    }
+    Err(instruction.problem(format!("{name:?} is no name of a user or group")))
 }
 
 /// A variable that only the image could set, where its value must be known here.

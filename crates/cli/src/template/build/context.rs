@@ -15,6 +15,9 @@ use crate::failure::Failure;
 /// The permissions of a file whose text stands in the Dockerfile.
 const INLINE_MODE: u32 = 0o644;
 
+/// The permissions of a directory that the files make by being copied to it.
+const TARGET_MODE: u32 = 0o755;
+
 /// What is read of a file to see what it is.
 const HEAD: usize = 262;
 
@@ -132,7 +135,11 @@ impl Context {
                     files.dest
                 ));
             }
-            _ => {}
+            _ => {
+                // Else the directory has what the server unpacks into, which is for root alone.
+                let target = Entry::Directory(TARGET_MODE);
+                gathered.entries.insert(PathBuf::from("."), target);
+            }
         }
         Ok(gathered)
     }

@@ -39,12 +39,10 @@ fn gather(root: &Path, sources: &[&str], dest: &str) -> Result<Gathered, String>
         .gather(&files(sources, dest))
 }
 
+/// The names in the archive, but that of the directory they go to.
 fn names(gathered: &Gathered) -> Vec<&str> {
-    gathered
-        .entries
-        .keys()
-        .map(|name| name.to_str().unwrap())
-        .collect()
+    let names = gathered.entries.keys().map(|name| name.to_str().unwrap());
+    names.filter(|name| *name != ".").collect()
 }
 
 /// The members of an archive: permissions and contents, or what a link says.
@@ -171,6 +169,7 @@ fn links_stay_links_within_a_directory_and_lead_nowhere_else() {
     let gathered = gather(root.path(), &["d"], "/x").unwrap();
     let members = packed(&gathered.entries);
     assert_eq!(members["link"].1, "file");
+    assert_eq!(members["."].0, 0o755);
     assert_eq!(members["out"].1, outside.path().display().to_string());
     assert!(!members.contains_key("out/secret"));
     // A source that is a link means what it leads to, in the context alone.
