@@ -132,6 +132,7 @@ async def test_files_are_copied_as_it_is_said(sdk, builder, context):
         .copy("a.txt", "/opt/into/")
         .copy("a.txt", "/opt/deep/er/name.txt", user="user", mode=0o640)
         .copy("tree/*.txt", "/opt/matched/")
+        .copy("tree/*", "/tmp/")
         .set_user("user")
         .copy("a.txt", ".")
     )
@@ -142,6 +143,7 @@ async def test_files_are_copied_as_it_is_said(sdk, builder, context):
     )
     assert await out(sandbox, "test -L /opt/seen && cat /opt/into/a.txt") == "a\n"
     assert await out(sandbox, "stat -c '%U:%G %a' /opt/deep/er/name.txt") == "user:user 640\n"
+    assert await out(sandbox, "stat -c '%a %U' /tmp; ls /tmp/b.txt") == "1777 root\n/tmp/b.txt\n"
     assert await out(sandbox, "ls /opt/matched; stat -c %U /opt/there/b.txt ~/a.txt") == "b.txt\nroot\nuser\n"
 
 
