@@ -115,6 +115,10 @@ async fn create(
     headers: HeaderMap,
     body: JsonBody<NewSandboxBody>,
 ) -> Result<Response, ApiError> {
+    // Nothing is required, so that what says nothing at all would be read as a request too.
+    if body.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::invalid("the body: must be an object"));
+    }
     let idempotency = idempotency(dialect, &headers, &body.bytes)?;
     let new = body.value.translate(dialect)?;
     let created = engine.create(&principal, new, idempotency).await?;
