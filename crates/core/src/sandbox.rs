@@ -1,5 +1,7 @@
 //! A sandbox: what was asked ([`SandboxSpec`]) and what is known ([`SandboxRecord`]).
 
+mod reserved;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,6 +17,10 @@ use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
 use crate::state::State;
 use crate::template::RuntimeName;
+
+pub use self::reserved::{
+    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PORT_KEY, RESERVED_PREFIX, SandboxName,
+};
 
 /// What happens at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

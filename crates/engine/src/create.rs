@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 use crate::engine::{Engine, NoRoom, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
+use crate::names::NameError;
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
 
@@ -52,6 +53,8 @@ pub struct NewSandbox {
     pub network: NetworkPolicy,
     /// The user's labels.
     pub metadata: BTreeMap<String, String>,
+    /// Where commands start, over that of the template.
+    pub workdir: Option<String>,
     /// Environment of every process, over that of the template.
     pub env: BTreeMap<String, String>,
     /// The OCI runtime, over that of the template.
@@ -110,6 +113,7 @@ impl NewSandbox {
             secure: true,
             network: NetworkPolicy::default(),
             metadata: BTreeMap::new(),
+            workdir: None,
             env: BTreeMap::new(),
             runtime: None,
             resources: None,
@@ -155,6 +159,9 @@ pub enum CreateError {
     /// A rule of the network makes no sense.
     #[error(transparent)]
     Network(#[from] InvalidRule),
+    /// The name cannot be one, or another sandbox has it.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// There are as many sandboxes as there may be.
     #[error(transparent)]
     Full(#[from] NoRoom),
@@ -309,6 +316,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let room = shared.room_for_one(principal.team)?;
+        let name = shared.keep_name(principal.team, &spec)?;
         let now = shared.clock.now();
         let record = SandboxRecord {
             id: SandboxId::from_entropy(entropy::bytes()?),
@@ -328,7 +336,8 @@ impl Engine {
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
-        drop(room);
+        // It is known itself now.
+        drop((room, name));
         let record = outcome.await.map_err(|_| SandboxError::NotFound(id))??;
         shared
             .templates
@@ -387,6 +396,7 @@ impl Engine {
         Ok(SandboxSpec {
             runtime,
             resources,
+            workdir: new.workdir.or_else(|| base.workdir.clone()),
             env,
             metadata: new.metadata,
             lifecycle: Lifecycle {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
-use shoal_core::clock::Clock;
+use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::image::Images;
@@ -16,7 +16,7 @@ use shoal_core::store::{Store, StoreError};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::catalog::{EngineCatalog, Entries};
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, Limits};
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
 use crate::events::{Events, SandboxEvent};
@@ -24,6 +24,7 @@ use crate::guest::{Guest, GuestError};
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
+use crate::names::Names;
 use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) seed: TokenSeed,
     pub(crate) entries: Entries,
     coming: Coming,
+    pub(crate) names: Names,
     pub(crate) deadlines: Deadlines,
     pub(crate) events: Events,
     pub(crate) logs: LogStore,
@@ -90,6 +92,12 @@ pub enum SandboxError {
     /// There is none, or it is another tenant's.
     #[error("sandbox {0} was not found")]
     NotFound(SandboxId),
+    /// None is called so, or it is another tenant's.
+    #[error("sandbox {0:?} was not found")]
+    NoSuchName(String),
+    /// It is paused, and what was asked needs it to run.
+    #[error("sandbox {0} is paused: resume it first")]
+    Paused(SandboxId),
     /// Too many operations wait for it already.
     #[error("sandbox {0} is busy: try again")]
     Busy(SandboxId),
@@ -182,6 +190,7 @@ impl Engine {
             seed,
             entries: Entries::default(),
             coming: Coming::default(),
+            names: Names::default(),
             deadlines: Deadlines::default(),
             events: Events::new(),
             logs,
@@ -206,6 +215,18 @@ impl Engine {
             () = shared.forget_for_ever() => {}
             () = shared.expire_snapshots() => {}
         }
+    }
+
+    /// What no request may exceed.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
     /// What can be run here.

@@ -17,11 +17,13 @@ mod entropy;
 mod events;
 mod fork;
 mod guest;
+mod inside;
 mod keys;
 mod kill;
 mod list;
 mod logs;
 mod metrics;
+mod names;
 mod pause;
 mod recover;
 mod remove_image;
@@ -36,25 +38,29 @@ mod system_clock;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
+mod usage;
 
 pub use config::{EngineConfig, Limits};
 pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};
 pub use engine::{Engine, EngineParts, NoRoom, OpenError, SandboxError};
-pub use events::{EventKind, SandboxEvent};
+pub use events::{EVENTS_MAX, EventKind, SandboxEvent};
 pub use fork::FORKS_MAX;
 pub use guest::{
     EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
     GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
 };
+pub use inside::Inside;
 pub use keys::KeyError;
 pub use list::{ListFilter, Order, Page, PageToken};
 pub use logs::{LogEntry, LogLevel, LogQuery};
 pub use metrics::Sample;
+pub use names::NameError;
 pub use resize::{Infeasible, Resize};
 pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter};
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
 pub use templates::{Starts, TemplateError};
+pub use usage::Use;

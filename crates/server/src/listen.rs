@@ -68,10 +68,18 @@ impl Dispatch {
                 .proxy(request, target, client)
                 .await
                 .map(Body::new),
-            Ok(None) => {
-                let call = tower_service_call(self.api, request.map(Body::new));
-                call.await.unwrap_or_else(|never| match never {})
-            }
+            Ok(None) => match self.gateway.door(&request) {
+                Ok(Some(door)) => self
+                    .gateway
+                    .enter(request, door, client)
+                    .await
+                    .map(Body::new),
+                Ok(None) => {
+                    let call = tower_service_call(self.api, request.map(Body::new));
+                    call.await.unwrap_or_else(|never| match never {})
+                }
+                Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
+            },
             Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
         }
     }
