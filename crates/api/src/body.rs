@@ -35,6 +35,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     } else {
         bytes
     };
+    // A list would be read as the fields of an object in their order.
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::invalid("the body: must be an object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
