@@ -36,7 +36,8 @@ def target(server):
         "  b=json.dumps({'path':s.path,'headers':s.headers.items(),'body':d.decode('latin-1')}).encode()\n"
         "  s.send_response(200); s.send_header('Content-Length',str(len(b))); s.end_headers(); s.wfile.write(b)\n"
         " do_GET=do_POST=do_PUT=do_DELETE=answer\n"
-        "http.server.ThreadingHTTPServer(('0.0.0.0',8002),H).serve_forever()\n"
+        "class S(http.server.ThreadingHTTPServer): request_queue_size=256\n"
+        "S(('0.0.0.0',8002),H).serve_forever()\n"
     ))
     made.commands.run("python3 /tmp/echo.py", background=True)
     made.commands.run("for n in $(seq 100); do curl -s localhost:8002 >/dev/null && break; sleep .1; done")
@@ -240,6 +241,21 @@ def test_who_speaks_a_byte_a_second_is_not_waited_for(server):
             if closed:
                 break
         assert closed and time.monotonic() - begun < 15
+
+
+def test_a_client_may_rest_between_two_requests_and_not_within_one(server):
+    """Clients keep connections for later; one that begins a head is to end it."""
+    ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+        for _ in range(2):
+            line.sendall(ask)
+            assert line.recv(4096).startswith(b"HTTP/1.1 204")
+            # Longer than a head may take.
+            time.sleep(6)
+        line.sendall(ask[:-2])
+        begun = time.monotonic()
+        assert line.recv(4096)[:12] in (b"", b"HTTP/1.1 408")
+        assert time.monotonic() - begun < 15
 
 
 def test_a_thousand_idle_connections_stop_nobody(server, target):

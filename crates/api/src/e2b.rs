@@ -2,6 +2,7 @@
 //!
 //! Names, defaults and texts here are E2B's; a change of its dialect touches this folder only.
 
+mod builds;
 mod cpu;
 mod create;
 mod list;
@@ -9,13 +10,16 @@ mod logs;
 mod metrics;
 mod network;
 mod pause;
+mod plan;
 mod sandboxes;
 mod snapshots;
+mod tags;
 mod templates;
+pub(crate) mod uploads;
 mod view;
 
 use axum::Router;
-use axum::routing::{delete, get, post, put};
+use axum::routing::{delete, get, patch, post, put};
 use shoal_core::id::SandboxId;
 use shoal_engine::Engine;
 
@@ -48,6 +52,18 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/v2/templates", get(templates::v2))
         .route("/templates/{id}", get(templates::one))
         .route("/templates/{id}", delete(templates::remove))
+        .route("/templates/{id}", patch(tags::publish_v1))
+        .route("/v2/templates/{id}", patch(tags::publish_v2))
+        .route("/v3/templates", post(builds::announce))
+        .route("/templates/{id}/files/{hash}", get(uploads::link))
+        .route("/v2/templates/{id}/builds/{build}", post(builds::begin))
+        .route("/templates/{id}/builds/{build}", delete(builds::cancel))
+        .route("/templates/{id}/builds/{build}/status", get(builds::status))
+        .route("/templates/{id}/builds/{build}/logs", get(builds::logs))
+        .route("/templates/tags", post(tags::assign).delete(tags::remove))
+        .route("/templates/{id}/tags", get(tags::list))
+        .route("/templates/{id}/tags/exists", get(tags::exists))
+        .route("/templates/{id}/tags/count", get(tags::count))
         .route("/templates/aliases/{alias}", get(templates::alias))
 }
 

@@ -13,8 +13,8 @@ use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
-    CreateError, CreateTemplateError, GuestError, KeyError, NameError, NoRoom, SandboxError,
-    SnapshotError, TakeError, TemplateError,
+    BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
+    NoRoom, SandboxError, SnapshotError, TagError, TakeError, TemplateError,
 };
 
 /// Says to the field's clients whether to try again by themselves.
@@ -173,9 +173,21 @@ impl From<TemplateError> for ApiError {
         let message = error.to_string();
         match error {
             TemplateError::NotFound(_) | TemplateError::NoTag { .. } => Self::not_found(message),
+            TemplateError::Invalid(_) | TemplateError::Dynamic(_) => Self::invalid(message),
             TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
             TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
             TemplateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<CatalogueError> for ApiError {
+    fn from(error: CatalogueError) -> Self {
+        let message = error.to_string();
+        match error {
+            CatalogueError::Invalid(_) => Self::invalid(message),
+            CatalogueError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            CatalogueError::Store(store) => store.into(),
         }
     }
 }
@@ -208,6 +220,13 @@ impl From<CreateError> for ApiError {
         let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
         match error {
             CreateError::Template(template) => template.into(),
+            CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
+            CreateError::Image { error, .. } => {
+                let status = Self::from(error).status;
+                Self::new(status, message)
+            }
+            CreateError::ImageForbidden => Self::new(StatusCode::FORBIDDEN, message),
+            CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
             CreateError::TimeoutTooLong { .. }
             | CreateError::NoTimeout
             | CreateError::Resources(_)
@@ -271,6 +290,37 @@ impl From<TakeError> for ApiError {
             TakeError::Namespace(_) => Self::new(StatusCode::FORBIDDEN, message),
             TakeError::Taken(_) => Self::new(StatusCode::CONFLICT, message),
             TakeError::TooLong(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
+        }
+    }
+}
+
+impl From<BuildError> for ApiError {
+    fn from(error: BuildError) -> Self {
+        let message = error.to_string();
+        let status = match error {
+            BuildError::Namespace(_) => StatusCode::FORBIDDEN,
+            BuildError::NotFound(_) => StatusCode::NOT_FOUND,
+            BuildError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            BuildError::Taken(_)
+            | BuildError::NotWaiting(..)
+            | BuildError::Plan(_)
+            | BuildError::Resources(_) => StatusCode::BAD_REQUEST,
+            BuildError::Store(store) => return store.into(),
+            BuildError::Entropy(_) => return Self::internal(message),
+        };
+        Self::new(status, message)
+    }
+}
+
+impl From<TagError> for ApiError {
+    fn from(error: TagError) -> Self {
+        let message = error.to_string();
+        match error {
+            TagError::Template(template) => template.into(),
+            TagError::Default | TagError::NotBuilt(_) => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            TagError::Store(store) => store.into(),
         }
     }
 }

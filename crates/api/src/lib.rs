@@ -11,7 +11,6 @@ mod e2b;
 mod error;
 mod labels;
 mod native;
-mod quantity;
 mod query;
 mod rate;
 mod request_id;

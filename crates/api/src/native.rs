@@ -7,6 +7,7 @@
 
 mod admin;
 mod answer;
+mod catalogue;
 mod create;
 mod files;
 mod images;
@@ -61,6 +62,11 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/terminal/sandbox/{id}", post(terminal::run))
         .route("/terminal/sandbox/{id}/ws", any(terminal::open))
         .route("/ratelimit", get(limits::get))
+        .route(
+            "/config/templates",
+            get(catalogue::get).post(catalogue::replace),
+        )
+        .route("/config/templates/resolve", get(catalogue::resolve))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))
         .route("/status", get(status::get))

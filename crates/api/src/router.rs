@@ -78,6 +78,7 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .merge(uploads)
         .layer(Extension(config))
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .merge(archives())
         .layer(cors())
         .layer(from_fn(identify))
         .with_state(engine)
@@ -85,6 +86,11 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
 
 fn within(time: Duration) -> TimeoutLayer {
     TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, time)
+}
+
+/// Files for builds, which take longer, and more, than a call may.
+fn archives() -> Router<Engine> {
+    e2b::uploads::routes().layer(DefaultBodyLimit::disable())
 }
 
 async fn health() -> StatusCode {
@@ -115,6 +121,7 @@ fn cors() -> CorsLayer {
         "x-team-id",
         "x-request-id",
         "idempotency-key",
+        "if-match",
         "lang",
         "lang_version",
         "package_version",
@@ -148,5 +155,6 @@ fn cors() -> CorsLayer {
             "retry-after",
             "x-request-id",
             "server-timing",
+            "etag",
         ]))
 }

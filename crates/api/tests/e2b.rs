@@ -27,7 +27,7 @@ struct Fixture {
 async fn fixture_with(config: ApiConfig) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path().join("logs")),
+        config: EngineConfig::new(directory.path()),
         store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
         driver: Arc::new(FakeDriver::new()),
         images: Arc::new(NoImages),
@@ -38,23 +38,16 @@ async fn fixture_with(config: ApiConfig) -> Fixture {
     .unwrap();
     engine.recover().await.unwrap();
     let known = record("ia");
+    let (id, build) = (
+        TemplateId::from_entropy([7; 16]),
+        BuildId::from_entropy([1; 16]),
+    );
     let base = Template {
-        id: TemplateId::from_entropy([7; 16]),
-        team: None,
         names: vec!["base".parse().unwrap()],
-        build: BuildId::from_entropy([1; 16]),
-        image: known.spec.image,
         resources: known.spec.resources,
-        runtime: None,
-        persistent: Default::default(),
-        max_cpu: None,
         user: "user".to_owned(),
-        workdir: None,
-        env: Default::default(),
         public: true,
-        description: String::new(),
-        created_at: known.created_at,
-        updated_at: known.created_at,
+        ..Template::over(id, build, known.spec.image, known.created_at)
     };
     engine.put_template(base).await.unwrap();
     let key = engine
@@ -180,11 +173,8 @@ async fn the_dialects_differ_in_how_long_a_sandbox_lives() {
 async fn foolish_requests_are_answered_with_what_is_wrong() {
     let fixture = fixture().await;
     for (body, status, text) in [
-        (
-            json!({}),
-            400,
-            "validation error: the body: missing field `templateID`",
-        ),
+        (json!({}), 400, "neither a template nor an image is named"),
+        (json!({"image": "a b"}), 400, "`image`: invalid image name"),
         (json!({"templateID": 7}), 400, "`templateID`: invalid type"),
         (
             json!({"templateID": "no such"}),

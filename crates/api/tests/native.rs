@@ -128,7 +128,7 @@ async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let images = Arc::new(MadeUp::default());
     let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path().join("logs")),
+        config: EngineConfig::new(directory.path()),
         store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
         driver: Arc::new(FakeDriver::new()),
         images: images.clone(),

@@ -12,7 +12,9 @@ use shoal_api::{ApiConfig, router};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::Template;
 use shoal_engine::test_util::{FakeDriver, FakeGuest, ManualClock, NoImages, record};
-use shoal_engine::{Engine, EngineConfig, EngineParts, GuestExit, GuestOutput, SqliteStore};
+use shoal_engine::{
+    Defaults, Engine, EngineConfig, EngineParts, GuestExit, GuestOutput, SqliteStore,
+};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -25,23 +27,16 @@ struct Fixture {
 
 fn base() -> Template {
     let known = record("ia");
+    let (id, build) = (
+        TemplateId::from_entropy([7; 16]),
+        BuildId::from_entropy([1; 16]),
+    );
     Template {
-        id: TemplateId::from_entropy([7; 16]),
-        team: None,
         names: vec!["base".parse().unwrap()],
-        build: BuildId::from_entropy([1; 16]),
-        image: known.spec.image,
         resources: known.spec.resources,
-        runtime: None,
-        persistent: Default::default(),
-        max_cpu: None,
         user: "user".to_owned(),
-        workdir: None,
-        env: Default::default(),
         public: true,
-        description: String::new(),
-        created_at: known.created_at,
-        updated_at: known.created_at,
+        ..Template::over(id, build, known.spec.image, known.created_at)
     }
 }
 
@@ -49,7 +44,13 @@ async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let guest = FakeGuest::default();
     let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path().join("logs")),
+        config: EngineConfig {
+            defaults: Defaults {
+                template: Some("base".parse().unwrap()),
+                image: None,
+            },
+            ..EngineConfig::new(directory.path())
+        },
         store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
         driver: Arc::new(FakeDriver::new()),
         images: Arc::new(NoImages),
@@ -194,7 +195,12 @@ async fn foolish_orders_are_refused_with_what_is_wrong() {
         (json!({"name": "../x"}), 400, "invalid sandbox name"),
         (json!({"name": "pause"}), 400, "invalid sandbox name"),
         (json!({"template": "nothing"}), 404, "'nothing' not found"),
-        (json!({"image": "alpine"}), 400, "`image`"),
+        (json!({"image": "no such"}), 400, "`image`"),
+        (
+            json!({"image": "alpine"}),
+            403,
+            "only an admin key may name an image",
+        ),
         (json!({"user": "other"}), 400, "`user`"),
         (json!({"timeout": 86401}), 400, "Timeout"),
         (json!({"timeout": -2}), 400, "`timeout`"),

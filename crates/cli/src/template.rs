@@ -1,5 +1,7 @@
 //! `shoal template`.
 
+mod catalogue;
+
 use clap::{Args, Subcommand};
 use http::Method;
 use shoal_protocol::native::{NewTemplate, Template};
@@ -22,15 +24,21 @@ pub struct TemplateArgs {
 
 #[derive(Debug, Subcommand)]
 enum TemplateCommand {
-    /// List templates, the newest first.
+    /// List templates, the newest first, and then the catalogue.
     #[command(visible_alias = "list")]
     Ls,
     /// Show all that is known of a template.
     Get(NameArgs),
     /// Make a template over an image that is on the server's machine.
     Create(Box<CreateArgs>),
-    /// Remove templates that no sandbox stands on.
+    /// Remove templates that no sandbox stands on, or entries of the catalogue.
     Rm(RemoveArgs),
+    /// Put another catalogue in force.
+    Apply(catalogue::ApplyArgs),
+    /// Show which template and which image a name means, and what its sandboxes are and why.
+    Resolve(catalogue::ResolveArgs),
+    /// Check a file with a catalogue, without a server.
+    Lint(catalogue::LintArgs),
 }
 
 #[derive(Debug, Args)]
@@ -104,12 +112,16 @@ struct CreateArgs {
 
 pub(crate) async fn run(args: TemplateArgs) -> Result<u8, Failure> {
     let json = args.connection.json;
-    let server = args.connection.resolve()?;
+    // Needed by all but one.
+    let server = args.connection.resolve();
     match args.command {
-        TemplateCommand::Ls => list(&server, json).await?,
-        TemplateCommand::Get(args) => get(&server, &args.name, json).await?,
-        TemplateCommand::Create(args) => create(&server, *args, json).await?,
-        TemplateCommand::Rm(args) => return remove(&server, args).await,
+        TemplateCommand::Ls => list(&server?, json).await?,
+        TemplateCommand::Get(args) => get(&server?, &args.name, json).await?,
+        TemplateCommand::Create(args) => create(&server?, *args, json).await?,
+        TemplateCommand::Rm(args) => return remove(&server?, args).await,
+        TemplateCommand::Apply(args) => catalogue::apply(&server?, args, json).await?,
+        TemplateCommand::Resolve(args) => catalogue::resolve(&server?, args, json).await?,
+        TemplateCommand::Lint(args) => return catalogue::lint(&args, json),
     }
     Ok(0)
 }
@@ -150,12 +162,22 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
             template.description,
         ]);
     }
+    catalogue::list(catalogue::in_force(server).await?, &mut table);
     table.print()
 }
 
 async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure> {
     let path = format!("/templates/{}", encode(asked));
-    let template: Template = match server.native_get(&path).await {
+    let found: Result<Template, Failure> = server.native_get(&path).await;
+    // A template of the team's own goes before the catalogue, and that before those of all.
+    let own = found.as_ref().is_ok_and(|template| !template.stock);
+    if !own
+        && let Ok(in_force) = catalogue::in_force(server).await
+        && let Some(entry) = catalogue::entry(&in_force, asked)
+    {
+        return catalogue::show(entry, json);
+    }
+    let template = match found {
         Err(failure) => return Err(with_near(server, asked, failure).await),
         Ok(template) => template,
     };
@@ -227,10 +249,7 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
 async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     let mut code = 0;
     for name in args.names {
-        match server
-            .native_delete(&format!("/templates/{}", encode(&name)))
-            .await
-        {
+        match remove_one(server, &name).await {
             Ok(()) => output::line(&name)?,
             Err(failure) => {
                 let failure = with_near(server, &name, failure).await;
@@ -242,14 +261,35 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
+/// Removes a template, or an entry of the catalogue; not one of two that are called the same.
+async fn remove_one(server: &Connection, name: &str) -> Result<(), Failure> {
+    let path = format!("/templates/{}", encode(name));
+    let in_force = catalogue::in_force(server).await?;
+    if catalogue::entry(&in_force, name).is_none() {
+        return server.native_delete(&path).await;
+    }
+    if let Ok(template) = server.native_get::<Template>(&path).await {
+        let message = format!("both a template and an entry of the catalogue are called {name}");
+        let hint = format!(
+            "Remove the template by its id, {}, or the entry by `shoal template apply`.",
+            template.id
+        );
+        return Err(Failure::usage(message).with_hint(hint));
+    }
+    catalogue::remove(server, in_force, name).await
+}
+
 /// Says which template may have been meant when there is none of that name.
 pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure {
     if failure.kind() != Kind::NotFound {
         return failure;
     }
     let known: Vec<Template> = server.native_get("/templates").await.unwrap_or_default();
-    let names = known.iter().flat_map(|template| &template.names);
-    match output::nearest(name, names.map(String::as_str)) {
+    let mut names: Vec<String> = known.into_iter().flat_map(|t| t.names).collect();
+    if let Ok(in_force) = catalogue::in_force(server).await {
+        names.extend(catalogue::names(&in_force));
+    }
+    match output::nearest(name, names.iter().map(String::as_str)) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),
         None => failure.with_hint("`shoal template ls` shows those that there are."),
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use crate::build::FilesHash;
 use crate::id::{KeyId, SandboxId, TeamId};
 use crate::sandbox::SandboxRecord;
 
@@ -259,6 +260,13 @@ impl TokenSeed {
     #[must_use]
     pub fn traffic_access_token(&self, sandbox: &SandboxId) -> Token {
         self.derive(&[b"sandbox-traffic-", sandbox.as_str().as_bytes()])
+    }
+
+    /// What signs the right to send these files for the builds of `team`, until a Unix second.
+    #[must_use]
+    pub fn upload_signature(&self, team: TeamId, files: &FilesHash, expires: i64) -> Token {
+        let until = format!("{team}/{files}/{expires}");
+        self.derive(&[b"upload-", until.as_bytes()])
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -122,6 +123,16 @@ impl TemplateId {
     #[must_use]
     pub fn from_entropy(entropy: [u8; 16]) -> Self {
         Self(base36(u128::from_le_bytes(entropy)))
+    }
+
+    /// The id of what the catalogue calls `name`, the same for the same name.
+    #[must_use]
+    pub fn of_catalogue(name: &str) -> Self {
+        let digest = Sha256::new()
+            .chain_update("catalogue:")
+            .chain_update(name)
+            .finalize();
+        Self::from_entropy(std::array::from_fn(|n| digest[n]))
     }
 
     /// The id as text.

@@ -6,12 +6,15 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod build;
 pub mod catalog;
+pub mod catalogue;
 pub mod clock;
 pub mod driver;
 pub mod id;
 pub mod image;
 pub mod network;
+pub mod quantity;
 pub mod resources;
 pub mod sandbox;
 pub mod snapshot;

@@ -3,12 +3,16 @@
 //! The rules are data here, and [`Egress::allows`] is their meaning; a driver turns the same data
 //! into packet filters and a test compares the two.
 
+mod asked;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
+
+pub use self::asked::AskedNetwork;
 
 /// The most entries a list of rules may have.
 pub const MAX_RULES: usize = 1024;

@@ -67,6 +67,19 @@ impl Default for Resources {
     }
 }
 
+/// Limits of which some may not be said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AskedResources {
+    /// Processor time a second.
+    pub cpu: Option<MilliCpu>,
+    /// Memory.
+    pub memory: Option<Mib>,
+    /// Disk.
+    pub disk: Option<Mib>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+}
+
 /// A limit outside what can be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} must be between {least} and {most}")]

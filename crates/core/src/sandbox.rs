@@ -3,6 +3,7 @@
 mod reserved;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth::Token;
 use crate::clock::Timestamp;
 use crate::driver::StartReport;
-use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
+use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::network::NetworkPolicy;
 use crate::resources::{MilliCpu, Resources};
@@ -19,7 +20,7 @@ use crate::state::State;
 use crate::template::RuntimeName;
 
 pub use self::reserved::{
-    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, PORT_KEY, RESERVED_PREFIX, SandboxName,
+    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, RESERVED_PREFIX, SandboxName,
 };
 
 /// What happens at the deadline.
@@ -82,6 +83,24 @@ pub struct SandboxSpec {
     /// The snapshot that it begins with, in the place of its image alone.
     #[serde(default)]
     pub snapshot: Option<SnapshotOrigin>,
+    /// What it is for.
+    #[serde(default)]
+    pub purpose: Purpose,
+    /// The port that is meant when a request to it names none; [`DEFAULT_PORT`] when nothing is
+    /// said.
+    #[serde(default)]
+    pub port: Option<NonZeroU16>,
+}
+
+/// What a sandbox is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// For its user.
+    #[default]
+    Use,
+    /// For the steps of a build; nobody else sees it.
+    Build(BuildId),
 }
 
 /// The snapshot that a sandbox begins with.
@@ -127,6 +146,12 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
+    /// Whether somebody may see it and use it: it lives, and no build has it to itself.
+    #[must_use]
+    pub fn is_anybodys(&self) -> bool {
+        self.state.is_live() && self.spec.purpose == Purpose::Use
+    }
+
     /// The record with `state`, entered at `now`.
     #[must_use]
     pub fn with_state(&self, state: State, now: Timestamp) -> Self {

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::BoxFuture;
 use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
+use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
-use crate::id::{KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
+use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::sandbox::SandboxRecord;
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
@@ -22,6 +23,15 @@ pub struct Versioned<T> {
     pub version: Version,
     /// The value.
     pub value: T,
+}
+
+/// The catalogue as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredCatalogue {
+    /// Its entries: a list in JSON.
+    pub json: String,
+    /// When they were put in force.
+    pub updated_at: Timestamp,
 }
 
 /// What became of a request that carried an idempotency key.
@@ -141,6 +151,23 @@ pub trait Store: Send + Sync {
     /// See [`StoreError`].
     fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>>;
 
+    /// The catalogue; none when there never was one.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>>;
+
+    /// Writes the catalogue, in the place of the one that is there. `expected` is the version it
+    /// was read at, 0 when there was none; whatever there is goes when nothing is expected.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the stored version is another.
+    fn put_catalogue(
+        &self,
+        next: StoredCatalogue,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>>;
+
     /// Every snapshot.
     ///
     /// # Errors
@@ -162,6 +189,52 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// Every build.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn builds(&self) -> BoxFuture<'_, Result<Vec<BuildRecord>, StoreError>>;
+
+    /// Writes a build, new or not, and its log when it is given.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_build(
+        &self,
+        build: BuildRecord,
+        log: Option<Vec<LogEntry>>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// The log of a build, as it was last written.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+
+    /// Forgets a build with its log.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_build(&self, id: BuildId) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Every layer of builds.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>>;
+
+    /// Writes a layer, in the place of the one that its team had under its key.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Forgets a layer.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The tenant with this short name: `fresh` when there was none yet.
     ///

@@ -7,10 +7,12 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::build::{Made, StartCommand};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::resources::{MilliCpu, Resources};
+use crate::sandbox::SnapshotOrigin;
 use crate::snapshot::Contents;
 
 /// The longest template name that is accepted.
@@ -187,6 +189,53 @@ impl fmt::Display for TemplateRef {
     }
 }
 
+/// What a request calls its template: a [`TemplateRef`], or another name that an entry of the
+/// catalogue may mean, such as `faas-code-python.3.11`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateKey(String);
+
+impl TemplateKey {
+    /// The name as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as a reference, if it is one.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn reference(&self) -> Result<TemplateRef, InvalidTemplateRef> {
+        self.0.parse()
+    }
+}
+
+impl FromStr for TemplateKey {
+    type Err = InvalidTemplateRef;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTemplateRef> {
+        let trimmed = text.trim();
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"._-:/".contains(&b);
+        if (1..=4 * NAME_MAX).contains(&trimmed.len()) && trimmed.bytes().all(good) {
+            Ok(Self(trimmed.to_owned()))
+        } else {
+            Err(InvalidTemplateRef::new(text))
+        }
+    }
+}
+
+impl From<TemplateRef> for TemplateKey {
+    fn from(reference: TemplateRef) -> Self {
+        Self(reference.to_string())
+    }
+}
+
+impl fmt::Display for TemplateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// An image with the settings that its sandboxes start with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
@@ -217,6 +266,18 @@ pub struct Template {
     /// when nothing is said.
     #[serde(default)]
     pub max_cpu: Option<MilliCpu>,
+    /// What was saved of it when it was built; none where its sandboxes begin with the image alone.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotOrigin>,
+    /// What the steps of its build have set: for the start command, and for builds that stand on it.
+    #[serde(default)]
+    pub build_env: BTreeMap<String, String>,
+    /// What runs in its sandboxes from their start on.
+    #[serde(default)]
+    pub start: Option<StartCommand>,
+    /// Which build each tag means; empty for one that was not built, which has the default tag alone.
+    #[serde(default)]
+    pub tags: BTreeMap<String, Tagged>,
     /// Whether other teams may use it.
     pub public: bool,
     /// One line for people.
@@ -227,7 +288,61 @@ pub struct Template {
     pub updated_at: Timestamp,
 }
 
+/// What a tag means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tagged {
+    /// Which build.
+    pub build: BuildId,
+    /// Since when.
+    pub at: Timestamp,
+}
+
 impl Template {
+    /// A template of everybody's over an image, which says nothing but what it must.
+    #[must_use]
+    pub fn over(id: TemplateId, build: BuildId, image: ImageName, now: Timestamp) -> Self {
+        Self {
+            id,
+            team: None,
+            names: Vec::new(),
+            build,
+            image,
+            resources: Resources::default(),
+            runtime: None,
+            user: "root".to_owned(),
+            workdir: None,
+            env: BTreeMap::new(),
+            persistent: Contents::default(),
+            max_cpu: None,
+            snapshot: None,
+            build_env: BTreeMap::new(),
+            start: None,
+            tags: BTreeMap::new(),
+            public: false,
+            description: String::new(),
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    /// The same template, as it is in another of its builds.
+    #[must_use]
+    pub fn as_built(&self, build: BuildId, resources: Resources, made: &Made) -> Self {
+        Self {
+            build,
+            resources,
+            image: made.image.clone(),
+            runtime: made.runtime.clone(),
+            user: made.user.clone(),
+            workdir: made.workdir.clone(),
+            env: made.env.clone(),
+            snapshot: Some(made.snapshot.clone()),
+            build_env: made.build_env.clone(),
+            start: made.start.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Whether `team` may start sandboxes from it.
     #[must_use]
     pub fn is_visible_to(&self, team: TeamId) -> bool {
@@ -258,6 +373,18 @@ mod tests {
             "", "a b", "a/b/c", "a:", ":a", "/a", "a/", "ä", "a:b:c", &long, uuid_tag,
         ] {
             assert!(bad.parse::<TemplateRef>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_a_reference_or_a_name_of_the_catalogue() {
+        let key: TemplateKey = " faas-code-python.3.11 ".parse().unwrap();
+        assert_eq!(key.as_str(), "faas-code-python.3.11");
+        assert!(key.reference().is_err());
+        let key: TemplateKey = "Acme/Base:v1".parse().unwrap();
+        assert_eq!(key.reference().unwrap().to_string(), "acme/base:v1");
+        for bad in ["", " ", "a b", "ä", "a%2f", &"a".repeat(513)] {
+            assert!(bad.parse::<TemplateKey>().is_err(), "{bad:?}");
         }
     }
 

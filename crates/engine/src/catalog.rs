@@ -159,7 +159,7 @@ impl Engine {
             Proof::Traffic(offered) => {
                 let id = SandboxId::from_wire(name).map_err(|_| NotAdmitted::Unproven)?;
                 let record = self.shared.entries.record(&id);
-                let record = record.filter(|record| record.state.is_live());
+                let record = record.filter(|record| record.is_anybodys());
                 let record = record.ok_or(NotAdmitted::Unproven)?;
                 let token = self.shared.traffic_access_token(&record);
                 if !token.is_some_and(|token| token.matches(&offered)) {

@@ -1,9 +1,11 @@
 //! What an operator decides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shoal_core::image::ImageName;
 use shoal_core::resources::MilliCpu;
+use shoal_core::template::TemplateKey;
 
 /// What no request may exceed.
 #[derive(Debug, Clone)]
@@ -31,13 +33,38 @@ impl Default for Limits {
     }
 }
 
+/// What a request means that names neither a template nor an image.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Defaults {
+    /// This template.
+    pub template: Option<TemplateKey>,
+    /// This image, when there is no such template.
+    pub image: Option<ImageName>,
+}
+
+/// Whose requests may name an image. It is fetched by this machine, from wherever the request says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CustomImages {
+    /// Those of admin keys, which may pull images anyway.
+    #[default]
+    Admins,
+    /// Those of every key.
+    Everyone,
+}
+
 /// How the engine works.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// What no request may exceed.
     pub limits: Limits,
+    /// What a request means that says nothing.
+    pub defaults: Defaults,
+    /// Whose requests may name an image.
+    pub custom_images: CustomImages,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
+    /// Where what clients send for builds is kept.
+    pub uploads: PathBuf,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
@@ -45,12 +72,16 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// Logs in `logs`, and for the rest what the field does: samples every 5 s, 7 days of logs.
+    /// Logs and uploads in directories of `data`, and for the rest what the field does: samples every
+    /// 5 s, 7 days of logs.
     #[must_use]
-    pub fn new(logs: PathBuf) -> Self {
+    pub fn new(data: &Path) -> Self {
         Self {
             limits: Limits::default(),
-            logs,
+            defaults: Defaults::default(),
+            custom_images: CustomImages::default(),
+            logs: data.join("logs"),
+            uploads: data.join("uploads"),
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
         }

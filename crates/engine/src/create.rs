@@ -1,30 +1,31 @@
 //! Create a sandbox.
 
+mod specify;
+
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId};
-use shoal_core::network::{InvalidRule, NetworkPolicy};
-use shoal_core::resources::{InvalidResources, Mib, MilliCpu, Resources};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::image::{ImageError, ImageName};
+use shoal_core::network::{AskedNetwork, InvalidRule};
+use shoal_core::resources::{AskedResources, InvalidResources, Mib, MilliCpu, Resources};
+use shoal_core::sandbox::{OnTimeout, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
-use shoal_core::template::{RuntimeName, Template, TemplateRef};
+use shoal_core::template::{RuntimeName, TemplateKey};
 use tokio::sync::oneshot;
 
 use crate::engine::{Engine, NoRoom, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
 use crate::names::NameError;
+use crate::resolve::Resolved;
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
-
-/// How many times its own processor time a sandbox can be given in place, when its template does not
-/// say: a runtime has to know when it starts.
-const GROWTH: u32 = 4;
 
 /// What a sandbox has that is not there yet.
 const NOTHING: Resources = Resources {
@@ -37,8 +38,10 @@ const NOTHING: Resources = Resources {
 /// What a user asks for. What is not said comes from the template.
 #[derive(Debug, Clone)]
 pub struct NewSandbox {
-    /// The template.
-    pub template: TemplateRef,
+    /// The template; the image's own when none is named, or the default when that is not either.
+    pub template: Option<TemplateKey>,
+    /// The image, over that of the template.
+    pub image: Option<ImageName>,
     /// How long it lives.
     pub timeout: Duration,
     /// What happens then.
@@ -49,18 +52,20 @@ pub struct NewSandbox {
     pub keep_memory: bool,
     /// Whether the daemon inside asks for its token.
     pub secure: bool,
-    /// Its network.
-    pub network: NetworkPolicy,
-    /// The user's labels.
+    /// Its network, over that of the template.
+    pub network: AskedNetwork,
+    /// The user's labels, over those of the template.
     pub metadata: BTreeMap<String, String>,
     /// Where commands start, over that of the template.
     pub workdir: Option<String>,
+    /// The port that is meant when a request to it names none, over that of the template.
+    pub port: Option<NonZeroU16>,
     /// Environment of every process, over that of the template.
     pub env: BTreeMap<String, String>,
     /// The OCI runtime, over that of the template.
     pub runtime: Option<RuntimeName>,
     /// Limits, over those of the template.
-    pub resources: Option<Resources>,
+    pub resources: AskedResources,
     /// Limits that are put in force when it runs, in place.
     pub resize: Option<ResizeCreated>,
 }
@@ -103,20 +108,31 @@ impl ResizeCreated {
 impl NewSandbox {
     /// A sandbox of this template, with the field's defaults: 300 s, then killed; secured.
     #[must_use]
-    pub fn of(template: TemplateRef) -> Self {
+    pub fn of(template: impl Into<TemplateKey>) -> Self {
         Self {
-            template,
+            template: Some(template.into()),
+            ..Self::unnamed()
+        }
+    }
+
+    /// The same, of the default template.
+    #[must_use]
+    pub fn unnamed() -> Self {
+        Self {
+            template: None,
+            image: None,
             timeout: Duration::from_secs(300),
             on_timeout: OnTimeout::Kill,
             auto_resume: false,
             keep_memory: true,
             secure: true,
-            network: NetworkPolicy::default(),
+            network: AskedNetwork::default(),
             metadata: BTreeMap::new(),
             workdir: None,
+            port: None,
             env: BTreeMap::new(),
             runtime: None,
-            resources: None,
+            resources: AskedResources::default(),
             resize: None,
         }
     }
@@ -144,6 +160,26 @@ pub enum CreateError {
     /// The template cannot be used.
     #[error(transparent)]
     Template(#[from] TemplateError),
+    /// Nothing was named, and there is no default.
+    #[error("neither a template nor an image is named, and no default is configured")]
+    NoTemplate,
+    /// The image of the template cannot be had.
+    #[error("template '{template}' cannot be started: {error}")]
+    Image {
+        /// What the template is called.
+        template: String,
+        /// Why.
+        #[source]
+        error: ImageError,
+    },
+    /// The caller may not name an image.
+    #[error(
+        "only an admin key may name an image: name a template, or set `templates.custom_images`"
+    )]
+    ImageForbidden,
+    /// A snapshot has the image that it was taken with.
+    #[error("a snapshot cannot be started with another image: leave `image` out")]
+    ImageOfSnapshot,
     /// The life asked for is zero or too long.
     #[error("Timeout cannot be greater than {} hours", .most.as_secs().div_ceil(3600))]
     TimeoutTooLong {
@@ -189,6 +225,17 @@ pub enum CreateError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
+}
+
+impl CreateError {
+    /// The image of what was resolved cannot be had.
+    pub(crate) fn image(resolved: &Resolved, error: ImageError) -> Self {
+        let name = resolved.name.clone();
+        Self::Image {
+            template: name.unwrap_or_else(|| resolved.id.to_string()),
+            error,
+        }
+    }
 }
 
 impl From<SandboxError> for CreateError {
@@ -262,14 +309,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let spec = match shared.templates.resolve(principal, &new.template) {
-            Ok(template) => self.specify(&self.base_of(&template), new)?,
-            Err(unknown) => {
-                let now = shared.clock.now();
-                let snapshot = shared.snapshots.resolve(principal, &new.template, now);
-                self.specify(&snapshot.ok_or(unknown)?.spec_of_clone(), new)?
-            }
-        };
+        let spec = self.specify(principal, new).await?;
         let Some(resize) = resize else {
             return self.launch(principal, spec).await;
         };
@@ -343,90 +383,5 @@ impl Engine {
             .templates
             .count_start(&record.spec.template, record.started_at);
         Ok(Created { record })
-    }
-
-    /// What a sandbox of a template is, unless more is said.
-    fn base_of(&self, template: &Template) -> SandboxSpec {
-        let machine = self.shared.driver.capabilities().cpu;
-        let ceiling = template
-            .max_cpu
-            .unwrap_or_else(|| MilliCpu(template.resources.cpu.0.saturating_mul(GROWTH)));
-        SandboxSpec {
-            template: template.id.clone(),
-            template_name: template.names.first().map(ToString::to_string),
-            image: template.image.clone(),
-            runtime: template.runtime.clone(),
-            resources: template.resources,
-            user: template.user.clone(),
-            workdir: template.workdir.clone(),
-            env: template.env.clone(),
-            metadata: BTreeMap::new(),
-            lifecycle: Lifecycle {
-                timeout: Duration::ZERO,
-                on_timeout: OnTimeout::Kill,
-                auto_resume: false,
-                keep_memory: true,
-            },
-            network: NetworkPolicy::default(),
-            secure: true,
-            persistent: template.persistent,
-            cpu_ceiling: ceiling.min(machine),
-            snapshot: None,
-        }
-    }
-
-    /// Fills in what was said.
-    fn specify(&self, base: &SandboxSpec, new: NewSandbox) -> Result<SandboxSpec, CreateError> {
-        let most = self.shared.config.limits.max_timeout;
-        if new.timeout > most {
-            return Err(CreateError::TimeoutTooLong { most });
-        }
-        if new.timeout.is_zero() {
-            return Err(CreateError::NoTimeout);
-        }
-        new.network.egress.validate()?;
-        let resources = new.resources.unwrap_or(base.resources);
-        resources.validate()?;
-        let runtime = new.runtime.or_else(|| base.runtime.clone());
-        if new.on_timeout == OnTimeout::Pause && new.keep_memory {
-            self.must_keep_memory(runtime.as_ref())?;
-        }
-        let mut env = base.env.clone();
-        env.extend(new.env);
-        Ok(SandboxSpec {
-            runtime,
-            resources,
-            workdir: new.workdir.or_else(|| base.workdir.clone()),
-            env,
-            metadata: new.metadata,
-            lifecycle: Lifecycle {
-                timeout: new.timeout,
-                on_timeout: new.on_timeout,
-                auto_resume: new.auto_resume,
-                keep_memory: new.keep_memory,
-            },
-            network: new.network,
-            secure: new.secure,
-            ..base.clone()
-        })
-    }
-
-    /// Whether what is to be paused at its deadline can be: said now, and not in the night.
-    fn must_keep_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
-        let runtimes = &self.capabilities().runtimes;
-        let info = match runtime {
-            Some(name) => runtimes.iter().find(|info| info.name == *name),
-            None => runtimes.first(),
-        };
-        match info {
-            Some(info) if !info.memory_snapshot => Err(DriverError::Unsupported {
-                runtime: info.name.clone(),
-                operation: "keep memory in a pause",
-                instead: "autoPauseMemory: false, or the runtime runsc",
-            }
-            .into()),
-            // An unknown one is refused by the driver, by name.
-            _ => Ok(()),
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use shoal_core::auth::Principal;
+use shoal_core::catalogue::merge::{Layer, USER};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{ImageError, ImageName};
 use shoal_core::resources::{InvalidResources, MilliCpu, Resources};
@@ -12,9 +13,6 @@ use shoal_core::template::{RuntimeName, Template, TemplateName};
 use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
 use crate::templates::TemplateError;
-
-/// Who commands run as when neither the request nor the image says.
-const ROOT: &str = "root";
 
 /// A template that is asked for.
 #[derive(Debug, Clone)]
@@ -95,29 +93,30 @@ impl Engine {
         }
         let found = self.shared.images.find(&new.image).await?;
         let image = found.ok_or(CreateTemplateError::ImageMissing(new.image))?;
-        let pairs = image.env.iter().filter_map(|pair| pair.split_once('='));
-        let mut env: BTreeMap<String, String> = pairs
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let of_image = Layer::from(&image);
+        let mut env = of_image.env;
         env.extend(new.env);
         let now = self.shared.clock.now();
+        let (id, build) = (
+            TemplateId::from_entropy(entropy::bytes()?),
+            BuildId::from_entropy(entropy::bytes()?),
+        );
         let template = Template {
-            id: TemplateId::from_entropy(entropy::bytes()?),
             team: Some(principal.team),
             names: vec![new.name],
-            build: BuildId::from_entropy(entropy::bytes()?),
-            image: image.name,
             resources: new.resources,
             runtime: new.runtime,
             persistent: new.persistent,
             max_cpu: new.max_cpu,
-            user: new.user.unwrap_or_else(|| user_of(image.user.as_deref())),
-            workdir: new.workdir.or(image.workdir),
+            user: new
+                .user
+                .or(of_image.user)
+                .unwrap_or_else(|| USER.to_owned()),
+            workdir: new.workdir.or(of_image.workdir),
             env,
             public: new.public,
             description: new.description,
-            created_at: now,
-            updated_at: now,
+            ..Template::over(id, build, image.name, now)
         };
         self.put_template(template.clone()).await?;
         Ok(template)
@@ -135,24 +134,5 @@ impl Engine {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// The user that an image names, which may be `user:group`, or nobody.
-fn user_of(image: Option<&str>) -> String {
-    let user = image.unwrap_or_default().split(':').next();
-    let user = user.unwrap_or_default();
-    if user.is_empty() { ROOT } else { user }.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_group_of_an_images_user_is_left_out() {
-        assert_eq!(user_of(Some("node:node")), "node");
-        assert_eq!(user_of(Some("")), "root");
-        assert_eq!(user_of(None), "root");
     }
 }

@@ -13,9 +13,11 @@ use shoal_core::resources::InvalidResources;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
+use crate::builds::Builds;
 use crate::catalog::{EngineCatalog, Entries};
+use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
@@ -29,6 +31,10 @@ use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
 use crate::templates::Templates;
+use crate::uploads::Uploads;
+
+/// How many images are fetched at once because sandboxes need them.
+const PULLS: usize = 4;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -68,7 +74,12 @@ pub(crate) struct Shared {
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
     pub(crate) templates: Templates,
+    pub(crate) catalogues: Catalogues,
+    /// Turns of fetching images that sandboxes need.
+    pub(crate) pulls: Semaphore,
     pub(crate) snapshots: Snapshots,
+    pub(crate) builds: Builds,
+    pub(crate) uploads: Uploads,
     pub(crate) keys: KeyCache,
 }
 
@@ -81,6 +92,9 @@ pub enum OpenError {
     /// The directory of logs cannot be made.
     #[error("cannot make the directory of logs")]
     Logs(#[source] std::io::Error),
+    /// The directory of what is sent for builds cannot be made.
+    #[error("cannot make the directory of uploads")]
+    Uploads(#[source] std::io::Error),
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
@@ -179,7 +193,10 @@ impl Engine {
         let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
+        let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
+        let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
             store,
@@ -196,7 +213,11 @@ impl Engine {
             logs,
             samples: Samples::default(),
             templates,
+            catalogues,
+            pulls: Semaphore::new(PULLS),
             snapshots,
+            builds,
+            uploads,
             keys: KeyCache::default(),
         };
         Ok(Self {
@@ -223,16 +244,16 @@ impl Engine {
         &self.shared.config.limits
     }
 
-    /// The time.
-    #[must_use]
-    pub fn now(&self) -> Timestamp {
-        self.shared.clock.now()
-    }
-
     /// What can be run here.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
         self.shared.driver.capabilities()
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
     }
 
     /// The images on this node.
@@ -266,7 +287,7 @@ impl Engine {
             .shared
             .entries
             .record(id)
-            .filter(|record| record.state.is_live());
+            .filter(|record| record.is_anybodys());
         record
             .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
             .ok_or_else(|| SandboxError::NotFound(id.clone()))

@@ -8,7 +8,7 @@ use serde::Serialize;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId, TemplateId};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 use tokio::sync::broadcast;
 
 use crate::engine::Engine;
@@ -96,7 +96,9 @@ impl Events {
             template: record.spec.template.clone(),
             detail,
         };
-        self.keep(event.clone());
+        if record.spec.purpose == Purpose::Use {
+            self.keep(event.clone());
+        }
         // That nobody listens is no failure.
         let _ = self.listeners.send(event);
     }

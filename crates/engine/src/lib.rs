@@ -6,7 +6,10 @@
 //! before it is acted on, so a crash leaves a transient state, which [`Engine::recover`] resolves
 //! by asking the driver what exists and feeding the answers through the same table.
 
+mod build;
+mod builds;
 mod catalog;
+mod catalogue;
 mod config;
 mod connect;
 mod create;
@@ -28,6 +31,7 @@ mod pause;
 mod recover;
 mod remove_image;
 mod resize;
+mod resolve;
 mod sandbox;
 mod set_network;
 mod set_timeout;
@@ -35,12 +39,16 @@ mod snapshot;
 mod snapshots;
 mod store;
 mod system_clock;
+mod tags;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
+mod uploads;
 mod usage;
 
-pub use config::{EngineConfig, Limits};
+pub use build::{BUILDS_MAX, BuildError, NewBuild};
+pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
+pub use config::{CustomImages, Defaults, EngineConfig, Limits};
 pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};
@@ -58,9 +66,12 @@ pub use logs::{LogEntry, LogLevel, LogQuery};
 pub use metrics::Sample;
 pub use names::NameError;
 pub use resize::{Infeasible, Resize};
+pub use resolve::{Explained, Meaning, Resolved};
 pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter};
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
+pub use tags::TagError;
 pub use templates::{Starts, TemplateError};
+pub use uploads::UPLOAD_MAX;
 pub use usage::Use;

@@ -117,7 +117,7 @@ impl ListFilter {
             self.paused
         };
         let labels = &record.spec.metadata;
-        record.state.is_live()
+        record.is_anybodys()
             && wanted
             && self
                 .metadata

@@ -69,8 +69,7 @@ impl Shared {
     /// The sandbox of a team that is called so.
     fn called(&self, team: TeamId, name: &str) -> Option<Arc<SandboxRecord>> {
         let mut records = self.entries.records().into_iter();
-        records
-            .find(|record| record.team == team && record.state.is_live() && record.name() == name)
+        records.find(|record| record.team == team && record.is_anybodys() && record.name() == name)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use shoal_core::build::{BuildFailure, BuildStatus};
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::snapshot::Saved;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::StoreError;
@@ -49,7 +50,26 @@ impl Engine {
             self.shared.driver.destroy(&id).await?;
         }
         self.clear_snapshots().await?;
+        self.end_builds().await?;
         Ok(going_on)
+    }
+
+    /// Ends the builds that the last server was carrying out: their sandboxes are gone.
+    async fn end_builds(&self) -> Result<(), RecoverError> {
+        for record in self.shared.builds.records() {
+            if record.status != BuildStatus::Building {
+                continue;
+            }
+            let failure = BuildFailure {
+                message: "the server was restarted during the build: build it again".to_owned(),
+                part: None,
+                line: None,
+            };
+            if let Some(build) = self.shared.builds.get(record.id) {
+                self.fail_build(&build, failure).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the data of snapshots that nobody was told of, and forgets those without data.
@@ -57,8 +77,12 @@ impl Engine {
         let there: HashSet<SnapshotId> =
             self.shared.driver.snapshots().await?.into_iter().collect();
         let known = self.shared.snapshots.all();
+        self.shared
+            .drop_layers_without(|id| there.contains(&id))
+            .await?;
+        let of_builds = self.shared.builds.snapshots();
         for id in &there {
-            if !known.iter().any(|snapshot| snapshot.id == *id) {
+            if !known.iter().any(|snapshot| snapshot.id == *id) && !of_builds.contains(id) {
                 tracing::info!(snapshot.id = %id, "clearing a snapshot that nobody knows");
                 self.shared.driver.remove_snapshot(*id).await?;
             }
@@ -102,7 +126,12 @@ fn resolve(record: &SandboxRecord, found: Option<Found>) -> Was {
     let paused = found.as_ref().and_then(|found| found.paused.clone());
     let alive = found.is_some_and(|found| found.alive && found.execution == record.execution);
     let vanished = || Was::Ended(Input::Failed(FailReason::Vanished));
+    let is_live = record.state.is_live();
     match (record.state.kind(), paused) {
+        // Its build is over.
+        _ if is_live && matches!(record.spec.purpose, Purpose::Build(_)) => {
+            Was::Ended(Input::Kill(KillReason::Orphaned))
+        }
         (StateKind::Running, Some(_)) if alive => Was::Running(None),
         (StateKind::Running, None) if alive => Was::AsNoted,
         (StateKind::Snapshotting, _) if alive => Was::Running(Some(Input::SnapshotEnded)),

@@ -5,6 +5,8 @@
 //! the server at any moment (write-ahead log); after a power failure the last moments may be
 //! missing, and so are the sandboxes that ran.
 
+mod builds;
+mod catalogue;
 mod idempotency;
 mod keys;
 mod migrations;
@@ -21,11 +23,12 @@ use std::thread;
 use rusqlite::Connection;
 use shoal_core::BoxFuture;
 use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
+use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
+use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::SnapshotRecord;
-use shoal_core::store::{IdempotencyClaim, Store, StoreError, Version, Versioned};
+use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
 use shoal_core::template::Template;
 use tokio::sync::{mpsc, oneshot};
 
@@ -177,6 +180,18 @@ impl Store for SqliteStore {
         self.call(move |connection| templates::delete(connection, &id))
     }
 
+    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>> {
+        self.call(|connection| catalogue::read(connection))
+    }
+
+    fn put_catalogue(
+        &self,
+        next: StoredCatalogue,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>> {
+        self.call(move |connection| catalogue::put(connection, &next, expected))
+    }
+
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>> {
         self.call(|connection| snapshots::all(connection))
     }
@@ -190,6 +205,39 @@ impl Store for SqliteStore {
 
     fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>> {
         self.call(move |connection| snapshots::delete(connection, id))
+    }
+
+    fn builds(&self) -> BoxFuture<'_, Result<Vec<BuildRecord>, StoreError>> {
+        self.call(|connection| builds::all(connection))
+    }
+
+    fn put_build(
+        &self,
+        build: BuildRecord,
+        log: Option<Vec<LogEntry>>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::put(connection, &build, log.as_deref()))
+    }
+
+    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
+        self.call(move |connection| builds::log(connection, id))
+    }
+
+    fn delete_build(&self, id: BuildId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::delete(connection, id))
+    }
+
+    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>> {
+        self.call(|connection| builds::layers(connection))
+    }
+
+    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::put_layer(connection, &layer))
+    }
+
+    fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
+        let key = key.to_owned();
+        self.call(move |connection| builds::delete_layer(connection, team, &key))
     }
 
     fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
+use shoal_core::catalogue::ResolveError;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
 use shoal_core::image::ImageName;
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRef};
 
+use crate::builds::Builds;
 use crate::engine::Engine;
 
 /// Why a template cannot be used.
@@ -18,7 +20,13 @@ use crate::engine::Engine;
 pub enum TemplateError {
     /// There is none, or it is hidden.
     #[error("template '{0}' not found")]
-    NotFound(TemplateRef),
+    NotFound(String),
+    /// It is no name of a template.
+    #[error(transparent)]
+    Invalid(#[from] InvalidTemplateRef),
+    /// What a dynamic entry of the catalogue makes of it is no image.
+    #[error(transparent)]
+    Dynamic(#[from] ResolveError),
     /// It has no such tag.
     #[error("tag '{tag}' does not exist for template '{template}'")]
     NoTag {
@@ -63,13 +71,13 @@ impl Templates {
         }
     }
 
-    /// The template that `reference` means to `principal`: an id, else a name of his own tenant,
-    /// else one that is open to all.
-    pub(crate) fn resolve(
+    /// The template that `reference` names to `principal`, whichever its tag: an id, else a name of
+    /// his own tenant, else one that is open to all.
+    pub(crate) fn find(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
-    ) -> Result<Arc<Template>, TemplateError> {
+    ) -> Option<Arc<Template>> {
         let all = self.all.read();
         let named = |template: &&Arc<Template>| {
             template.id.as_str() == reference.name.as_str()
@@ -91,17 +99,44 @@ impl Templates {
             .iter()
             .find(|template| template.team == Some(principal.team));
         let found = own.or_else(|| visible.first());
-        let found = found.ok_or_else(|| TemplateError::NotFound(reference.clone()))?;
-        match &reference.tag {
-            Some(tag) if tag != DEFAULT_TAG => Err(TemplateError::NoTag {
-                tag: tag.clone(),
-                template: TemplateRef {
-                    tag: None,
-                    ..reference.clone()
-                },
-            }),
-            _ => Ok((*found).clone()),
+        found.map(|template| (*template).clone())
+    }
+
+    /// What `reference` means to `principal`, in the build that its tag means.
+    pub(crate) fn resolve(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+        builds: &Builds,
+    ) -> Result<Arc<Template>, TemplateError> {
+        let found = self.find(principal, reference);
+        let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
+        let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
+        if found.tags.is_empty() && tag == DEFAULT_TAG {
+            return Ok(found);
         }
+        let no_tag = || TemplateError::NoTag {
+            tag: tag.to_owned(),
+            template: TemplateRef {
+                tag: None,
+                ..reference.clone()
+            },
+        };
+        let build = found.tags.get(tag).ok_or_else(no_tag)?.build;
+        if build == found.build {
+            return Ok(found);
+        }
+        let (record, made) = builds.made(build).ok_or_else(no_tag)?;
+        Ok(Arc::new(found.as_built(build, record.resources, &made)))
+    }
+
+    pub(crate) fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        let all = self.all.read();
+        all.iter().find(|template| template.id == *id).cloned()
+    }
+
+    pub(crate) fn has(&self, id: &TemplateId) -> bool {
+        self.by_id(id).is_some()
     }
 
     pub(crate) fn count_start(&self, id: &TemplateId, at: Timestamp) {
@@ -122,7 +157,26 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        self.shared.templates.resolve(principal, reference)
+        let shared = &self.shared;
+        shared
+            .templates
+            .resolve(principal, reference, &shared.builds)
+    }
+
+    /// The template that `reference` names, whichever its tag.
+    #[must_use]
+    pub fn find_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Option<Arc<Template>> {
+        self.shared.templates.find(principal, reference)
+    }
+
+    /// The template with this id.
+    #[must_use]
+    pub fn template_by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        self.shared.templates.by_id(id)
     }
 
     /// Whether a name is taken by a template that `principal` may not use.
@@ -185,6 +239,10 @@ impl Engine {
     /// # Errors
     /// When the store does not take it.
     pub async fn put_template(&self, template: Template) -> Result<(), TemplateError> {
+        Ok(self.keep_template(template).await?)
+    }
+
+    pub(crate) async fn keep_template(&self, template: Template) -> Result<(), StoreError> {
         self.shared.store.put_template(template.clone()).await?;
         let mut all = self.shared.templates.all.write();
         all.retain(|known| known.id != template.id);
@@ -201,10 +259,12 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<(), TemplateError> {
-        let template = self.resolve_template(principal, reference)?;
+        let missing = || TemplateError::NotFound(reference.to_string());
+        let found = self.shared.templates.find(principal, reference);
+        let template = found.ok_or_else(missing)?;
         match template.team {
             Some(team) if team != principal.team => {
-                return Err(TemplateError::NotFound(reference.clone()));
+                return Err(TemplateError::NotFound(reference.to_string()));
             }
             None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
             _ => {}
@@ -223,6 +283,7 @@ impl Engine {
             .all
             .write()
             .retain(|known| known.id != template.id);
+        self.shared.forget_builds(&template.id).await?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! A driver, a guest and a clock that tests own.
 
 mod guest;
+mod registry;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -21,13 +22,14 @@ use shoal_core::id::{ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::network::{Egress, NetworkPolicy};
 use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
 pub use self::guest::FakeGuest;
+pub use self::registry::FakeRegistry;
 
 /// A running sandbox called `id`, of a team made of ones.
 ///
@@ -61,6 +63,8 @@ pub fn record(id: &str) -> SandboxRecord {
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),
             snapshot: None,
+            purpose: Purpose::Use,
+            port: None,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use shoal_core::auth::Principal;
 use shoal_core::resources::MilliCpu;
+use shoal_core::sandbox::Purpose;
 use shoal_core::state::StateKind;
 
 use crate::engine::Engine;
@@ -13,7 +14,7 @@ use crate::engine::Engine;
 pub struct Use {
     /// How many there are, by state; states of which there are none are left out.
     pub states: BTreeMap<String, usize>,
-    /// How many count towards the limits: all but those that are paused.
+    /// How many count towards the limits: all but those that are paused, those of builds included.
     pub counted: usize,
     /// How many are on their way to run.
     pub starting: usize,
@@ -46,7 +47,9 @@ impl Engine {
         let (mut counted, mut starting, mut cpu, mut memory) = (0, 0, 0u32, 0u64);
         for record in &records {
             let kind = record.state.kind();
-            *states.entry(kind.to_string()).or_insert(0) += 1;
+            if record.spec.purpose == Purpose::Use {
+                *states.entry(kind.to_string()).or_insert(0) += 1;
+            }
             teams.insert(record.team);
             starting += usize::from(matches!(kind, StateKind::Creating | StateKind::Resuming));
             if kind != StateKind::Paused {

@@ -5,6 +5,7 @@
 //! * [`init`], [`metrics`], [`files`], [`error`]: the bodies of its plain HTTP endpoints.
 //! * [`signature`]: signed URLs, which the daemon checks and the gateway recognises a sandbox by.
 //! * [`token`]: the secret that a caller must know.
+//! * [`build`]: the bodies of template builds, which the server and the command line share.
 //! * [`native`]: the bodies of Shoal's own API, which the server and the command line share.
 //! * `client` (under the feature of that name): a client for the control plane and the command
 //!   line.
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod build;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod error;

@@ -3,6 +3,7 @@
 //! Every answer is an [`Envelope`] beside a real HTTP status. Moments are RFC 3339 in UTC, sizes
 //! are bytes unless a name says otherwise.
 
+mod catalogue;
 mod sandbox;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::catalogue::{
+    CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
+    ResolvedTemplate, ResolvedValue,
+};
 pub use self::sandbox::{
     AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
     RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,

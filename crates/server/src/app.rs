@@ -24,6 +24,7 @@ use crate::descriptors;
 use crate::listen::{self, Dispatch};
 use crate::stock;
 use crate::telemetry::Telemetry;
+use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
 
 /// A connection of a client, the one into a sandbox that it is passed on by, and as much again for
@@ -93,6 +94,9 @@ async fn serve(
     .await?;
     let going_on = engine.recover().await?;
     stock::ensure(&engine, &images).await?;
+    // Relative to the data directory: where a daemon is started from says nothing.
+    let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
+    templates.load(&engine).await;
     let api_key = api_key::ensure(&engine, &config.data).await?;
     let gateway = Gateway::new(
         GatewayConfig {
@@ -107,6 +111,7 @@ async fn serve(
         let engine = engine.clone();
         async move { engine.run().await }
     });
+    let templates_task = tokio::spawn(templates.follow(engine.clone()));
     if let Some(metrics) = metrics {
         telemetry.serve_metrics(metrics, engine.clone());
     }
@@ -123,6 +128,7 @@ async fn serve(
     tracing::info!("ending; sandboxes go on");
     end.send_replace(true);
     served.await?;
+    templates_task.abort();
     engine_task.abort();
     Ok(())
 }
@@ -168,8 +174,10 @@ fn engine_config(config: &Config) -> EngineConfig {
             sandboxes_per_team: config.sandboxes_per_team,
             cpu_per_team: config.cpu_per_team,
         },
+        defaults: config.templates.defaults.clone(),
+        custom_images: config.templates.custom_images,
         keep_ended: config.keep_ended,
-        ..EngineConfig::new(config.data.join("logs"))
+        ..EngineConfig::new(&config.data)
     }
 }
 

@@ -16,12 +16,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
+use shoal_engine::{CustomImages, Defaults};
 use shoal_oci::DiskConfig;
 
 use self::read::Reader;
 pub(crate) use self::sources::Sources;
-use self::units::{parse_duration, parse_size};
+use self::units::parse_size;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,17 @@ pub(crate) enum Tls {
     },
 }
 
+/// What sandboxes start from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemplatesConfig {
+    /// The file with the catalogue.
+    pub(crate) file: PathBuf,
+    /// What a request means that names nothing.
+    pub(crate) defaults: Defaults,
+    /// Whose requests may name an image.
+    pub(crate) custom_images: CustomImages,
+}
+
 /// Everything that is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -66,6 +79,7 @@ pub(crate) struct Config {
     pub(crate) rate_calls: Option<NonZeroU32>,
     pub(crate) rate_per: Duration,
     pub(crate) connections: usize,
+    pub(crate) templates: TemplatesConfig,
     pub(crate) runsc: PathBuf,
     pub(crate) runc: PathBuf,
     pub(crate) platform: String,
@@ -112,6 +126,10 @@ settings! {
     "rate.calls" = "0", "how many calls of a route a team may make in rate.per; 0 for any number";
     "rate.per" = "1s", "the time in which rate.calls are counted";
     "gateway.connections" = "2500", "how many requests a sandbox may have at once";
+    "templates.file" = "config/templates.json", "the catalogue of templates, below `data` unless it begins with /";
+    "templates.default" = "base", "the template of a sandbox for which neither template nor image is named";
+    "templates.default_image" = "", "its image, when there is no such template";
+    "templates.custom_images" = "admin", "whose requests may name an image: admin (keys) or any";
     "runtime.runsc" = "runsc", "the gVisor runtime";
     "runtime.runc" = "runc", "the reference runtime, for trusted code";
     "runtime.platform" = "systrap", "how gVisor intercepts calls: systrap, ptrace or kvm";
@@ -189,6 +207,7 @@ impl Config {
             parse_duration(text).filter(|time| !time.is_zero())
         });
         let connections = reader.with("gateway.connections", number, positive);
+        let templates = read_templates(reader);
         let runsc = reader.parse("runtime.runsc", "a path");
         let runc = reader.parse("runtime.runc", "a path");
         let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
@@ -226,6 +245,7 @@ impl Config {
             rate_calls: rate_calls?,
             rate_per: rate_per?,
             connections: connections?,
+            templates: templates?,
             runsc: runsc?,
             runc: runc?,
             platform: platform?,
@@ -235,6 +255,32 @@ impl Config {
             disk: disk?,
         })
     }
+}
+
+fn read_templates(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
+    let file = reader.parse("templates.file", "a path");
+    let template = reader.optional("templates.default", "a template's name", |text| {
+        text.parse().ok()
+    });
+    let name = "an image's name like python:3.11";
+    let image = reader.optional("templates.default_image", name, |text| text.parse().ok());
+    let custom_images = reader.with(
+        "templates.custom_images",
+        "admin or any",
+        |text| match text {
+            "admin" => Some(CustomImages::Admins),
+            "any" => Some(CustomImages::Everyone),
+            _ => None,
+        },
+    );
+    Some(TemplatesConfig {
+        file: file?,
+        defaults: Defaults {
+            template: template?,
+            image: image?,
+        },
+        custom_images: custom_images?,
+    })
 }
 
 fn read_disk(reader: &mut Reader<'_>) -> Option<DiskConfig> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
+use http::uri::Scheme;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -24,10 +25,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use self::opening::Opening;
+use self::opening::{Opening, Turn};
 
 /// How long a client may take to send the head of a request. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection is kept between two requests: longer than clients keep theirs, of whom the
+/// most patient wait 90 s, so that it is they who close.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may take to
 /// say so.
@@ -74,14 +79,24 @@ impl Dispatch {
                     .enter(request, door, client)
                     .await
                     .map(Body::new),
-                Ok(None) => {
-                    let call = tower_service_call(self.api, request.map(Body::new));
-                    call.await.unwrap_or_else(|never| match never {})
-                }
+                Ok(None) => self.call(request.map(Body::new), client).await,
                 Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
             },
             Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
         }
+    }
+
+    /// A call of the API.
+    async fn call(self, mut request: Request<Body>, client: Client) -> Response<Body> {
+        // For addresses that are told to clients.
+        let scheme = if client.tls {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
+        };
+        request.extensions_mut().insert(scheme);
+        let call = tower_service_call(self.api, request);
+        call.await.unwrap_or_else(|never| match never {})
     }
 }
 
@@ -159,22 +174,26 @@ impl Connection {
             tls: self.tls.is_some(),
         };
         let dispatch = self.dispatch;
+        let turn = Turn::default();
+        let turns = turn.clone();
         let service = service_fn(move |request| {
+            turns.answering();
+            let turn = turns.clone();
             let answer = dispatch.clone().answer(request, client);
-            async move { Ok::<_, Infallible>(answer.await) }
+            async move { Ok::<_, Infallible>(turn.after(answer.await)) }
         });
         let Some(acceptor) = self.tls else {
-            return serve_http(stream, service, &graceful).await;
+            return serve_http(stream, turn, service, &graceful).await;
         };
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => serve_http(stream, service, &graceful).await,
+            Ok(Ok(stream)) => serve_http(stream, turn, service, &graceful).await,
             Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
             Err(_) => tracing::debug!("a handshake took too long"),
         }
     }
 }
 
-async fn serve_http<T, S>(stream: T, service: S, graceful: &GracefulShutdown)
+async fn serve_http<T, S>(stream: T, turn: Turn, service: S, graceful: &GracefulShutdown)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -184,14 +203,14 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
+        .header_read_timeout(IDLE_TIMEOUT);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(ALIVE_INTERVAL)
         .keep_alive_timeout(ALIVE_TIMEOUT)
         .enable_connect_protocol();
-    let stream = Opening::new(stream, HEADER_TIMEOUT);
+    let stream = Opening::new(stream, HEADER_TIMEOUT, turn);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // How a connection ends is the client's affair.
     if let Err(error) = graceful.watch(connection.into_owned()).await {

@@ -9,6 +9,7 @@ mod listen;
 mod progress;
 mod stock;
 mod telemetry;
+mod templates_file;
 mod tls;
 
 use std::path::PathBuf;

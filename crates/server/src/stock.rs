@@ -8,17 +8,12 @@ use sha2::{Digest, Sha256};
 use shoal_core::clock::Clock;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageName, Images};
-use shoal_core::resources::Resources;
-use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template, TemplateName};
 use shoal_engine::{Engine, SystemClock};
 use shoal_oci::ImageStore;
 use shoal_oci::images::bootstrap::Recipe;
 
 use crate::progress::Bars;
-
-/// Who commands run as when an image does not say.
-const ROOT: &str = "root";
 
 struct Stock {
     name: &'static str,
@@ -85,24 +80,18 @@ fn template(stock: &Stock, image: Image, digest: &str) -> anyhow::Result<Templat
     let env: BTreeMap<String, String> = env
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
+    let id = TemplateId::from_entropy(sixteen(stock.name.as_bytes()));
+    // The same for the same recipe, so that a start can tell whether there is news.
+    let build = BuildId::from_entropy(sixteen(digest.as_bytes()));
+    let over = Template::over(id, build, image.name, now);
     Ok(Template {
-        id: TemplateId::from_entropy(sixteen(stock.name.as_bytes())),
-        team: None,
         names: vec![name],
-        // The same for the same recipe, so that a start can tell whether there is news.
-        build: BuildId::from_entropy(sixteen(digest.as_bytes())),
-        image: image.name,
-        resources: Resources::default(),
-        runtime: None,
-        persistent: Contents::default(),
-        max_cpu: None,
-        user: image.user.unwrap_or_else(|| ROOT.to_owned()),
+        user: image.user.unwrap_or_else(|| over.user.clone()),
         workdir: image.workdir,
         env,
         public: true,
         description: stock.description.to_owned(),
-        created_at: now,
-        updated_at: now,
+        ..over
     })
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use shoal_core::quantity;
 use shoal_engine::{CpuTarget, ResizeCreated};
 
 use crate::error::ApiError;
-use crate::quantity;
 
 /// So many times what the template gives.
 const FACTOR: &str = "e2b.agents.kruise.io/cpu-scale-factor";

@@ -48,8 +48,11 @@ const V2: Dialect = Dialect {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewSandboxBody {
-    #[serde(rename = "templateID")]
-    template: String,
+    #[serde(default, rename = "templateID")]
+    template: Option<String>,
+    /// Ours: an image, over that of the template, or in the place of one (seed 000).
+    #[serde(default)]
+    image: Option<String>,
     #[serde(default)]
     timeout: Option<i64>,
     #[serde(default)]
@@ -147,7 +150,10 @@ fn idempotency(
 
 impl NewSandboxBody {
     fn translate(self, dialect: Dialect) -> Result<NewSandbox, ApiError> {
-        let template = self.template.parse().map_err(ApiError::invalid)?;
+        let template = self.template.map(|name| name.parse()).transpose();
+        let template = template.map_err(ApiError::invalid)?;
+        let image = self.image.map(|name| name.parse()).transpose();
+        let image = image.map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?;
         let timeout = match self.timeout {
             None => dialect.timeout,
             Some(seconds) => u64::try_from(seconds)
@@ -165,8 +171,8 @@ impl NewSandboxBody {
             }
         }
         let secure = dialect.always_secure || self.secure.unwrap_or(false);
-        let network = self.network.unwrap_or_default().policy(self.internet)?;
-        if !network.allow_public_traffic && !secure {
+        let network = self.network.unwrap_or_default().asked(self.internet)?;
+        if network.allow_public_traffic == Some(false) && !secure {
             return Err(ApiError::invalid(
                 "`network.allowPublicTraffic`: false needs `secure`",
             ));
@@ -185,6 +191,8 @@ impl NewSandboxBody {
         texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
         Ok(NewSandbox {
+            template,
+            image,
             resize,
             timeout: Duration::from_secs(timeout),
             on_timeout: if auto_pause {
@@ -199,7 +207,7 @@ impl NewSandboxBody {
             runtime: texts::runtime(&metadata)?,
             metadata,
             env,
-            ..NewSandbox::of(template)
+            ..NewSandbox::unnamed()
         })
     }
 }

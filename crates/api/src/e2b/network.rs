@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 use shoal_core::auth::Principal;
-use shoal_core::network::{AddressRange, Egress, InvalidRule, MAX_RULES, NetworkPolicy};
+use shoal_core::network::{AddressRange, AskedNetwork, Egress, InvalidRule, MAX_RULES};
 use shoal_engine::Engine;
 
 use super::sandbox_id;
@@ -62,15 +62,22 @@ impl NetworkBody {
         Ok(egress)
     }
 
-    /// All of it.
-    pub(crate) fn policy(&self, internet: Option<bool>) -> Result<NetworkPolicy, ApiError> {
+    /// All of it, as far as it is said. What clients send unasked, an open internet, says nothing:
+    /// else no template could have rules of its own.
+    pub(crate) fn asked(&self, internet: Option<bool>) -> Result<AskedNetwork, ApiError> {
         let mask = self
             .mask_request_host
             .as_deref()
             .filter(|mask| !mask.is_empty());
-        Ok(NetworkPolicy {
-            egress: self.egress(internet)?,
-            allow_public_traffic: self.allow_public_traffic.unwrap_or(true),
+        let egress = self.egress(internet)?;
+        let silent = Egress {
+            internet: egress.internet.filter(|open| !open),
+            ..egress.clone()
+        } == Egress::default();
+        Ok(AskedNetwork {
+            said_open: egress.internet == Some(true),
+            egress: (!silent).then_some(egress),
+            allow_public_traffic: self.allow_public_traffic,
             mask_request_host: mask.map(str::parse).transpose()?,
         })
     }

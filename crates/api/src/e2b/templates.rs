@@ -6,10 +6,12 @@ use axum::{Extension, Json};
 use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
+use shoal_core::build::BuildRecord;
 use shoal_core::template::{Template as Stored, TemplateRef};
 use shoal_engine::{Engine, TemplateError};
 use shoal_protocol::ENVD_VERSION;
 
+use super::builds::template_id;
 use super::list::{NEXT_TOKEN, limit};
 use crate::error::ApiError;
 use crate::query::Query;
@@ -34,7 +36,7 @@ pub(super) struct Template {
     created_by: Option<()>,
     last_spawned_at: Option<String>,
     spawn_count: u64,
-    build_count: u32,
+    build_count: usize,
     envd_version: &'static str,
     build_status: &'static str,
     is_default: bool,
@@ -49,7 +51,8 @@ struct Build {
     status: &'static str,
     created_at: String,
     updated_at: String,
-    finished_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<String>,
     cpu_count: u32,
     #[serde(rename = "memoryMB")]
     memory_mb: u32,
@@ -109,12 +112,83 @@ fn view(engine: &Engine, principal: &Principal, template: &Stored) -> Template {
         created_by: None,
         last_spawned_at: starts.last.map(|at| at.to_string()),
         spawn_count: starts.count,
-        build_count: 1,
+        build_count: engine.builds_of(&template.id).len().max(1),
         envd_version: ENVD_VERSION,
         build_status: "ready",
         is_default: template.team.is_none(),
         description: template.description.clone(),
     }
+}
+
+/// A template that is yet to come, as its latest build has it.
+fn view_to_come(engine: &Engine, principal: &Principal, build: &BuildRecord) -> Template {
+    Template {
+        template_id: build.template.to_string(),
+        build_id: build.id.to_string(),
+        cpu_count: build.resources.cpu.whole(),
+        memory_mb: build.resources.memory.0,
+        disk_size_mb: build.resources.disk.0,
+        public: false,
+        aliases: vec![build.name.to_string()],
+        names: vec![format!("{}/{}", principal.slug, build.name)],
+        created_at: build.created_at.to_string(),
+        updated_at: build.updated_at.to_string(),
+        created_by: None,
+        last_spawned_at: None,
+        spawn_count: 0,
+        build_count: engine.builds_of(&build.template).len(),
+        envd_version: ENVD_VERSION,
+        build_status: build.status.as_str(),
+        is_default: false,
+        description: String::new(),
+    }
+}
+
+/// Every template that the caller may use, and those of his that are yet to come.
+fn views(engine: &Engine, principal: &Principal) -> Vec<Template> {
+    let to_come = engine.templates_to_come(principal);
+    let to_come = to_come
+        .iter()
+        .map(|build| view_to_come(engine, principal, build));
+    let there = engine.templates(principal);
+    let there = there
+        .iter()
+        .map(|template| view(engine, principal, template));
+    to_come.chain(there).collect()
+}
+
+fn build_view(build: &BuildRecord) -> Build {
+    Build {
+        build_id: build.id.to_string(),
+        status: build.status.as_str(),
+        created_at: build.created_at.to_string(),
+        updated_at: build.updated_at.to_string(),
+        finished_at: build.finished_at.map(|at| at.to_string()),
+        cpu_count: build.resources.cpu.whole(),
+        memory_mb: build.resources.memory.0,
+        disk_size_mb: build.resources.disk.0,
+        envd_version: ENVD_VERSION,
+    }
+}
+
+/// The builds of a template. One that was not built looks as if it had been, once.
+fn builds(engine: &Engine, template: &Stored) -> Vec<Build> {
+    let builds = engine.builds_of(&template.id);
+    if !builds.is_empty() {
+        return builds.iter().map(|build| build_view(build)).collect();
+    }
+    let updated = template.updated_at.to_string();
+    vec![Build {
+        build_id: template.build.to_string(),
+        status: "ready",
+        created_at: updated.clone(),
+        updated_at: updated.clone(),
+        finished_at: Some(updated),
+        cpu_count: template.resources.cpu.whole(),
+        memory_mb: template.resources.memory.0,
+        disk_size_mb: template.resources.disk.0,
+        envd_version: ENVD_VERSION,
+    }]
 }
 
 /// `GET /templates`: all of them.
@@ -124,12 +198,7 @@ pub(super) async fn v1(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Template>>, ApiError> {
     query.check_team(&principal)?;
-    let all = engine.templates(&principal);
-    Ok(Json(
-        all.iter()
-            .map(|template| view(&engine, &principal, template))
-            .collect(),
-    ))
+    Ok(Json(views(&engine, &principal)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,7 +230,7 @@ pub(super) async fn v2(
 ) -> Result<Response, ApiError> {
     query.check_team(&principal)?;
     let limit = limit(query.limit.as_deref())?;
-    let all = engine.templates(&principal);
+    let mut all = views(&engine, &principal);
     let begin = match query
         .next_token
         .as_deref()
@@ -171,26 +240,23 @@ pub(super) async fn v2(
         Some(last) => {
             1 + all
                 .iter()
-                .position(|template| template.id.as_str() == last)
+                .position(|template| template.template_id == last)
                 .ok_or_else(|| ApiError::invalid("invalid next token"))?
         }
     };
-    let page = &all[begin..all.len().min(begin + limit)];
-    let views: Vec<Template> = page
-        .iter()
-        .map(|template| view(&engine, &principal, template))
-        .collect();
-    let mut response = Json(views).into_response();
     let more = begin + limit < all.len();
-    if let Some(last) = page.last().filter(|_| more)
-        && let Ok(token) = HeaderValue::from_str(last.id.as_str())
-    {
+    all.truncate(begin + limit);
+    let page = all.split_off(begin);
+    let last = page.last().filter(|_| more);
+    let token = last.and_then(|last| HeaderValue::from_str(&last.template_id).ok());
+    let mut response = Json(page).into_response();
+    if let Some(token) = token {
         response.headers_mut().insert(NEXT_TOKEN, token);
     }
     Ok(response)
 }
 
-fn reference(text: &str) -> Result<TemplateRef, ApiError> {
+pub(super) fn reference(text: &str) -> Result<TemplateRef, ApiError> {
     // What is no reference is no template's.
     text.parse()
         .map_err(|_| ApiError::not_found(format!("template {text:?} not found")))
@@ -202,7 +268,10 @@ pub(super) async fn one(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<TemplateWithBuilds>, ApiError> {
-    let template = engine.resolve_template(&principal, &reference(&id)?)?;
+    let reference = reference(&id)?;
+    let Some(template) = engine.find_template(&principal, &reference) else {
+        return to_come(&engine, &principal, &id);
+    };
     let (aliases, names) = names(&template, &principal);
     let starts = engine.template_starts(&template.id);
     let (created, updated) = (
@@ -215,20 +284,33 @@ pub(super) async fn one(
         aliases,
         names,
         created_at: created,
-        updated_at: updated.clone(),
+        updated_at: updated,
         last_spawned_at: starts.last.map(|at| at.to_string()),
         spawn_count: starts.count,
-        builds: vec![Build {
-            build_id: template.build.to_string(),
-            status: "ready",
-            created_at: updated.clone(),
-            updated_at: updated.clone(),
-            finished_at: updated,
-            cpu_count: template.resources.cpu.whole(),
-            memory_mb: template.resources.memory.0,
-            disk_size_mb: template.resources.disk.0,
-            envd_version: ENVD_VERSION,
-        }],
+        builds: builds(&engine, &template),
+    }))
+}
+
+/// A template that is yet to come, with its builds.
+fn to_come(
+    engine: &Engine,
+    principal: &Principal,
+    id: &str,
+) -> Result<Json<TemplateWithBuilds>, ApiError> {
+    let template = template_id(engine, principal, id)?;
+    let builds = engine.builds_of(&template);
+    let latest = builds.first();
+    let latest = latest.ok_or_else(|| ApiError::not_found(format!("template {id:?} not found")))?;
+    Ok(Json(TemplateWithBuilds {
+        template_id: template.to_string(),
+        public: false,
+        aliases: vec![latest.name.to_string()],
+        names: vec![format!("{}/{}", principal.slug, latest.name)],
+        created_at: latest.created_at.to_string(),
+        updated_at: latest.updated_at.to_string(),
+        last_spawned_at: None,
+        spawn_count: 0,
+        builds: builds.iter().map(|build| build_view(build)).collect(),
     }))
 }
 
@@ -257,15 +339,21 @@ pub(super) async fn alias(
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
     let reference = reference(&alias)?;
-    match engine.resolve_template(&principal, &reference) {
-        Ok(template) => Ok(Json(Alias {
+    if let Some(template) = engine.find_template(&principal, &reference) {
+        return Ok(Json(Alias {
             template_id: template.id.to_string(),
             public: template.public,
+        }));
+    }
+    match template_id(&engine, &principal, &alias) {
+        Ok(template) => Ok(Json(Alias {
+            template_id: template.to_string(),
+            public: false,
         })),
         Err(_) if engine.template_is_hidden(&principal, &reference) => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "the name belongs to another team",
         )),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }

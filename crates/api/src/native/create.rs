@@ -7,9 +7,8 @@ use axum::Extension;
 use axum::extract::State;
 use serde_json::Value;
 use shoal_core::auth::Principal;
-use shoal_core::resources::{Mib, MilliCpu, Resources};
-use shoal_core::sandbox::{NAME_KEY, OnTimeout, PORT_KEY};
-use shoal_core::template::TemplateRef;
+use shoal_core::resources::{AskedResources, Mib, MilliCpu};
+use shoal_core::sandbox::{NAME_KEY, OnTimeout};
 use shoal_engine::{Created, Engine, GuestCommand, NewSandbox as Order};
 use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
 
@@ -19,9 +18,6 @@ use super::view::{COMMAND_KEY, whole};
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::texts;
-
-/// The template that is meant when none is named.
-const TEMPLATE: &str = "base";
 
 /// Answers when the sandbox runs, with its program started if it has one.
 pub(super) async fn create(
@@ -39,18 +35,16 @@ pub(super) async fn create(
     Ok(Answer::created(whole(&created.record, &principal)))
 }
 
-/// What a request starts from: the only place that knows that an image cannot be named yet.
-fn source(new: &NewSandbox) -> Result<TemplateRef, ApiError> {
-    if new.image.as_ref().is_some_and(|image| !image.is_empty()) {
-        return Err(ApiError::invalid(
-            "`image`: cannot be named here yet: make a template of it, and name that",
-        ));
-    }
-    let template = new.template.as_deref().filter(|name| !name.is_empty());
-    template
-        .unwrap_or(TEMPLATE)
-        .parse()
-        .map_err(ApiError::invalid)
+/// What a request starts from: a template, an image, or the default that is configured.
+fn source(new: &NewSandbox) -> Result<Order, ApiError> {
+    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let template = said(&new.template).map(|name| name.parse()).transpose();
+    let image = said(&new.image).map(|name| name.parse()).transpose();
+    Ok(Order {
+        template: template.map_err(|e| ApiError::invalid(format_args!("`template`: {e}")))?,
+        image: image.map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?,
+        ..Order::unnamed()
+    })
 }
 
 fn order(
@@ -59,7 +53,7 @@ fn order(
     new: NewSandbox,
     command: Option<&GuestCommand>,
 ) -> Result<Order, ApiError> {
-    let template = source(&new)?;
+    let order = source(&new)?;
     if new
         .user
         .as_deref()
@@ -75,7 +69,7 @@ fn order(
             "`idle_timeout`: only {LONGEST} is supported; `timeout` ends a sandbox"
         )));
     }
-    let resources = resources(engine, principal, &template, &new)?;
+    let resources = resources(&new)?;
     let timeout = timeout(engine, new.timeout)?;
     let env = new.env_vars.clone().unwrap_or_default();
     texts::check_env("envVars", &env)?;
@@ -95,8 +89,9 @@ fn order(
         metadata,
         env,
         workdir: new.workdir.filter(|dir| !dir.is_empty()),
+        port: new.port,
         resources,
-        ..Order::of(template)
+        ..order
     })
 }
 
@@ -108,13 +103,6 @@ fn labels(
     let mut metadata = new.metadata.clone().unwrap_or_default();
     if let Some(name) = new.name.as_ref().filter(|name| !name.is_empty()) {
         metadata.insert(NAME_KEY.to_owned(), name.clone());
-    }
-    match new.port {
-        Some(0) => return Err(ApiError::invalid("`port`: 1 to 65535")),
-        Some(port) => {
-            metadata.insert(PORT_KEY.to_owned(), port.to_string());
-        }
-        None => {}
     }
     if let Some(GuestCommand { program, args, .. }) = command {
         let words: Vec<&String> = std::iter::once(program).chain(args).collect();
@@ -176,12 +164,7 @@ fn timeout(engine: &Engine, asked: Option<i64>) -> Result<Duration, ApiError> {
 
 /// The limits that are asked for over those of the template. What a sandbox is given is bounded by
 /// its limits alone, so those count where both are said.
-fn resources(
-    engine: &Engine,
-    principal: &Principal,
-    template: &TemplateRef,
-    new: &NewSandbox,
-) -> Result<Option<Resources>, ApiError> {
+fn resources(new: &NewSandbox) -> Result<AskedResources, ApiError> {
     let cpu = larger::<MilliCpu>(
         ("cpu", cpu("cpu", quantity(&new.cpu))?),
         cpu("cpu_limit", quantity(&new.cpu_limit))?,
@@ -190,15 +173,11 @@ fn resources(
         ("memory", memory("memory", quantity(&new.memory))?),
         memory("memory_limit", quantity(&new.memory_limit))?,
     )?;
-    if cpu.is_none() && memory.is_none() {
-        return Ok(None);
-    }
-    let of_template = engine.resolve_template(principal, template)?.resources;
-    Ok(Some(Resources {
-        cpu: cpu.unwrap_or(of_template.cpu),
-        memory: memory.unwrap_or(of_template.memory),
-        ..of_template
-    }))
+    Ok(AskedResources {
+        cpu,
+        memory,
+        ..AskedResources::default()
+    })
 }
 
 /// A quantity as it was sent; an empty text says nothing.

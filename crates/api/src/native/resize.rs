@@ -4,6 +4,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use serde_json::Value;
 use shoal_core::auth::Principal;
+use shoal_core::quantity;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_engine::{Engine, Resize};
 use shoal_protocol::native::{ResizeSandbox, SandboxResources};
@@ -11,7 +12,6 @@ use shoal_protocol::native::{ResizeSandbox, SandboxResources};
 use super::answer::Answer;
 use crate::body::JsonBody;
 use crate::error::ApiError;
-use crate::quantity;
 
 /// Other limits, while it runs. What is not said stays.
 pub(super) async fn resize(

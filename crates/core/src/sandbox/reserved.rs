@@ -1,6 +1,7 @@
-//! What Shoal itself reads of a sandbox's labels: its name, and the port that is meant when none is.
+//! What Shoal itself reads of a sandbox's labels, and what it says where nothing is said.
 
 use std::fmt;
+use std::num::NonZeroU16;
 use std::str::FromStr;
 
 use super::SandboxRecord;
@@ -11,11 +12,8 @@ pub const RESERVED_PREFIX: &str = "shoal/";
 /// The label that names a sandbox, unique among those of its team.
 pub const NAME_KEY: &str = "shoal/name";
 
-/// The label that says which port is meant when a request names none.
-pub const PORT_KEY: &str = "shoal/port";
-
 /// The port that is meant when nothing else is said.
-pub const DEFAULT_PORT: u16 = 8080;
+pub const DEFAULT_PORT: u16 = crate::catalogue::PORT;
 
 /// The longest name.
 const NAME_MAX: usize = 63;
@@ -91,9 +89,7 @@ impl SandboxRecord {
     /// The port that is meant when a request names none.
     #[must_use]
     pub fn default_port(&self) -> u16 {
-        let said = self.spec.metadata.get(PORT_KEY);
-        let said = said.and_then(|text| text.parse().ok());
-        said.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT)
+        self.spec.port.map_or(DEFAULT_PORT, NonZeroU16::get)
     }
 }
 

@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -44,6 +44,21 @@ const STEPS: [&str; VERSION as usize] = [
         tag TEXT NOT NULL,
         document TEXT NOT NULL,
         UNIQUE (template, tag)
+    ) STRICT;
+    ",
+    "
+    CREATE TABLE catalogue (
+        one INTEGER PRIMARY KEY CHECK (one = 1),
+        version INTEGER NOT NULL,
+        updated INTEGER NOT NULL,
+        document TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE builds (id TEXT PRIMARY KEY, document TEXT NOT NULL, log TEXT) STRICT;
+    CREATE TABLE layers (
+        team TEXT NOT NULL,
+        key TEXT NOT NULL,
+        document TEXT NOT NULL,
+        PRIMARY KEY (team, key)
     ) STRICT;
     ",
 ];

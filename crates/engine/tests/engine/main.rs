@@ -1,6 +1,7 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod catalogue;
 mod native;
 mod rest;
 
@@ -14,7 +15,7 @@ use shoal_core::catalog::{Catalog, Lookup};
 use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
-use shoal_core::template::Template;
+use shoal_core::template::{Template, TemplateRef};
 use shoal_engine::test_util::{
     BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
 };
@@ -48,7 +49,7 @@ async fn engine_with(
     guest: &FakeGuest,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
-    let mut config = EngineConfig::new(directory.join("logs"));
+    let mut config = EngineConfig::new(directory);
     change(&mut config);
     let engine = Engine::open(EngineParts {
         config,
@@ -67,23 +68,15 @@ async fn engine_with(
 }
 
 fn template(name: &str, image: &str) -> Template {
+    let id = TemplateId::from_entropy(std::array::from_fn(|n| name.as_bytes()[n % name.len()]));
+    let build = BuildId::from_entropy([1; 16]);
     Template {
-        id: TemplateId::from_entropy(std::array::from_fn(|n| name.as_bytes()[n % name.len()])),
-        team: None,
         names: vec![name.parse().unwrap()],
-        build: BuildId::from_entropy([1; 16]),
-        image: image.parse().unwrap(),
         resources: record("ia").spec.resources,
-        runtime: None,
-        persistent: Default::default(),
-        max_cpu: None,
         user: "user".to_owned(),
-        workdir: None,
         env: BTreeMap::from([("FROM".to_owned(), "template".to_owned())]),
         public: true,
-        description: String::new(),
-        created_at: record("ia").created_at,
-        updated_at: record("ia").created_at,
+        ..Template::over(id, build, image.parse().unwrap(), record("ia").created_at)
     }
 }
 
@@ -134,7 +127,7 @@ async fn fixture() -> Fixture {
 }
 
 fn new(template: &str) -> NewSandbox {
-    NewSandbox::of(template.parse().unwrap())
+    NewSandbox::of(template.parse::<TemplateRef>().unwrap())
 }
 
 impl Fixture {

@@ -3,7 +3,7 @@
 use futures_util::StreamExt;
 use shoal_core::auth::ApiKey;
 use shoal_core::catalog::{NotAdmitted, Proof};
-use shoal_core::sandbox::{NAME_KEY, PORT_KEY};
+use shoal_core::sandbox::NAME_KEY;
 use shoal_engine::{GuestCommand, GuestError, GuestOutput, NameError};
 
 use super::*;
@@ -80,10 +80,8 @@ async fn a_sandbox_without_a_name_has_one_and_a_fork_has_its_own() {
 async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     let fixture = fixture().await;
     let mut private = named("box");
-    private.network.allow_public_traffic = false;
-    private
-        .metadata
-        .insert(PORT_KEY.to_owned(), "3000".to_owned());
+    private.network.allow_public_traffic = Some(false);
+    private.port = std::num::NonZeroU16::new(3000);
     let made = fixture.engine.create(&fixture.me, private, None).await;
     let record = made.unwrap().record;
     let catalog = fixture.engine.catalog();

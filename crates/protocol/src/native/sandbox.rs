@@ -3,6 +3,7 @@
 //! Their names are as that system spells them, mixed as they are: its clients read them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,7 +73,7 @@ pub struct NewSandbox {
     pub memory_limit: Option<Value>,
     /// The port that is meant when a request names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
+    pub port: Option<NonZeroU16>,
     /// Labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,

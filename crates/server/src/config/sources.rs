@@ -14,11 +14,20 @@ const PREFIX: &str = "SHOAL_";
 /// Variables with our prefix that are no settings of the server: the client's.
 const NOT_SETTINGS: [&str; 3] = ["SHOAL_CONFIG", "SHOAL_API_KEY", "SHOAL_URL"];
 
+/// Variables by which another system says the same (seed 000). Ours win.
+const ALIASES: [(&str, &str); 3] = [
+    ("SANDBOX_TEMPLATES_CONFIG_FILE", "templates.file"),
+    ("SANDBOX_DEFAULT_TEMPLATE", "templates.default"),
+    ("SANDBOX_DEFAULT_IMAGE", "templates.default_image"),
+];
+
 /// Texts from all sources, by dotted name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
     flags: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
+    /// By the name of the variable, as these are not made from the setting's.
+    aliases: BTreeMap<&'static str, String>,
     file: BTreeMap<String, String>,
     /// What is wrong with the sources themselves.
     pub(super) mistakes: Vec<String>,
@@ -63,6 +72,15 @@ impl Sources {
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Self {
         for (name, value) in variables {
+            if let Some((alias, _)) = ALIASES.iter().find(|(alias, _)| name == *alias) {
+                match value.into_string() {
+                    Ok(value) => {
+                        self.aliases.insert(alias, value);
+                    }
+                    Err(_) => self.mistakes.push(format!("{alias}: is not UTF-8")),
+                }
+                continue;
+            }
             let Some(name) = name.to_str().filter(|name| name.starts_with(PREFIX)) else {
                 continue;
             };
@@ -123,6 +141,11 @@ impl Sources {
         }
         if let Some(text) = self.environment.get(name) {
             return Some((text, variable(name)));
+        }
+        let mut aliases = ALIASES.iter().filter(|(_, setting)| *setting == name);
+        let alias = aliases.find_map(|(alias, _)| Some((*alias, self.aliases.get(alias)?)));
+        if let Some((alias, text)) = alias {
+            return Some((text, alias.to_owned()));
         }
         self.file
             .get(name)

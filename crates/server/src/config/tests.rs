@@ -67,7 +67,14 @@ fn all_mistakes_are_told_at_once_with_where_and_what() {
 fn every_setting_is_read() {
     // A setting that nobody reads would accept anything.
     for setting in SETTINGS {
-        let free_text = ["data", "log.level", "envd", "runtime.runsc", "runtime.runc"];
+        let free_text = [
+            "data",
+            "log.level",
+            "envd",
+            "templates.file",
+            "runtime.runsc",
+            "runtime.runc",
+        ];
         if !free_text.contains(&setting.name) {
             let sources = Sources::default().with_flags([(setting.name, Some("\u{1}".to_owned()))]);
             assert!(Config::read(&sources).is_err(), "{}", setting.name);
@@ -94,4 +101,30 @@ fn the_printed_settings_are_a_file_that_changes_nothing() {
         .collect();
     let config = Config::read(&sources(&said, &[], &[])).unwrap();
     assert_eq!(config, Config::read(&Sources::default()).unwrap());
+}
+
+#[test]
+fn templates_are_said_as_the_seed_says_them_too() {
+    let standard = Config::read(&Sources::default()).unwrap().templates;
+    assert_eq!(standard.file, PathBuf::from("config/templates.json"));
+    assert_eq!(standard.defaults.template.unwrap().as_str(), "base");
+    assert_eq!(standard.custom_images, CustomImages::Admins);
+    let environment = [
+        ("SANDBOX_TEMPLATES_CONFIG_FILE", "/etc/templates.json"),
+        ("SANDBOX_DEFAULT_TEMPLATE", "aio"),
+        ("SANDBOX_DEFAULT_IMAGE", "ghcr.io/a/b:1"),
+        ("SHOAL_TEMPLATES_DEFAULT", "ours"),
+    ];
+    let said = Config::read(&sources("[templates]\nfile = 'x'\n", &environment, &[]));
+    let said = said.unwrap().templates;
+    assert_eq!(said.file, PathBuf::from("/etc/templates.json"));
+    assert_eq!(said.defaults.template.unwrap().as_str(), "ours");
+    assert_eq!(said.defaults.image.unwrap().as_str(), "ghcr.io/a/b:1");
+    let bad = [("SANDBOX_DEFAULT_IMAGE", "a b")];
+    let mistakes = Config::read(&sources("", &bad, &[])).unwrap_err();
+    let text = mistakes.to_string();
+    assert!(
+        text.contains("SANDBOX_DEFAULT_IMAGE: \"a b\" is not an image's name"),
+        "{text}"
+    );
 }

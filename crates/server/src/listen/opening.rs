@@ -1,15 +1,23 @@
-//! The first bytes of a connection, which must come soon.
+//! What a client has begun to say, which it must say soon.
 //!
-//! Before a request's head is read, with its own bound on time, somebody has to find out whether
-//! the client speaks HTTP/1.1 or HTTP/2, and waits for its first bytes for ever. A client that
-//! connects and says nothing, or says `PRI` and no more, would hold a descriptor for nothing.
+//! Before a request's head is read, somebody has to find out whether the client speaks HTTP/1.1 or
+//! HTTP/2, and waits for its first bytes for ever. A client that connects and says nothing, or says
+//! `PRI` and no more, would hold a descriptor for nothing. So would one that begins a head and does
+//! not end it. A client that rests between two requests is another matter: clients keep connections
+//! for as long as they like to, and one that is closed just when it is used again is a request that
+//! has failed.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
+use http::{Response, StatusCode};
+use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -17,32 +25,139 @@ use tokio::time::{Sleep, sleep};
 /// be something else.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection whose first bytes are being waited for.
+/// A connection whose client may be waited for.
 #[derive(Debug)]
 pub(super) struct Opening<T> {
     inner: T,
-    /// Gone when it is known what the client speaks.
+    /// How long is waited for what has been begun.
+    within: Duration,
+    /// Gone when nothing has been begun.
     patience: Option<Pin<Box<Sleep>>>,
-    /// How much of [`PREFACE`] has been read.
-    read: usize,
+    /// How much of [`PREFACE`] has been read; none when it is known what the client speaks.
+    read: Option<usize>,
+    turn: Turn,
 }
 
 impl<T> Opening<T> {
-    pub(super) fn new(inner: T, patience: Duration) -> Self {
+    pub(super) fn new(inner: T, patience: Duration, turn: Turn) -> Self {
         Self {
             inner,
+            within: patience,
             patience: Some(Box::pin(sleep(patience))),
-            read: 0,
+            read: Some(0),
+            turn,
         }
     }
 
+    /// Takes note of what the client has said.
     fn see(&mut self, bytes: &[u8]) {
-        let expected = PREFACE[self.read..].iter();
-        let same = expected.zip(bytes).take_while(|(a, b)| a == b).count();
-        self.read += same;
-        if same < bytes.len() || self.read == PREFACE.len() {
-            self.patience = None;
+        if let Some(read) = self.read {
+            let expected = PREFACE[read..].iter();
+            let same = expected.zip(bytes).take_while(|(a, b)| a == b).count();
+            let read = read + same;
+            if read == PREFACE.len() {
+                // HTTP/2 has its own ways to see whether a client is there.
+                self.read = None;
+                self.turn.give_up();
+            } else if same < bytes.len() {
+                self.read = None;
+            } else {
+                self.read = Some(read);
+                return;
+            }
         }
+        if self.turn.is_clients() && !bytes.is_empty() {
+            // The head of a request has begun: its end is waited for from now on.
+            self.turn.begin();
+            self.patience = Some(Box::pin(sleep(self.within)));
+        }
+    }
+}
+
+/// Whose turn it is to speak on a connection of HTTP/1.1.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Turn(Arc<AtomicU8>);
+
+/// The client's, and it has not begun.
+const CLIENTS: u8 = 0;
+/// The client's, and it is in the middle of a head.
+const HEAD: u8 = 1;
+/// The server's.
+const SERVERS: u8 = 2;
+/// Nobody's in particular: it is no HTTP/1.1, or not any more.
+const NOBODYS: u8 = 3;
+
+impl Turn {
+    fn get(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, turn: u8) {
+        let _ = self
+            .0
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+                (before != NOBODYS).then_some(turn)
+            });
+    }
+
+    fn is_clients(&self) -> bool {
+        self.get() == CLIENTS
+    }
+
+    fn begin(&self) {
+        self.set(HEAD);
+    }
+
+    fn give_up(&self) {
+        self.set(NOBODYS);
+    }
+
+    /// A head has been read to its end.
+    pub(super) fn answering(&self) {
+        self.set(SERVERS);
+    }
+
+    /// Gives the turn back to the client when all of the answer has been sent.
+    pub(super) fn after(&self, answer: Response<Body>) -> Response<Body> {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            self.give_up();
+            return answer;
+        }
+        let turn = self.clone();
+        answer.map(|inner| Body::new(Answered { inner, turn }))
+    }
+}
+
+/// The body of an answer, behind which it is the client's turn.
+#[derive(Debug)]
+struct Answered {
+    inner: Body,
+    turn: Turn,
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.turn.set(CLIENTS);
+    }
+}
+
+impl hyper::body::Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 
@@ -55,8 +170,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Opening<T> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        if this.patience.is_none() {
-            return read;
+        if this.read.is_none() && this.turn.get() != HEAD {
+            this.patience = None;
         }
         if read.is_ready() {
             this.see(&buffer.filled()[before..]);
@@ -113,15 +228,17 @@ mod tests {
 
     /// What a server sees of a client that sends `first`, says nothing for a minute, and then
     /// sends more.
-    async fn read_after(first: &[u8]) -> io::Result<usize> {
+    async fn read_after(first: &[u8], read: impl FnOnce(&Turn)) -> io::Result<usize> {
         let (mut client, server) = duplex(256);
-        let mut server = Opening::new(server, PATIENCE);
+        let turn = Turn::default();
+        let mut server = Opening::new(server, PATIENCE, turn.clone());
         client.write_all(first).await.unwrap();
         let mut buffer = [0; 256];
         let mut seen = 0;
         while seen < first.len() {
             seen += server.read(&mut buffer).await?;
         }
+        read(&turn);
         let late = async {
             sleep(Duration::from_secs(60)).await;
             client.write_all(b"late").await.unwrap();
@@ -131,17 +248,39 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_say_what_he_speaks_is_not_waited_for() {
-        for first in [b"".as_slice(), b"P", b"PRI * HTTP/2.0\r\n"] {
-            let error = read_after(first).await.unwrap_err();
+        let begun = [b"G".as_slice(), b"GET / HTTP/1.1\r\nHost: x\r\n", b"PRIOR"];
+        for first in [b"".as_slice(), b"P", b"PRI * HTTP/2.0\r\n"]
+            .into_iter()
+            .chain(begun)
+        {
+            let error = read_after(first, |_| ()).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{first:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_begun_is_left_to_other_bounds() {
+    async fn whoever_has_said_all_of_it_is_left_to_other_bounds() {
         let http1 = b"GET / HTTP/1.1\r\n\r\n".as_slice();
-        for first in [http1, b"POST", b"G", PREFACE] {
-            assert_eq!(read_after(first).await.unwrap(), 4, "{first:?}");
-        }
+        let answered = |turn: &Turn| {
+            turn.answering();
+            drop(turn.after(Response::default()));
+            assert!(turn.is_clients());
+        };
+        assert_eq!(read_after(http1, Turn::answering).await.unwrap(), 4);
+        assert_eq!(read_after(http1, answered).await.unwrap(), 4);
+        assert_eq!(read_after(PREFACE, |_| ()).await.unwrap(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_switched_protocols_may_be_silent() {
+        let switched = |turn: &Turn| {
+            turn.answering();
+            let mut answer = Response::default();
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            drop(turn.after(answer));
+            assert!(!turn.is_clients());
+        };
+        let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
+        assert_eq!(read_after(upgrade, switched).await.unwrap(), 4);
     }
 }

@@ -1,0 +1,276 @@
+//! Builds of templates: announced, begun, watched, ended.
+
+use std::str::FromStr;
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use http::StatusCode;
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::template::TemplateRef;
+use shoal_engine::{Engine, NewBuild};
+use shoal_protocol::build::{self as wire, LOG_PAGE, Level, Progress, Reason, RequestedBuild};
+
+use super::plan::plan_of;
+use super::templates::reference;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::query::Query;
+
+/// How many of the last lines are told with the reason of a failure.
+const REASON_LINES: usize = 20;
+
+/// The most processors that a template may have (as E2B has it).
+const CPUS_MAX: u32 = 32;
+
+/// The least memory of a template, in MiB (as E2B has it).
+const MEMORY_MIN: u32 = 128;
+
+/// `POST /v3/templates`: announces a build.
+pub(super) async fn announce(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<wire::NewBuild>,
+) -> Result<(StatusCode, Json<RequestedBuild>), ApiError> {
+    let body = body.value;
+    let resources = resources(&body)?;
+    let name = body.name.or(body.alias);
+    let name = name.ok_or_else(|| ApiError::invalid("`name`: the template needs one"))?;
+    let name: TemplateRef = name.parse().map_err(ApiError::invalid)?;
+    let tags = body.tags.unwrap_or_default();
+    let tags = tags
+        .iter()
+        .map(|tag| tag_of(tag))
+        .collect::<Result<_, _>>()?;
+    let new = NewBuild {
+        name,
+        tags,
+        resources,
+    };
+    let build = engine.announce_build(&principal, new).await?;
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(requested(&engine, &principal, &build)),
+    ))
+}
+
+/// What is given to sandboxes, by E2B's rules.
+fn resources(body: &wire::NewBuild) -> Result<Resources, ApiError> {
+    let mut resources = Resources::default();
+    if let Some(cpus) = body.cpu_count {
+        if !(cpus == 1 || cpus.is_multiple_of(2)) || !(1..=CPUS_MAX).contains(&cpus) {
+            return Err(ApiError::invalid(format_args!(
+                "`cpuCount`: 1, or an even number up to {CPUS_MAX}"
+            )));
+        }
+        resources.cpu = MilliCpu(cpus * 1000);
+    }
+    if let Some(memory) = body.memory_mb {
+        if !memory.is_multiple_of(2) || memory < MEMORY_MIN {
+            return Err(ApiError::invalid(format_args!(
+                "`memoryMB`: an even number from {MEMORY_MIN} on"
+            )));
+        }
+        resources.memory = Mib(memory);
+    }
+    Ok(resources)
+}
+
+/// A tag alone, as it is said behind a name.
+pub(super) fn tag_of(text: &str) -> Result<String, ApiError> {
+    let read = TemplateRef::from_str(&format!("x:{text}"));
+    read.ok()
+        .and_then(|reference| reference.tag)
+        .ok_or_else(|| ApiError::invalid(format_args!("invalid tag {text:?}")))
+}
+
+fn requested(engine: &Engine, principal: &Principal, build: &BuildRecord) -> RequestedBuild {
+    let known = engine.template_by_id(&build.template);
+    let aliases = vec![build.name.to_string()];
+    RequestedBuild {
+        template_id: build.template.to_string(),
+        build_id: build.id.to_string(),
+        public: known.is_some_and(|template| template.public),
+        names: vec![format!("{}/{}", principal.slug, build.name)],
+        tags: build.tags.clone(),
+        aliases,
+    }
+}
+
+/// `POST /v2/templates/{id}/builds/{build}`: says what an announced build does, and begins it.
+pub(super) async fn begin(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path((template, build)): Path<(String, String)>,
+    body: JsonBody<wire::BuildStart>,
+) -> Result<StatusCode, ApiError> {
+    let build = find(&engine, &principal, &template, &build)?;
+    let plan = plan_of(body.value)?;
+    let (template, id) = (build.template.clone(), build.id);
+    engine.begin_build(&principal, &template, id, plan).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// `DELETE /templates/{id}/builds/{build}`: ends a build that is not finished.
+pub(super) async fn cancel(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path((template, build)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let build = find(&engine, &principal, &template, &build)?;
+    let (template, id) = (build.template.clone(), build.id);
+    engine.cancel_build(&principal, &template, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /templates/{id}/builds/{build}/status`: how far a build is, and what it has said.
+pub(super) async fn status(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path((template, build)): Path<(String, String)>,
+    Query(query): Query<wire::StatusQuery>,
+) -> Result<Json<wire::BuildStatus>, ApiError> {
+    let build = find(&engine, &principal, &template, &build)?;
+    let level = query.level.map_or(LogLevel::Debug, level_of);
+    let log = engine.build_log(&build, level).await?;
+    let limit = query.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE);
+    let page: Vec<wire::LogEntry> = log
+        .iter()
+        .skip(query.logs_offset)
+        .take(limit)
+        .map(entry)
+        .collect();
+    let reason = build.failure.as_ref().map(|failure| Reason {
+        message: failure.message.clone(),
+        step: failure.part.map(|part| part.to_string()),
+        log_entries: log[log.len().saturating_sub(REASON_LINES)..]
+            .iter()
+            .map(entry)
+            .collect(),
+    });
+    Ok(Json(wire::BuildStatus {
+        template_id: build.template.to_string(),
+        build_id: build.id.to_string(),
+        status: progress(&build),
+        logs: page.iter().map(|entry| entry.message.clone()).collect(),
+        log_entries: page,
+        reason,
+    }))
+}
+
+/// What of a build's log is wanted.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct LogsQuery {
+    cursor: Option<i64>,
+    limit: Option<usize>,
+    direction: Option<String>,
+    level: Option<Level>,
+}
+
+/// A part of a build's log.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Logs {
+    logs: Vec<wire::LogEntry>,
+}
+
+/// `GET /templates/{id}/builds/{build}/logs`: what a build has said, by time.
+pub(super) async fn logs(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path((template, build)): Path<(String, String)>,
+    Query(query): Query<LogsQuery>,
+) -> Result<Json<Logs>, ApiError> {
+    let build = find(&engine, &principal, &template, &build)?;
+    let backward = match query.direction.as_deref() {
+        None | Some("forward") => false,
+        Some("backward") => true,
+        Some(other) => {
+            return Err(ApiError::invalid(format_args!(
+                "`direction`: forward or backward, not {other:?}"
+            )));
+        }
+    };
+    let level = query.level.map_or(LogLevel::Debug, level_of);
+    let mut log = engine.build_log(&build, level).await?;
+    if backward {
+        log.reverse();
+    }
+    if let Some(cursor) = query.cursor {
+        log.retain(|entry| {
+            let at = entry.at.unix_millis();
+            if backward { at <= cursor } else { at >= cursor }
+        });
+    }
+    log.truncate(query.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE));
+    let logs = log.iter().map(entry).collect();
+    Ok(Json(Logs { logs }))
+}
+
+/// A build of the caller's own, by what stands in a path.
+fn find(
+    engine: &Engine,
+    principal: &Principal,
+    template: &str,
+    build: &str,
+) -> Result<std::sync::Arc<BuildRecord>, ApiError> {
+    let missing = || {
+        ApiError::not_found(format!(
+            "build {build:?} of template {template:?} was not found"
+        ))
+    };
+    let id: BuildId = build.parse().map_err(|_| missing())?;
+    let template = template_id(engine, principal, template)?;
+    engine.build(principal, &template, id).ok_or_else(missing)
+}
+
+/// The id that a path means: of a template, or of one that is yet to come.
+pub(super) fn template_id(
+    engine: &Engine,
+    principal: &Principal,
+    text: &str,
+) -> Result<TemplateId, ApiError> {
+    if let Some(found) = engine.find_template(principal, &reference(text)?) {
+        return Ok(found.id.clone());
+    }
+    let to_come = engine.templates_to_come(principal);
+    let build = to_come
+        .iter()
+        .find(|build| build.template.as_str() == text || build.name.as_str() == text);
+    let build = build.ok_or_else(|| ApiError::not_found(format!("template {text:?} not found")))?;
+    Ok(build.template.clone())
+}
+
+pub(super) fn progress(build: &BuildRecord) -> Progress {
+    use shoal_core::build::BuildStatus;
+    match build.status {
+        BuildStatus::Waiting => Progress::Waiting,
+        BuildStatus::Building => Progress::Building,
+        BuildStatus::Ready => Progress::Ready,
+        BuildStatus::Error => Progress::Error,
+    }
+}
+
+fn level_of(level: Level) -> LogLevel {
+    match level {
+        Level::Debug => LogLevel::Debug,
+        Level::Info => LogLevel::Info,
+        Level::Warn => LogLevel::Warn,
+        Level::Error => LogLevel::Error,
+    }
+}
+
+fn entry(entry: &LogEntry) -> wire::LogEntry {
+    wire::LogEntry {
+        timestamp: entry.at.to_string(),
+        message: entry.message.clone(),
+        level: match entry.level {
+            LogLevel::Debug => Level::Debug,
+            LogLevel::Info => Level::Info,
+            LogLevel::Warn => Level::Warn,
+            LogLevel::Error => Level::Error,
+        },
+        step: entry.part.map(|part| part.to_string()),
+    }
+}

@@ -1,0 +1,213 @@
+//! Tags of templates, and who may use them.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use shoal_core::auth::Principal;
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
+use shoal_engine::Engine;
+
+use super::builds::tag_of;
+use super::templates::reference;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::query::Query;
+
+/// The most tags that one call changes.
+const TAGS_MAX: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Assign {
+    target: String,
+    tags: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Assigned {
+    tags: Vec<String>,
+    #[serde(rename = "buildID")]
+    build_id: String,
+}
+
+fn tags_of(tags: &[String]) -> Result<Vec<String>, ApiError> {
+    if tags.is_empty() || tags.len() > TAGS_MAX {
+        return Err(ApiError::invalid(format_args!(
+            "`tags`: 1 to {TAGS_MAX} of them"
+        )));
+    }
+    tags.iter().map(|tag| tag_of(tag)).collect()
+}
+
+/// `POST /templates/tags`: lets more tags mean what `target` means.
+pub(super) async fn assign(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<Assign>,
+) -> Result<(StatusCode, Json<Assigned>), ApiError> {
+    let Assign { target, tags } = body.value;
+    let target: TemplateRef = target.parse().map_err(ApiError::invalid)?;
+    let tags = tags_of(&tags)?;
+    let build = engine.add_tags(&principal, &target, &tags).await?;
+    let assigned = Assigned {
+        tags,
+        build_id: build.to_string(),
+    };
+    Ok((StatusCode::CREATED, Json(assigned)))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Remove {
+    name: String,
+    tags: Vec<String>,
+}
+
+/// `DELETE /templates/tags`: forgets tags.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<Remove>,
+) -> Result<StatusCode, ApiError> {
+    let Remove { name, tags } = body.value;
+    let tags = tags_of(&tags)?;
+    let name = reference(&name)?;
+    engine.remove_tags(&principal, &name, &tags).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tag {
+    tag: String,
+    #[serde(rename = "buildID")]
+    build_id: String,
+    created_at: String,
+}
+
+/// The tags of a template; one that was not built has the default one alone.
+fn all(template: &Template) -> Vec<Tag> {
+    if template.tags.is_empty() {
+        return vec![Tag {
+            tag: DEFAULT_TAG.to_owned(),
+            build_id: template.build.to_string(),
+            created_at: template.updated_at.to_string(),
+        }];
+    }
+    let tags = template.tags.iter().map(|(tag, tagged)| Tag {
+        tag: tag.clone(),
+        build_id: tagged.build.to_string(),
+        created_at: tagged.at.to_string(),
+    });
+    tags.collect()
+}
+
+fn known(engine: &Engine, principal: &Principal, id: &str) -> Result<Vec<Tag>, ApiError> {
+    let missing = || ApiError::not_found(format!("template {id:?} not found"));
+    let found = engine.find_template(principal, &reference(id)?);
+    Ok(all(found.ok_or_else(missing)?.as_ref()))
+}
+
+/// `GET /templates/{id}/tags`: the tags of a template.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Json<Vec<Tag>>, ApiError> {
+    Ok(Json(known(&engine, &principal, &id)?))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ExistsQuery {
+    tag: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Exists {
+    exists: bool,
+    normalized_tag: String,
+}
+
+/// `GET /templates/{id}/tags/exists`: whether a template has a tag.
+pub(super) async fn exists(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<ExistsQuery>,
+) -> Result<Json<Exists>, ApiError> {
+    let normalized_tag = tag_of(&query.tag)?;
+    let tags = known(&engine, &principal, &id)?;
+    Ok(Json(Exists {
+        exists: tags.iter().any(|tag| tag.tag == normalized_tag),
+        normalized_tag,
+    }))
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Count {
+    total: usize,
+}
+
+/// `GET /templates/{id}/tags/count`: how many tags a template has.
+pub(super) async fn count(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Json<Count>, ApiError> {
+    let total = known(&engine, &principal, &id)?.len();
+    Ok(Json(Count { total }))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Publish {
+    public: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Published {
+    names: Vec<String>,
+}
+
+/// `PATCH /v2/templates/{id}`: lets other teams use a template, or not any more.
+pub(super) async fn publish_v2(
+    state: State<Engine>,
+    principal: Extension<Principal>,
+    id: Path<String>,
+    body: JsonBody<Publish>,
+) -> Result<Json<Published>, ApiError> {
+    let names = publish(&state.0, &principal.0, &id.0, body.value).await?;
+    Ok(Json(Published { names }))
+}
+
+/// `PATCH /templates/{id}`: the same, as older clients ask for it.
+pub(super) async fn publish_v1(
+    state: State<Engine>,
+    principal: Extension<Principal>,
+    id: Path<String>,
+    body: JsonBody<Publish>,
+) -> Result<Json<serde_json::Value>, ApiError> {
+    publish(&state.0, &principal.0, &id.0, body.value).await?;
+    Ok(Json(serde_json::json!({})))
+}
+
+async fn publish(
+    engine: &Engine,
+    principal: &Principal,
+    id: &str,
+    body: Publish,
+) -> Result<Vec<String>, ApiError> {
+    let reference = reference(id)?;
+    let missing = || ApiError::not_found(format!("template {id:?} not found"));
+    let template = engine
+        .find_template(principal, &reference)
+        .ok_or_else(missing)?;
+    if let Some(public) = body.public {
+        engine
+            .publish_template(principal, &reference, public)
+            .await?;
+    }
+    let names = template.names.iter();
+    Ok(names
+        .map(|name| format!("{}/{name}", principal.slug))
+        .collect())
+}

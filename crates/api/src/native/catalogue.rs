@@ -1,0 +1,227 @@
+//! The catalogue of templates: what an operator says that sandboxes may start from (seed 000).
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::{ETAG, IF_MATCH};
+use http::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use shoal_core::auth::Principal;
+use shoal_core::catalogue::merge::Row;
+use shoal_core::catalogue::{Entry, PORT};
+use shoal_core::image::ImageName;
+use shoal_core::template::TemplateKey;
+use shoal_engine::{CatalogueInForce, Engine, Explained, Meaning, RefusedEdit, Resolved};
+use shoal_protocol::native::{
+    CapturedParts, Catalogue, CatalogueWarning, RefusedCatalogue, ReplaceCatalogue,
+    ResolvedTemplate, ResolvedValue,
+};
+
+use super::admin::Admin;
+use super::answer::Answer;
+use crate::body::AnyJson;
+use crate::error::ApiError;
+use crate::query::Query;
+
+fn view(in_force: &CatalogueInForce, refused: Option<RefusedEdit>) -> Catalogue {
+    let entries = in_force.catalogue.entries();
+    let warnings = in_force.catalogue.lint().into_iter();
+    Catalogue {
+        version: in_force.version,
+        updated_at: in_force.updated_at.map(|at| at.to_string()),
+        templates: entries.iter().map(|entry| json!(entry.as_ref())).collect(),
+        warnings: warnings
+            .map(|warning| CatalogueWarning {
+                name: warning.name,
+                field: warning.field.to_owned(),
+                message: warning.message,
+            })
+            .collect(),
+        last_error: refused.map(|refused| RefusedCatalogue {
+            at: refused.at.to_string(),
+            source: refused.source,
+            message: refused.message,
+        }),
+    }
+}
+
+/// The answer, with its version where caches and `If-Match` look for one.
+fn answer(catalogue: Catalogue) -> Response {
+    let tag = HeaderValue::try_from(format!("\"{}\"", catalogue.version));
+    let mut response = Answer::ok(catalogue).into_response();
+    if let Ok(tag) = tag {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// `GET /config/templates`: what is in force. Every key may read it: it says what may be started.
+pub(super) async fn get(State(engine): State<Engine>) -> Response {
+    answer(view(&engine.catalogue(), engine.refused_edit()))
+}
+
+/// `POST /config/templates`: another catalogue in the place of this one, all of it or nothing.
+pub(super) async fn replace(
+    State(engine): State<Engine>,
+    Admin(_): Admin,
+    headers: HeaderMap,
+    AnyJson(body): AnyJson,
+) -> Result<Response, ApiError> {
+    let (templates, version) = match body {
+        list @ Value::Array(_) => (list, None),
+        other => {
+            let body: ReplaceCatalogue = serde_json::from_value(other)
+                .map_err(|e| ApiError::invalid(format_args!("the body: {e}")))?;
+            (body.templates, body.version)
+        }
+    };
+    let expected = expected(&headers, version)?;
+    let in_force = engine
+        .replace_catalogue(&templates.to_string(), expected)
+        .await?;
+    Ok(answer(view(&in_force, engine.refused_edit())))
+}
+
+/// The version that the edit was made on, from the header or from the body.
+fn expected(headers: &HeaderMap, version: Option<u64>) -> Result<Option<u64>, ApiError> {
+    let Some(tag) = headers.get(IF_MATCH) else {
+        return Ok(version);
+    };
+    let tag = tag.to_str().unwrap_or_default().trim();
+    if tag == "*" {
+        return Ok(version);
+    }
+    let bare = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
+    let named = bare
+        .parse()
+        .map_err(|_| ApiError::invalid("If-Match: the version that was read, as in \"3\""))?;
+    match version {
+        Some(version) if version != named => Err(ApiError::invalid(
+            "If-Match and `version` name two versions: leave one out",
+        )),
+        _ => Ok(Some(named)),
+    }
+}
+
+/// What is asked of [`resolve`].
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default, rename = "templateID")]
+    template: Option<String>,
+    #[serde(default)]
+    image: Option<String>,
+}
+
+/// `GET /config/templates/resolve`: what a request with this template and this image would get, and
+/// who said each value.
+pub(super) async fn resolve(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(asked): Query<Asked>,
+) -> Result<Answer<ResolvedTemplate>, ApiError> {
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (template, image) = (said(asked.template), said(asked.image));
+    let key: Option<TemplateKey> = template
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(|e| ApiError::invalid(format_args!("`templateID`: {e}")))?;
+    let image: Option<ImageName> = image
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?;
+    let explained = engine
+        .explain(&principal, key.as_ref(), image.as_ref())
+        .await?;
+    Ok(Answer::ok(explanation(template, explained)))
+}
+
+fn explanation(asked: Option<String>, explained: Explained) -> ResolvedTemplate {
+    let Explained {
+        resolved,
+        image_here,
+        merged,
+    } = explained;
+    let mut values = vec![Row {
+        field: "image".to_owned(),
+        value: json!(resolved.image),
+        from: resolved.image_from,
+    }];
+    values.extend(merged.rows());
+    if let Some(entry) = resolved.entry() {
+        values.extend(kept(entry));
+    }
+    let (kind, captured) = kind(&resolved);
+    ResolvedTemplate {
+        asked,
+        kind: kind.to_owned(),
+        captured,
+        image_here,
+        values: values.into_iter().map(shown).collect(),
+        entry: resolved.entry().map(|entry| json!(entry.as_ref())),
+        template_id: resolved.id.to_string(),
+        name: resolved.name,
+    }
+}
+
+fn shown(row: Row) -> ResolvedValue {
+    ResolvedValue {
+        field: row.field,
+        value: row.value,
+        from: row.from.to_string(),
+    }
+}
+
+fn kind(resolved: &Resolved) -> (&'static str, Option<CapturedParts>) {
+    match &resolved.meaning {
+        Meaning::Template(_) => ("template", None),
+        Meaning::Snapshot(_) => ("snapshot", None),
+        Meaning::Image => ("image", None),
+        Meaning::Entry(found) => match &found.captured {
+            None => ("entry", None),
+            Some(captured) => {
+                let parts = CapturedParts {
+                    name: captured.name.clone(),
+                    version: captured.version.clone(),
+                };
+                ("dynamic", Some(parts))
+            }
+        },
+    }
+}
+
+/// What an entry says of its service, which no request says.
+fn kept(entry: &Entry) -> Vec<Row> {
+    use shoal_core::catalogue::merge::Source::{Default, Template};
+
+    let port = entry.port.map(std::num::NonZeroU16::get);
+    let rows = [
+        ("port", Some(json!(port.unwrap_or(PORT))), port.is_some()),
+        ("args", entry.args.as_ref().map(|args| json!(args)), true),
+        (
+            "startCmd",
+            entry.start_cmd.as_ref().map(|cmd| json!(cmd)),
+            true,
+        ),
+        (
+            "readyCmd",
+            entry.ready_cmd.as_ref().map(|cmd| json!(cmd)),
+            true,
+        ),
+        (
+            "noStartupProbe",
+            entry.no_startup_probe.map(|no| json!(no)),
+            true,
+        ),
+    ];
+    let rows = rows.into_iter().filter_map(|(field, value, said)| {
+        Some(Row {
+            field: field.to_owned(),
+            value: value?,
+            from: if said { Template } else { Default },
+        })
+    });
+    rows.collect()
+}

@@ -1,0 +1,249 @@
+//! The catalogue over HTTP, and sandboxes of it.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use shoal_api::{ApiConfig, router};
+use shoal_core::auth::{Principal, TeamSlug};
+use shoal_engine::test_util::{FakeDriver, FakeGuest, FakeRegistry, ManualClock};
+use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
+use tower::ServiceExt;
+
+const TEMPLATES: &str = "/api/v1/config/templates";
+
+struct Fixture {
+    _directory: tempfile::TempDir,
+    router: Router,
+    engine: Engine,
+    admin: String,
+    user: String,
+}
+
+async fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open(EngineParts {
+        config: EngineConfig::new(directory.path()),
+        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
+        driver: Arc::new(FakeDriver::new()),
+        images: Arc::new(FakeRegistry::default()),
+        guest: Arc::new(FakeGuest::default()),
+        clock: ManualClock::new(),
+    })
+    .await
+    .unwrap();
+    engine.recover().await.unwrap();
+    let first = engine.mint_first_key().await.unwrap().unwrap();
+    let me: Principal = engine.authenticate(&first).await.unwrap().unwrap();
+    let slug: TeamSlug = "other".parse().unwrap();
+    let (user, _) = engine.create_key(&me, &slug, "user", false).await.unwrap();
+    Fixture {
+        _directory: directory,
+        router: router(engine.clone(), ApiConfig::default()),
+        engine,
+        admin: first.reveal().to_owned(),
+        user: user.reveal().to_owned(),
+    }
+}
+
+impl Fixture {
+    async fn call(
+        &self,
+        key: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+        if_match: Option<&str>,
+    ) -> (u16, HeaderMap, Value) {
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header("X-API-Key", key);
+        if let Some(tag) = if_match {
+            request = request.header("If-Match", tag);
+        }
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap();
+        (parts.status.as_u16(), parts.headers, body)
+    }
+
+    async fn get(&self, key: &str, path: &str) -> (u16, Value) {
+        let (status, _, body) = self.call(key, "GET", path, &Value::Null, None).await;
+        (status, body)
+    }
+
+    async fn post(&self, key: &str, path: &str, body: Value) -> (u16, Value) {
+        let (status, _, body) = self.call(key, "POST", path, &body, None).await;
+        (status, body)
+    }
+}
+
+fn entry(name: &str) -> Value {
+    json!({"name": name, "image": "registry.test/i:1", "description": "d"})
+}
+
+#[tokio::test]
+async fn every_key_reads_the_catalogue_and_an_admins_replaces_it() {
+    let fixture = fixture().await;
+    let (status, body) = fixture.get(&fixture.user, TEMPLATES).await;
+    assert_eq!((status, &body["data"]["version"]), (200, &json!(0)));
+    let (status, body) = fixture.post(&fixture.user, TEMPLATES, json!([])).await;
+    assert_eq!((status, &body["code"]), (403, &json!("403")));
+    // The seed's body: the list alone.
+    let (status, body) = fixture
+        .post(&fixture.admin, TEMPLATES, json!([entry("a")]))
+        .await;
+    assert_eq!((status, &body["data"]["version"]), (200, &json!(1)));
+    let next = json!({"version": 1, "templates": [entry("a"), entry("B")]});
+    let (status, body) = fixture.post(&fixture.admin, TEMPLATES, next.clone()).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(body["data"]["warnings"][0]["name"], "B");
+    let (status, body) = fixture.post(&fixture.admin, TEMPLATES, next).await;
+    assert_eq!(status, 409, "{body}");
+    assert!(
+        body["message"]
+            .as_str()
+            .unwrap()
+            .contains("has version 2 and not 1")
+    );
+}
+
+#[tokio::test]
+async fn an_edit_may_name_its_version_as_other_systems_do() {
+    let fixture = fixture().await;
+    let put = async |tag: &str, body: Value| {
+        let called = fixture.call(&fixture.admin, "POST", TEMPLATES, &body, Some(tag));
+        called.await.0
+    };
+    assert_eq!(put("\"0\"", json!([entry("a")])).await, 200);
+    assert_eq!(put("\"0\"", json!([entry("b")])).await, 409);
+    assert_eq!(put("W/\"1\"", json!([entry("b")])).await, 200);
+    assert_eq!(put("*", json!([entry("c")])).await, 200);
+    assert_eq!(put("\"soon\"", json!([])).await, 400);
+    assert_eq!(
+        put("\"3\"", json!({"version": 2, "templates": []})).await,
+        400
+    );
+    let got = fixture
+        .call(&fixture.admin, "GET", TEMPLATES, &Value::Null, None)
+        .await;
+    assert_eq!(got.1["etag"], "\"3\"");
+}
+
+#[tokio::test]
+async fn a_bad_catalogue_is_refused_as_a_whole_and_says_what_is_wrong() {
+    let fixture = fixture().await;
+    for (body, part) in [
+        (
+            json!([entry("a"), {"name": "b"}]),
+            "entry 1 (\"b\"): missing field `image`",
+        ),
+        (json!({"templates": {}}), "no JSON list of entries"),
+        (json!({"template": []}), "unknown field `template`"),
+        (json!({}), "missing field `templates`"),
+        (json!("x"), "the body"),
+    ] {
+        let (status, answer) = fixture.post(&fixture.admin, TEMPLATES, body).await;
+        let message = answer["message"].as_str().unwrap();
+        assert!(status == 400 && message.contains(part), "{part}: {answer}");
+    }
+    fixture.engine.note_refused_edit("a file", "it is no JSON");
+    let (_, body) = fixture.get(&fixture.user, TEMPLATES).await;
+    assert_eq!(body["data"]["version"], 0);
+    assert_eq!(body["data"]["lastError"]["message"], "it is no JSON");
+}
+
+#[tokio::test]
+async fn a_sandbox_of_the_catalogue_is_created_and_explained() {
+    let fixture = fixture().await;
+    let family = json!({
+        "name": "faas-code", "type": "dynamic", "description": "d", "port": 49_999,
+        "pattern": "faas-code-(?P<name>.+)\\.(?P<version>.+)$",
+        "image": "registry.test/agent/<name>:<version>", "resources": {"cpuLimit": "1"}
+    });
+    fixture
+        .post(&fixture.admin, TEMPLATES, json!([family]))
+        .await;
+    let path = format!("{TEMPLATES}/resolve?templateID=faas-code-python.3.11");
+    let (status, body) = fixture.get(&fixture.user, &path).await;
+    assert_eq!(status, 200, "{body}");
+    let data = &body["data"];
+    assert_eq!(
+        data["captured"],
+        json!({"name": "python", "version": "3.11"})
+    );
+    assert_eq!(
+        (&data["kind"], &data["name"]),
+        (&json!("dynamic"), &json!("faas-code"))
+    );
+    let values = data["values"].as_array().unwrap();
+    let value = |field: &str| values.iter().find(|row| row["field"] == field).unwrap();
+    assert_eq!(value("image")["value"], "registry.test/agent/python:3.11");
+    assert_eq!(
+        value("cpu"),
+        &json!({"field": "cpu", "value": "1000m", "from": "template"})
+    );
+    assert_eq!(value("memory")["from"], "default");
+    assert_eq!(value("port")["value"], 49_999);
+
+    let body = json!({"templateID": "faas-code-python.3.11"});
+    let (status, made) = fixture.post(&fixture.user, "/e2b/v1/sandboxes", body).await;
+    assert_eq!(
+        (status, &made["alias"]),
+        (201, &json!("faas-code")),
+        "{made}"
+    );
+    assert_eq!(made["templateID"], data["templateID"]);
+    for (body, status, part) in [
+        (
+            json!({"templateID": "faas-code-missing.1"}),
+            404,
+            "template 'faas-code' cannot be started: image",
+        ),
+        (
+            json!({"templateID": "faas-code-private.1"}),
+            403,
+            "refused the credentials",
+        ),
+        (
+            json!({"templateID": "faas-code-foreign.1"}),
+            422,
+            "has no variant for",
+        ),
+        (
+            json!({"templateID": "faas-code-a/b.1"}),
+            400,
+            "cannot stand in the name",
+        ),
+        (
+            json!({"templateID": "faas.x"}),
+            404,
+            "template 'faas.x' not found",
+        ),
+        (
+            json!({"image": "registry.test/x:1"}),
+            403,
+            "only an admin key may name an image",
+        ),
+    ] {
+        let (got, answer) = fixture.post(&fixture.user, "/v2/sandboxes", body).await;
+        let message = answer["message"].as_str().unwrap();
+        assert!(got == status && message.contains(part), "{part}: {answer}");
+    }
+    let custom = json!({"image": "registry.test/x:1"});
+    let (status, made) = fixture.post(&fixture.admin, "/v2/sandboxes", custom).await;
+    assert_eq!((status, &made["alias"]), (201, &json!("custom")), "{made}");
+    for (query, status) in [
+        ("?templateID=no", 404),
+        ("?templateID=a%20b", 400),
+        ("", 400),
+    ] {
+        let path = format!("{TEMPLATES}/resolve{query}");
+        assert_eq!(fixture.get(&fixture.user, &path).await.0, status, "{query}");
+    }
+}

@@ -1,0 +1,251 @@
+//! The catalogue: what an operator says that sandboxes may start from, as data.
+//!
+//! It is a list of entries, most of them in the words of seed 000 ([`Entry`]). An entry means one
+//! name or, when it is dynamic, every name that its pattern does ([`pattern`]). What a sandbox then
+//! is comes from the request, the entry, its image and the defaults, in this order, value by value
+//! ([`merge`]).
+//!
+//! Not to be confused with [`crate::catalog`], the view of what runs.
+
+mod check;
+mod command;
+mod entry;
+mod lint;
+pub mod merge;
+pub mod pattern;
+mod pool;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use self::command::{Command, InvalidCommand};
+pub use self::entry::{
+    Entry, EntryName, EntryNetwork, EntryResources, InvalidEntryName, Kept, Kind,
+};
+pub use self::lint::Warning;
+use self::pattern::Pattern;
+pub use self::pool::{InvalidSpan, Pool, Span};
+pub use self::resolve::{Match, ResolveError};
+
+/// The largest catalogue, in bytes of JSON.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// The most entries.
+pub const ENTRIES_MAX: usize = 1000;
+
+/// The most dynamic entries: each is compared with every name that no other means.
+pub const DYNAMIC_MAX: usize = 200;
+
+/// The template name of a sandbox for which only an image was named (seed 000).
+pub const CUSTOM: &str = "custom";
+
+/// The port of an entry's service when nothing is said (seed 000).
+pub const PORT: u16 = 8080;
+
+/// Entries that were read and checked, in the order in which they were written.
+#[derive(Debug, Clone, Default)]
+pub struct Catalogue {
+    entries: Vec<Arc<Entry>>,
+    /// By name in small letters.
+    by_name: BTreeMap<String, usize>,
+    patterns: Vec<(usize, Pattern)>,
+}
+
+/// Two catalogues are the same when their entries are: the rest is made of those.
+impl PartialEq for Catalogue {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Which entry, from 0.
+    pub index: usize,
+    /// What it is called, if it says.
+    pub name: Option<String>,
+    /// Which field; none when it is the entry as a whole.
+    pub field: Option<String>,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entry {}", self.index)?;
+        if let Some(name) = &self.name {
+            write!(f, " ({name:?})")?;
+        }
+        if let Some(field) = &self.field {
+            write!(f, ", `{field}`")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Why a text is no catalogue.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidCatalogue {
+    /// It is larger than [`BYTES_MAX`].
+    #[error("the catalogue has {0} bytes: at most {BYTES_MAX} are read")]
+    TooLarge(usize),
+    /// It is no list in JSON.
+    #[error("the catalogue is no JSON list of entries: {0}")]
+    Syntax(String),
+    /// It has more entries than are compared.
+    #[error("the catalogue has {count} {what}: at most {most} are allowed")]
+    TooMany {
+        /// How many.
+        count: usize,
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Entries are wrong; each is told, from the first.
+    #[error("the catalogue is refused: {}", told(.0))]
+    Entries(Vec<Problem>),
+}
+
+/// The most problems that are told at once.
+const TOLD_MAX: usize = 20;
+
+fn told(problems: &[Problem]) -> String {
+    let shown = problems.iter().take(TOLD_MAX).map(ToString::to_string);
+    let mut text = shown.collect::<Vec<_>>().join("; ");
+    if let Some(more) = problems.len().checked_sub(TOLD_MAX).filter(|n| *n > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+impl Catalogue {
+    /// Reads a catalogue: all of it, or what is wrong with it.
+    ///
+    /// # Errors
+    /// See [`InvalidCatalogue`].
+    pub fn parse(json: &str) -> Result<Self, InvalidCatalogue> {
+        if json.len() > BYTES_MAX {
+            return Err(InvalidCatalogue::TooLarge(json.len()));
+        }
+        let values: Vec<Value> =
+            serde_json::from_str(json).map_err(|e| InvalidCatalogue::Syntax(e.to_string()))?;
+        bounded(values.len(), "entries", ENTRIES_MAX)?;
+        let mut entries = Vec::with_capacity(values.len());
+        let mut problems = Vec::new();
+        for (index, value) in values.into_iter().enumerate() {
+            match read(index, value) {
+                Ok(entry) => entries.push((index, entry)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        Self::checked(entries, problems)
+    }
+
+    /// Makes a catalogue of entries.
+    ///
+    /// # Errors
+    /// See [`InvalidCatalogue`].
+    pub fn of(entries: Vec<Entry>) -> Result<Self, InvalidCatalogue> {
+        bounded(entries.len(), "entries", ENTRIES_MAX)?;
+        Self::checked(entries.into_iter().enumerate().collect(), Vec::new())
+    }
+
+    /// The entries, in their order.
+    #[must_use]
+    pub fn entries(&self) -> &[Arc<Entry>] {
+        &self.entries
+    }
+
+    /// The entry of this name, whatever its case.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
+        let index = self.by_name.get(&name.to_ascii_lowercase())?;
+        self.entries.get(*index)
+    }
+
+    /// The catalogue as it is kept: JSON on one line.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let entries: Vec<&Entry> = self.entries.iter().map(AsRef::as_ref).collect();
+        // Texts, numbers and maps from texts always can be written.
+        serde_json::to_string(&entries).unwrap_or_default()
+    }
+
+    fn checked(
+        entries: Vec<(usize, Entry)>,
+        mut problems: Vec<Problem>,
+    ) -> Result<Self, InvalidCatalogue> {
+        let dynamic = entries.iter().filter(|(_, entry)| entry.is_dynamic());
+        bounded(dynamic.count(), "dynamic entries", DYNAMIC_MAX)?;
+        let mut catalogue = Self::default();
+        for (index, entry) in entries {
+            let problem = |field: &str, message: String| Problem {
+                index,
+                name: Some(entry.name.to_string()),
+                field: Some(field.to_owned()),
+                message,
+            };
+            let found = check::entry(&entry);
+            problems.extend(found.into_iter().map(|(field, text)| problem(&field, text)));
+            let place = catalogue.entries.len();
+            let lower = entry.name.as_str().to_ascii_lowercase();
+            if catalogue.by_name.insert(lower, place).is_some() {
+                problems.push(problem(
+                    "name",
+                    "is another entry's name already".to_owned(),
+                ));
+            }
+            if entry.is_dynamic() {
+                match Pattern::parse(entry.pattern.as_deref().unwrap_or_default()) {
+                    Ok(pattern) => catalogue.patterns.push((place, pattern)),
+                    Err(error) => problems.push(problem("pattern", error.to_string())),
+                }
+            }
+            catalogue.entries.push(Arc::new(entry));
+        }
+        problems.sort_by_key(|problem| problem.index);
+        if problems.is_empty() {
+            Ok(catalogue)
+        } else {
+            Err(InvalidCatalogue::Entries(problems))
+        }
+    }
+}
+
+fn bounded(count: usize, what: &'static str, most: usize) -> Result<(), InvalidCatalogue> {
+    if count > most {
+        return Err(InvalidCatalogue::TooMany { count, what, most });
+    }
+    Ok(())
+}
+
+/// Reads one entry, and names the field that cannot be read.
+fn read(index: usize, value: Value) -> Result<Entry, Problem> {
+    let name = value.get("name").and_then(Value::as_str);
+    let name = name.map(|name| name.chars().take(entry::NAME_MAX).collect());
+    if !value.is_object() {
+        return Err(Problem {
+            index,
+            name,
+            field: None,
+            message: "must be an object with the fields of an entry".to_owned(),
+        });
+    }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        Problem {
+            index,
+            name,
+            field: (path != ".").then_some(path),
+            message: error.inner().to_string(),
+        }
+    })
+}

@@ -1,0 +1,165 @@
+//! Advice: what an entry may say, and is seldom meant (seed 000, "Best practices").
+
+use std::fmt;
+
+use super::Catalogue;
+use super::entry::{Entry, EntryResources, Kind};
+use super::pattern::Pattern;
+use crate::resources::{Mib, MilliCpu};
+
+/// What an operator may want to look at. Nothing is refused for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Which entry.
+    pub name: String,
+    /// Which field.
+    pub field: &'static str,
+    /// What is odd about it, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: `{}`: {}", self.name, self.field, self.message)
+    }
+}
+
+/// What no pattern should mean: names of which none has anything to do with another.
+const STRANGERS: [&str; 3] = ["zqx-1.0", "a.b-c_d.9", "0-q.0"];
+
+impl Catalogue {
+    /// Everything that is odd, entry by entry.
+    #[must_use]
+    pub fn lint(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        for entry in self.entries() {
+            let mut say = |field: &'static str, message: &str| {
+                warnings.push(Warning {
+                    name: entry.name.to_string(),
+                    field,
+                    message: message.to_owned(),
+                });
+            };
+            name(entry, &mut say);
+            pattern(entry, &mut say);
+            if let Some(resources) = &entry.resources {
+                limits(resources, &mut say);
+            }
+            pool(entry, &mut say);
+        }
+        warnings
+    }
+}
+
+fn name(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
+    let name = entry.name.as_str();
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    if !name.bytes().all(good) || name.contains("--") || name.ends_with('-') {
+        say(
+            "name",
+            "is best of small letters, digits and single hyphens, as in `code-interpreter`",
+        );
+    }
+    if entry.description.trim().is_empty() {
+        say("description", "is empty: say in a line what it is for");
+    }
+}
+
+fn pattern(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
+    let Some(text) = entry.pattern.as_deref() else {
+        return;
+    };
+    if !entry.is_dynamic() {
+        let kind = entry.kind.unwrap_or(Kind::Static);
+        say(
+            "pattern",
+            &format!("means nothing while `type` is {kind:?}: say \"dynamic\""),
+        );
+        return;
+    }
+    let wide = Pattern::parse(text).is_ok_and(|pattern| {
+        STRANGERS
+            .iter()
+            .filter(|name| pattern.capture(name).is_some())
+            .count()
+            > 1
+    });
+    if wide {
+        say(
+            "pattern",
+            "means almost any name: begin it with a word of its own, as in `faas-code-`",
+        );
+    }
+    if ["+?", "*?", "}?", "??"]
+        .iter()
+        .any(|lazy| text.contains(lazy))
+    {
+        say(
+            "pattern",
+            "has a repetition with `?` after it, which takes as much as it can here: each takes as \
+             little as it can without",
+        );
+    }
+    for placeholder in ["<name>", "<version>"] {
+        if !entry.image.contains(placeholder) {
+            say(
+                "image",
+                &format!("has no {placeholder}: what the pattern finds for it is lost"),
+            );
+        }
+    }
+    if entry.pool.is_some() {
+        say(
+            "pool",
+            "is not filled: a dynamic entry has many images; give one an entry of its own",
+        );
+    }
+}
+
+/// Limits are best 2 to 5 times what is requested.
+fn limits(said: &EntryResources, say: &mut impl FnMut(&'static str, &str)) {
+    let odd = |request: u32, limit: u32| {
+        request > 0
+            && !(2 * u64::from(request)..=5 * u64::from(request)).contains(&u64::from(limit))
+    };
+    let advice = |what: &str, limit: &dyn fmt::Display, request: &dyn fmt::Display| {
+        format!("{what} of {limit} is best 2 to 5 times what is requested, which is {request}")
+    };
+    if let (Some(request), Some(limit)) = (&said.cpu, &said.cpu_limit)
+        && odd(request.value().0, limit.value().0)
+    {
+        say("resources", &advice("cpuLimit", limit, request));
+    }
+    if let (Some(request), Some(limit)) = (&said.memory, &said.memory_limit)
+        && odd(request.value().0, limit.value().0)
+    {
+        say("resources", &advice("memoryLimit", limit, request));
+    }
+}
+
+fn pool(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
+    let Some(pool) = &entry.pool else {
+        return;
+    };
+    let template = entry.resources.clone().unwrap_or_default();
+    let standard = crate::resources::Resources::default();
+    let cpu = template.most_cpu().unwrap_or(standard.cpu);
+    let memory = template.most_memory().unwrap_or(standard.memory);
+    let Some(own) = &pool.resources else {
+        if pool.size > 0 {
+            say(
+                "pool",
+                "has no resources of its own: idle ones have all of the template's",
+            );
+        }
+        return;
+    };
+    let above = |own: Option<MilliCpu>, most: MilliCpu| own.is_some_and(|own| own > most);
+    let above_memory = |own: Option<Mib>, most: Mib| own.is_some_and(|own| own > most);
+    if above(own.most_cpu(), cpu) || above_memory(own.most_memory(), memory) {
+        say(
+            "pool",
+            "has resources above the template's: idle ones are best given less",
+        );
+    }
+}

@@ -1,0 +1,349 @@
+//! Value by value: a request over the template over its image over the defaults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
+use crate::image::Image;
+use crate::network::{AskedNetwork, Egress, HostMask, NetworkPolicy};
+use crate::resources::{Mib, MilliCpu, Resources};
+use crate::snapshot::Contents;
+use crate::template::{RuntimeName, Template};
+
+/// Who commands run as when nobody says.
+pub const USER: &str = "root";
+
+/// Who said a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Whoever asks for the sandbox.
+    Request,
+    /// The template.
+    Template,
+    /// The image of the template.
+    Image,
+    /// Nobody.
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request",
+            Self::Template => "template",
+            Self::Image => "image",
+            Self::Default => "default",
+        })
+    }
+}
+
+/// A value, and who said it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Who said it.
+    pub from: Source,
+}
+
+/// What one of them says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layer {
+    /// Processor time.
+    pub cpu: Option<MilliCpu>,
+    /// Memory.
+    pub memory: Option<Mib>,
+    /// Disk.
+    pub disk: Option<Mib>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// The OCI runtime.
+    pub runtime: Option<RuntimeName>,
+    /// Who commands run as.
+    pub user: Option<String>,
+    /// Where commands start.
+    pub workdir: Option<String>,
+    /// What a pause or a snapshot keeps.
+    pub persistent: Option<Contents>,
+    /// Its network.
+    pub network: AskedNetwork,
+    /// Environment of every process.
+    pub env: BTreeMap<String, String>,
+    /// Labels.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Layer {
+    /// Limits that are said, all of them.
+    #[must_use]
+    pub fn with_resources(self, resources: Resources) -> Self {
+        Self {
+            cpu: Some(resources.cpu),
+            memory: Some(resources.memory),
+            disk: Some(resources.disk),
+            pids: Some(resources.pids),
+            ..self
+        }
+    }
+}
+
+impl From<&Entry> for Layer {
+    fn from(entry: &Entry) -> Self {
+        let resources = entry.resources.as_ref();
+        Self {
+            cpu: resources.and_then(EntryResources::most_cpu),
+            memory: resources.and_then(EntryResources::most_memory),
+            disk: None,
+            pids: None,
+            runtime: entry.runtime.clone(),
+            user: entry.user.clone(),
+            workdir: entry.workdir.clone(),
+            persistent: entry.persistent_contents.as_ref().map(Kept::contents),
+            network: entry
+                .network
+                .as_ref()
+                .map(EntryNetwork::asked)
+                .unwrap_or_default(),
+            env: entry.env.clone(),
+            metadata: entry.metadata.clone(),
+        }
+    }
+}
+
+impl From<&Template> for Layer {
+    fn from(template: &Template) -> Self {
+        Self {
+            runtime: template.runtime.clone(),
+            user: Some(template.user.clone()),
+            workdir: template.workdir.clone(),
+            persistent: Some(template.persistent),
+            env: template.env.clone(),
+            ..Self::default()
+        }
+        .with_resources(template.resources)
+    }
+}
+
+impl From<&Image> for Layer {
+    fn from(image: &Image) -> Self {
+        // The user may be `user:group`, or nobody.
+        let user = image
+            .user
+            .as_deref()
+            .and_then(|user| user.split(':').next());
+        let pairs = image.env.iter().filter_map(|pair| pair.split_once('='));
+        Self {
+            user: user.filter(|user| !user.is_empty()).map(str::to_owned),
+            workdir: image.workdir.clone(),
+            env: pairs
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a sandbox is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// Processor time.
+    pub cpu: Sourced<MilliCpu>,
+    /// Memory.
+    pub memory: Sourced<Mib>,
+    /// Disk.
+    pub disk: Sourced<Mib>,
+    /// Processes and threads.
+    pub pids: Sourced<u32>,
+    /// The OCI runtime; the node's own when there is none.
+    pub runtime: Sourced<Option<RuntimeName>>,
+    /// Who commands run as.
+    pub user: Sourced<String>,
+    /// Where commands start; the user's home when there is none.
+    pub workdir: Sourced<Option<String>>,
+    /// What a pause or a snapshot keeps.
+    pub persistent: Sourced<Contents>,
+    /// What it may reach.
+    pub egress: Sourced<Egress>,
+    /// Whether ports answer without the traffic access token.
+    pub allow_public_traffic: Sourced<bool>,
+    /// What servers in the sandbox see as `Host`.
+    pub mask_request_host: Sourced<Option<HostMask>>,
+    /// Environment of every process.
+    pub env: BTreeMap<String, Sourced<String>>,
+    /// Labels.
+    pub metadata: BTreeMap<String, Sourced<String>>,
+}
+
+/// What is said in layers, the upper ones first; what none says is a default.
+#[must_use]
+pub fn merge(layers: &[(Source, &Layer)]) -> Merged {
+    let standard = Resources::default();
+    Merged {
+        cpu: pick(layers, standard.cpu, |layer| layer.cpu),
+        memory: pick(layers, standard.memory, |layer| layer.memory),
+        disk: pick(layers, standard.disk, |layer| layer.disk),
+        pids: pick(layers, standard.pids, |layer| layer.pids),
+        runtime: pick(layers, None, |layer| layer.runtime.clone().map(Some)),
+        user: pick(layers, USER.to_owned(), |layer| layer.user.clone()),
+        workdir: pick(layers, None, |layer| layer.workdir.clone().map(Some)),
+        persistent: pick(layers, Contents::default(), |layer| layer.persistent),
+        egress: pick(layers, Egress::default(), |layer| {
+            layer.network.egress.clone()
+        }),
+        allow_public_traffic: pick(layers, true, |layer| layer.network.allow_public_traffic),
+        mask_request_host: pick(layers, None, |layer| {
+            layer.network.mask_request_host.clone().map(Some)
+        }),
+        env: pick_each(layers, |layer| &layer.env),
+        metadata: pick_each(layers, |layer| &layer.metadata),
+    }
+}
+
+fn pick<T>(
+    layers: &[(Source, &Layer)],
+    default: T,
+    of: impl Fn(&Layer) -> Option<T>,
+) -> Sourced<T> {
+    let said = layers.iter().find_map(|(from, layer)| {
+        let value = of(layer)?;
+        Some(Sourced { value, from: *from })
+    });
+    said.unwrap_or(Sourced {
+        value: default,
+        from: Source::Default,
+    })
+}
+
+fn pick_each(
+    layers: &[(Source, &Layer)],
+    of: impl Fn(&Layer) -> &BTreeMap<String, String>,
+) -> BTreeMap<String, Sourced<String>> {
+    let mut merged = BTreeMap::new();
+    // From below: what is above takes the place of what is there.
+    for (from, layer) in layers.iter().rev() {
+        for (name, value) in of(layer) {
+            let value = value.clone();
+            merged.insert(name.clone(), Sourced { value, from: *from });
+        }
+    }
+    merged
+}
+
+impl Merged {
+    /// The limits.
+    #[must_use]
+    pub fn resources(&self) -> Resources {
+        Resources {
+            cpu: self.cpu.value,
+            memory: self.memory.value,
+            disk: self.disk.value,
+            pids: self.pids.value,
+        }
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> NetworkPolicy {
+        NetworkPolicy {
+            egress: self.egress.value.clone(),
+            allow_public_traffic: self.allow_public_traffic.value,
+            mask_request_host: self.mask_request_host.value.clone(),
+        }
+    }
+
+    /// The environment, without who said it.
+    #[must_use]
+    pub fn env(&self) -> BTreeMap<String, String> {
+        plain(&self.env)
+    }
+
+    /// The labels, without who said them.
+    #[must_use]
+    pub fn metadata(&self) -> BTreeMap<String, String> {
+        plain(&self.metadata)
+    }
+
+    /// Every value by name, for showing; what there is none of is left out.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let mut rows = vec![
+            row("cpu", &self.cpu, |cpu| json!(cpu.to_string())),
+            row("memory", &self.memory, |memory| {
+                json!(format!("{}Mi", memory.0))
+            }),
+            row("disk", &self.disk, |disk| json!(format!("{}Mi", disk.0))),
+            row("pids", &self.pids, |pids| json!(pids)),
+            row("runtime", &self.runtime, |runtime| json!(runtime)),
+            row("user", &self.user, |user| json!(user)),
+            row("workdir", &self.workdir, |workdir| json!(workdir)),
+            row("persistentContents", &self.persistent, |contents| {
+                json!(contents.to_string().split(',').collect::<Vec<_>>())
+            }),
+            row("network.allowInternetAccess", &self.egress, |egress| {
+                json!(egress.internet)
+            }),
+            row("network.allowOut", &self.egress, |egress| {
+                list(&egress.allow)
+            }),
+            row("network.denyOut", &self.egress, |egress| list(&egress.deny)),
+            row("network.dnsServers", &self.egress, |egress| {
+                list(&egress.dns_servers)
+            }),
+            row(
+                "network.allowPublicTraffic",
+                &self.allow_public_traffic,
+                |public| json!(public),
+            ),
+            row("network.maskRequestHost", &self.mask_request_host, |mask| {
+                json!(mask)
+            }),
+        ];
+        for (group, map) in [("env", &self.env), ("metadata", &self.metadata)] {
+            rows.extend(
+                map.iter().map(|(name, value)| {
+                    row(&format!("{group}.{name}"), value, |text| json!(text))
+                }),
+            );
+        }
+        rows.retain(|row| !row.value.is_null());
+        rows
+    }
+}
+
+/// One value, for showing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Which, in the words of the catalogue.
+    pub field: String,
+    /// What it is.
+    pub value: Value,
+    /// Who said it.
+    pub from: Source,
+}
+
+fn row<T>(field: &str, value: &Sourced<T>, shown: impl FnOnce(&T) -> Value) -> Row {
+    Row {
+        field: field.to_owned(),
+        value: shown(&value.value),
+        from: value.from,
+    }
+}
+
+/// A list; nothing when it is empty.
+fn list<T: Serialize>(items: &[T]) -> Value {
+    if items.is_empty() {
+        Value::Null
+    } else {
+        json!(items)
+    }
+}
+
+fn plain(map: &BTreeMap<String, Sourced<String>>) -> BTreeMap<String, String> {
+    let pairs = map.iter();
+    pairs
+        .map(|(name, value)| (name.clone(), value.value.clone()))
+        .collect()
+}

@@ -1,0 +1,496 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::merge::{Layer, Source, merge};
+use super::*;
+use crate::resources::{Mib, MilliCpu};
+use crate::snapshot::Contents;
+
+fn catalogue(entries: Value) -> Result<Catalogue, InvalidCatalogue> {
+    Catalogue::parse(&entries.to_string())
+}
+
+fn plain(name: &str) -> Value {
+    json!({"name": name, "image": "python:3.11-slim", "description": "Python"})
+}
+
+/// The entries that the seed prints.
+fn seed() -> Catalogue {
+    let faas = json!({
+        "name": "faas-code",
+        "pattern": "faas-code-(?P<name>.+)\\.(?P<version>.+)$",
+        "image": "ghcr.io/agent-sandbox/<name>:<version>",
+        "type": "dynamic",
+        "port": 49999,
+        "description": "Dynamic code interpreter for any runtime"
+    });
+    let runtime = json!({
+        "name": "runtime",
+        "pattern": "^(?P<name>[a-z]+)-(?P<version>[0-9.]+)$",
+        "image": "ghcr.io/runtimes/<name>:<version>",
+        "type": "dynamic",
+        "port": 8080,
+        "description": "Generic runtime template for versioned environments"
+    });
+    let interpreter = json!({
+        "name": "code-interpreter",
+        "image": "ghcr.io/agent-sandbox/code-interpreter:0.4.0",
+        "port": 49999,
+        "resources": {"cpu": "0.2", "memory": "200Mi", "cpuLimit": "1", "memoryLimit": "1Gi"},
+        "pool": {
+            "size": 3, "probePort": 8888,
+            "warmupCmd": "/root/.server/warmup.sh", "startupCmd": "/root/.server/startup.sh,-p 1",
+            "resources": {"cpu": "0", "memory": "60Mi", "cpuLimit": "0.2", "memoryLimit": "100Mi"}
+        },
+        "noStartupProbe": false,
+        "description": "E2B-compatible code interpreter environment"
+    });
+    catalogue(json!([interpreter, faas, runtime, plain("python")])).unwrap()
+}
+
+fn image_of(catalogue: &Catalogue, asked: &str) -> Option<String> {
+    let found = catalogue.resolve(asked).unwrap()?;
+    Some(found.image.to_string())
+}
+
+#[test]
+fn the_seeds_tables_resolve_as_printed() {
+    let catalogue = seed();
+    for (asked, image) in [
+        ("faas-code-python.3.11", "ghcr.io/agent-sandbox/python:3.11"),
+        ("faas-code-nodejs.18", "ghcr.io/agent-sandbox/nodejs:18"),
+        ("faas-code-golang.1.21", "ghcr.io/agent-sandbox/golang:1.21"),
+        ("python-3.11", "ghcr.io/runtimes/python:3.11"),
+        (
+            "code-interpreter",
+            "ghcr.io/agent-sandbox/code-interpreter:0.4.0",
+        ),
+        (
+            "Code-Interpreter",
+            "ghcr.io/agent-sandbox/code-interpreter:0.4.0",
+        ),
+        ("python", "python:3.11-slim"),
+    ] {
+        assert_eq!(
+            image_of(&catalogue, asked).as_deref(),
+            Some(image),
+            "{asked}"
+        );
+    }
+    // A family has no image of its own.
+    for asked in ["faas-code", "nothing", "", "zzfaas-code-go.1"] {
+        assert_eq!(image_of(&catalogue, asked), None, "{asked}");
+    }
+}
+
+#[test]
+fn an_exact_name_wins_over_a_pattern_and_an_earlier_pattern_over_a_later() {
+    let dynamic = |name: &str, registry: &str| {
+        json!({"name": name, "type": "dynamic", "description": "d",
+               "pattern": "x-(?P<name>[a-z]+)-(?P<version>.+)",
+               "image": format!("{registry}/<name>:<version>")})
+    };
+    let list = json!([dynamic("one", "a"), dynamic("two", "b"), plain("x-y-1")]);
+    let catalogue = catalogue(list).unwrap();
+    assert_eq!(
+        image_of(&catalogue, "x-y-1").as_deref(),
+        Some("python:3.11-slim")
+    );
+    assert_eq!(image_of(&catalogue, "x-y-2").as_deref(), Some("a/y:2"));
+}
+
+#[test]
+fn what_a_pattern_finds_is_one_part_of_an_image_and_no_more() {
+    let catalogue = seed();
+    for asked in [
+        "faas-code-evil.example/x.1",
+        "faas-code-x.1@sha256:00",
+        "faas-code-<version>.1",
+        "faas-code-x y.1",
+    ] {
+        let error = catalogue.resolve(asked).unwrap_err();
+        assert_eq!(
+            (error.entry.as_str(), error.asked.as_str()),
+            ("faas-code", asked)
+        );
+    }
+}
+
+#[test]
+fn every_field_of_the_seed_is_read() {
+    let catalogue = seed();
+    let entry = catalogue.entry("code-interpreter").unwrap();
+    let pool = entry.pool.as_ref().unwrap();
+    assert_eq!((pool.size, pool.probe_port.unwrap().get()), (3, 8888));
+    assert_eq!(entry.warmup_argv().unwrap(), ["/root/.server/warmup.sh"]);
+    assert_eq!(
+        entry.startup_argv().unwrap(),
+        ["/root/.server/startup.sh", "-p", "1"]
+    );
+    let idle = pool.resources.as_ref().unwrap();
+    assert_eq!(
+        (idle.most_cpu(), idle.most_memory()),
+        (Some(MilliCpu(200)), Some(Mib(100)))
+    );
+    assert_eq!(entry.port.unwrap().get(), 49_999);
+}
+
+#[test]
+fn our_own_fields_are_read() {
+    let catalogue = catalogue(json!([{
+        "name": "ours", "image": "i:1", "description": "d", "args": ["a", "b c"],
+        "metadata": {"k": "v"}, "runtime": "runc", "persistentContents": ["filesystem"],
+        "env": {"A": "1"}, "user": "app", "workdir": "/app", "startCmd": "serve", "readyCmd": "curl x",
+        "network": {"allowInternetAccess": false, "allowOut": ["1.1.1.1"], "allowPublicTraffic": false},
+        "pool": {"size": 2, "minReady": 1, "max": 8, "scaleDownAfter": "5m"}
+    }, {
+        "name": "seconds", "image": "i:1", "description": "d", "pool": {"size": 1, "scaleDownAfter": 90}
+    }]))
+    .unwrap();
+    let entry = catalogue.entry("ours").unwrap();
+    let layer = Layer::from(entry.as_ref());
+    assert_eq!(layer.persistent, Some(Contents::Filesystem));
+    assert_eq!(layer.network.allow_public_traffic, Some(false));
+    assert_eq!(layer.network.egress.unwrap().internet, Some(false));
+    let after = |name: &str| {
+        let pool = catalogue.entry(name).unwrap().pool.clone().unwrap();
+        pool.scale_down_after.unwrap().time()
+    };
+    assert_eq!(after("ours"), Duration::from_secs(300));
+    assert_eq!(after("seconds"), Duration::from_secs(90));
+}
+
+#[test]
+fn what_is_kept_reads_as_the_same_catalogue() {
+    let written = seed().to_json();
+    assert_eq!(Catalogue::parse(&written).unwrap(), seed());
+    assert!(written.contains(r#""cpuLimit":"0.2""#), "{written}");
+}
+
+fn with(field: &str, value: Value) -> Value {
+    let mut entry = plain("x");
+    entry[field] = value;
+    entry
+}
+
+#[test]
+fn a_mistake_names_the_entry_and_the_field() {
+    for (entry, part) in [
+        (
+            json!({"name": "x", "image": "i"}),
+            "missing field `description`",
+        ),
+        (
+            json!({"name": "x", "description": "d"}),
+            "missing field `image`",
+        ),
+        (
+            json!({"image": "i", "description": "d"}),
+            "entry 1: missing field `name`",
+        ),
+        (with("colour", json!(1)), "unknown field `colour`"),
+        (
+            with("pool", json!({"size": -1})),
+            "`pool.size`: invalid value",
+        ),
+        (
+            with("pool", json!({"size": 1, "sise": 1})),
+            "`pool.sise`: unknown field",
+        ),
+        (
+            with("pool", json!({"size": 1, "minReady": 2})),
+            "`pool.minReady`: must be at most",
+        ),
+        (
+            with("pool", json!({"size": 9, "max": 2})),
+            "`pool.max`: must be at least",
+        ),
+        (
+            with("pool", json!({"size": 1001})),
+            "`pool.size`: must be at most 1000",
+        ),
+        (
+            with("pool", json!({"size": 1, "scaleDownAfter": "soon"})),
+            "is no time",
+        ),
+        (
+            with("pool", json!({"size": 1, "warmupCmd": ","})),
+            "`pool.warmupCmd`: \",\" is no command",
+        ),
+        (with("image", json!("a b")), "`image`: invalid image name"),
+        (
+            with("image", json!("x:<version>")),
+            "`image`: invalid image name",
+        ),
+        (with("name", json!("a b")), "`name`: \"a b\" is no name"),
+        (with("port", json!(0)), "`port`:"),
+        (with("port", json!(70_000)), "`port`:"),
+        (
+            with("type", json!("magic")),
+            "`type`: unknown variant `magic`",
+        ),
+        (with("type", json!("dynamic")), "`pattern`: is missing"),
+        (
+            with("resources", json!({"cpu": "lots"})),
+            "`resources.cpu`: \"lots\" is no quantity",
+        ),
+        (
+            with("resources", json!({"cpu": "2", "cpuLimit": "1"})),
+            "is below `cpu`",
+        ),
+        (
+            with("resources", json!({"memory": "2Gi", "memoryLimit": "1Gi"})),
+            "is below `memory`",
+        ),
+        (
+            with("resources", json!({"memoryLimit": "1Mi"})),
+            "memory (MiB) must be between",
+        ),
+        (with("env", json!({"A=B": "1"})), "`env.A=B`: cannot be set"),
+        (
+            with("workdir", json!("app")),
+            "`workdir`: must be an absolute path",
+        ),
+        (
+            with("persistentContents", json!(["memory"])),
+            "`persistentContents`:",
+        ),
+        (
+            with("network", json!({"allowOut": ["a.example"]})),
+            "`network.allowOut[0]`:",
+        ),
+        (
+            with("runtime", json!("Run")),
+            "`runtime`: invalid runtime name",
+        ),
+        (json!([]), "entry 1: must be an object"),
+    ] {
+        let error = catalogue(json!([plain("good"), entry]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("entry 1") && error.contains(part),
+            "{part}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_dynamic_entry_needs_both_groups() {
+    let mut entry = with("type", json!("dynamic"));
+    entry["pattern"] = json!("x-(?P<name>.+)");
+    let error = catalogue(json!([entry])).unwrap_err().to_string();
+    assert!(
+        error.contains("`pattern`: has no group (?P<version>...)"),
+        "{error}"
+    );
+}
+
+#[test]
+fn names_are_unique_whatever_their_case_and_all_mistakes_are_told_at_once() {
+    let error = catalogue(json!([plain("a"), {"name": 7}, plain("A")])).unwrap_err();
+    let InvalidCatalogue::Entries(problems) = error else {
+        panic!("{error}");
+    };
+    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    assert!(told[0].starts_with("entry 1"), "{told:?}");
+    assert_eq!(
+        told[1],
+        "entry 2 (\"A\"), `name`: is another entry's name already"
+    );
+}
+
+#[test]
+fn what_is_no_list_or_too_much_is_refused() {
+    assert!(catalogue(json!({})).is_err());
+    assert!(Catalogue::parse("[").is_err());
+    let large = format!("[{}]", " ".repeat(BYTES_MAX));
+    assert!(matches!(
+        Catalogue::parse(&large),
+        Err(InvalidCatalogue::TooLarge(_))
+    ));
+    let many: Vec<Value> = (0..=ENTRIES_MAX).map(|n| plain(&format!("e{n}"))).collect();
+    assert!(matches!(
+        catalogue(json!(many)),
+        Err(InvalidCatalogue::TooMany { .. })
+    ));
+    assert!(catalogue(json!([])).unwrap().entries().is_empty());
+}
+
+#[test]
+fn what_is_odd_is_told_and_taken() {
+    let odd = json!([
+        with("name", json!("Code_Interpreter")),
+        {"name": "wide", "image": "r/<name>", "type": "dynamic", "description": "d",
+         "pattern": "(?P<name>.+)[-.](?P<version>.+?)", "pool": {"size": 0}},
+        {"name": "tight", "image": "i:1", "description": "d",
+         "resources": {"cpu": "1", "cpuLimit": "1", "memory": "100Mi", "memoryLimit": "1Gi"},
+         "pool": {"size": 1, "resources": {"cpu": "2"}}},
+        {"name": "still", "image": "i:1", "description": " ", "pattern": "x"},
+    ]);
+    let told: Vec<String> = catalogue(odd)
+        .unwrap()
+        .lint()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    for part in [
+        "Code_Interpreter: `name`",
+        "wide: `pattern`: means almost any name",
+        "wide: `pattern`: has a repetition",
+        "wide: `image`: has no <version>",
+        "wide: `pool`",
+        "tight: `resources`: cpuLimit of 1",
+        "tight: `resources`: memoryLimit of 1Gi",
+        "tight: `pool`: has resources above",
+        "still: `pattern`: means nothing",
+        "still: `description`",
+    ] {
+        assert!(
+            told.iter().any(|line| line.starts_with(part)),
+            "{part}: {told:#?}"
+        );
+    }
+    assert_eq!(seed().lint().len(), 1, "{:?}", seed().lint());
+}
+
+#[test]
+fn a_request_wins_over_a_template_and_that_over_its_image() {
+    let request = Layer {
+        cpu: Some(MilliCpu(500)),
+        env: BTreeMap::from([("A".to_owned(), "request".to_owned())]),
+        ..Layer::default()
+    };
+    let template = Layer {
+        cpu: Some(MilliCpu(200)),
+        memory: Some(Mib(300)),
+        env: ["A", "B"]
+            .map(|name| (name.to_owned(), "template".to_owned()))
+            .into(),
+        ..Layer::default()
+    };
+    let image = Layer {
+        user: Some("app".to_owned()),
+        env: ["A", "B", "C"]
+            .map(|name| (name.to_owned(), "image".to_owned()))
+            .into(),
+        ..Layer::default()
+    };
+    let layers = [
+        (Source::Request, &request),
+        (Source::Template, &template),
+        (Source::Image, &image),
+    ];
+    let merged = merge(&layers);
+    // The seed's example: 500m of a request beat 200m of a template.
+    assert_eq!(
+        (merged.cpu.value, merged.cpu.from),
+        (MilliCpu(500), Source::Request)
+    );
+    assert_eq!(
+        (merged.memory.value, merged.memory.from),
+        (Mib(300), Source::Template)
+    );
+    assert_eq!(
+        (merged.user.value.as_str(), merged.user.from),
+        ("app", Source::Image)
+    );
+    assert_eq!(merged.disk.from, Source::Default);
+    let env: Vec<&str> = merged
+        .env
+        .values()
+        .map(|value| value.value.as_str())
+        .collect();
+    assert_eq!(env, ["request", "template", "image"]);
+    let rows = merged.rows();
+    let cpu = rows.iter().find(|row| row.field == "cpu").unwrap();
+    assert_eq!(
+        (cpu.value.clone(), cpu.from),
+        (json!("500m"), Source::Request)
+    );
+    assert!(
+        rows.iter()
+            .any(|row| row.field == "env.C" && row.from == Source::Image)
+    );
+}
+
+#[test]
+fn the_group_of_an_images_user_is_left_out() {
+    let image = |user: Option<&str>| crate::image::Image {
+        name: "i".parse().unwrap(),
+        digest: String::new(),
+        layers: Vec::new(),
+        size_bytes: 0,
+        user: user.map(str::to_owned),
+        workdir: None,
+        env: Vec::new(),
+        entrypoint: Vec::new(),
+        cmd: Vec::new(),
+        created_at: crate::clock::Timestamp::from_unix_seconds(0),
+    };
+    assert_eq!(
+        Layer::from(&image(Some("node:node"))).user.as_deref(),
+        Some("node")
+    );
+    for nobody in [Some(""), Some(":7"), None] {
+        assert_eq!(Layer::from(&image(nobody)).user, None);
+    }
+}
+
+fn layer() -> impl Strategy<Value = Layer> {
+    let number = || proptest::option::of(1u32..9000);
+    let texts = proptest::collection::btree_map("[a-c]", "[a-z]{0,3}", 0..4);
+    (
+        number(),
+        number(),
+        proptest::option::of("[a-z]{1,4}"),
+        texts,
+    )
+        .prop_map(|(cpu, memory, user, env)| Layer {
+            cpu: cpu.map(MilliCpu),
+            memory: memory.map(Mib),
+            user,
+            env,
+            ..Layer::default()
+        })
+}
+
+proptest! {
+    #[test]
+    fn each_value_is_the_one_of_the_highest_layer_that_says_it(
+        request in layer(), template in layer(), image in layer(),
+    ) {
+        let layers = [
+            (Source::Request, &request), (Source::Template, &template), (Source::Image, &image),
+        ];
+        let merged = merge(&layers);
+        let first = layers.iter().find(|(_, layer)| layer.cpu.is_some());
+        prop_assert_eq!(merged.cpu.from, first.map_or(Source::Default, |(from, _)| *from));
+        if let Some((_, layer)) = first {
+            prop_assert_eq!(Some(merged.cpu.value), layer.cpu);
+        }
+        for (name, value) in &merged.env {
+            let first = layers.iter().find_map(|(from, layer)| {
+                Some((*from, layer.env.get(name)?.clone()))
+            });
+            prop_assert_eq!(first, Some((value.from, value.value.clone())));
+        }
+    }
+
+    #[test]
+    fn no_text_makes_reading_fail_otherwise_than_by_an_error(text in ".{0,200}") {
+        let _ = Catalogue::parse(&text);
+        let _ = seed().resolve(&text);
+    }
+
+    #[test]
+    fn an_image_of_a_family_is_always_below_its_repository(text in "faas-code-[!-~]{1,40}") {
+        if let Ok(Some(found)) = seed().resolve(&text) {
+            let rest = found.image.as_str().strip_prefix("ghcr.io/agent-sandbox/");
+            prop_assert!(rest.is_some_and(|rest| !rest.contains('/') && !rest.contains('@')));
+        }
+    }
+}

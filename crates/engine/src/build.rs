@@ -1,0 +1,224 @@
+//! Build a template: announce it, say what it does, watch it, end it.
+
+mod base;
+mod finalize;
+mod keys;
+mod run;
+mod scripts;
+mod step;
+mod workshop;
+
+use std::sync::Arc;
+
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, InvalidPlan, LogLevel, Plan};
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::resources::{InvalidResources, Resources};
+use shoal_core::store::StoreError;
+use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
+
+use crate::engine::Engine;
+use crate::entropy::{self, NoEntropy};
+
+/// How many builds of a team may be under way or wait for their turn.
+pub const BUILDS_MAX: usize = 20;
+
+/// A build that is announced.
+#[derive(Debug, Clone)]
+pub struct NewBuild {
+    /// What the template is or shall be called, with a tag if it is to get it.
+    pub name: TemplateRef,
+    /// More tags that it is to get.
+    pub tags: Vec<String>,
+    /// What its sandboxes may use.
+    pub resources: Resources,
+}
+
+/// Why a build was not announced, begun or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The name is in another tenant's namespace.
+    #[error("'{0}' is in the namespace of another team")]
+    Namespace(TemplateRef),
+    /// The installation has a template of that name, or a snapshot is called so.
+    #[error("the name '{0}' is taken: choose another")]
+    Taken(TemplateName),
+    /// There is none, or it is another tenant's.
+    #[error("build {0} was not found")]
+    NotFound(BuildId),
+    /// It was begun already.
+    #[error("build {0} is not waiting: it is {status}", status = .1.as_str())]
+    NotWaiting(BuildId, BuildStatus),
+    /// There are as many as there may be.
+    #[error("you have reached the limit of {BUILDS_MAX} builds at once: wait for one to end")]
+    TooMany,
+    /// What it shall do makes no sense.
+    #[error(transparent)]
+    Plan(#[from] InvalidPlan),
+    /// A limit makes no sense.
+    #[error(transparent)]
+    Resources(#[from] InvalidResources),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
+}
+
+impl Engine {
+    /// Announces a build: of a new template, or of one that there is under this name.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn announce_build(
+        &self,
+        principal: &Principal,
+        new: NewBuild,
+    ) -> Result<Arc<BuildRecord>, BuildError> {
+        new.resources.validate()?;
+        let template = self.template_to_build(principal, &new.name)?;
+        if self.unfinished_builds(principal.team) >= BUILDS_MAX {
+            return Err(BuildError::TooMany);
+        }
+        let mut tags = new.tags;
+        tags.extend(new.name.tag);
+        if tags.is_empty() {
+            tags.push(DEFAULT_TAG.to_owned());
+        }
+        tags.sort();
+        tags.dedup();
+        let now = self.shared.clock.now();
+        let record = BuildRecord {
+            id: BuildId::from_entropy(entropy::bytes()?),
+            template,
+            team: principal.team,
+            name: new.name.name,
+            tags,
+            resources: new.resources,
+            status: BuildStatus::Waiting,
+            failure: None,
+            made: None,
+            created_at: now,
+            updated_at: now,
+            finished_at: None,
+        };
+        self.shared.store.put_build(record.clone(), None).await?;
+        Ok(self.shared.builds.insert(record).record())
+    }
+
+    /// The template that a build of this name is of.
+    fn template_to_build(
+        &self,
+        principal: &Principal,
+        name: &TemplateRef,
+    ) -> Result<TemplateId, BuildError> {
+        let own = |slug: &String| slug == principal.slug.as_str();
+        if !name.namespace.as_ref().is_none_or(own) {
+            return Err(BuildError::Namespace(name.clone()));
+        }
+        let taken = || BuildError::Taken(name.name.clone());
+        let called = self.templates(principal).into_iter().find(|template| {
+            let near = template.team.is_none_or(|team| team == principal.team);
+            let id = template.id.as_str() == name.name.as_str();
+            near && (id || template.names.contains(&name.name))
+        });
+        if let Some(template) = called {
+            return match template.team {
+                Some(_) => Ok(template.id.clone()),
+                None => Err(taken()),
+            };
+        }
+        let mut snapshots = self.shared.snapshots.all().into_iter();
+        if snapshots.any(|s| s.team == principal.team && s.name.as_ref() == Some(&name.name)) {
+            return Err(taken());
+        }
+        let mut coming = self.templates_to_come(principal).into_iter();
+        match coming
+            .find(|build| build.name == name.name || build.template.as_str() == name.name.as_str())
+        {
+            Some(build) => Ok(build.template.clone()),
+            None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
+        }
+    }
+
+    /// Begins an announced build. It goes on by itself; [`Engine::build`] says how far it is.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn begin_build(
+        &self,
+        principal: &Principal,
+        template: &TemplateId,
+        id: BuildId,
+        plan: Plan,
+    ) -> Result<(), BuildError> {
+        let missing = || BuildError::NotFound(id);
+        let record = self.build(principal, template, id).ok_or_else(missing)?;
+        plan.validate()?;
+        if record.status != BuildStatus::Waiting {
+            return Err(BuildError::NotWaiting(id, record.status));
+        }
+        if self.unfinished_builds(principal.team) >= BUILDS_MAX {
+            return Err(BuildError::TooMany);
+        }
+        let build = self.shared.builds.get(id).ok_or_else(missing)?;
+        let begun = BuildRecord {
+            status: BuildStatus::Building,
+            updated_at: self.shared.clock.now(),
+            ..record.as_ref().clone()
+        };
+        self.shared.put_build(&build, begun).await?;
+        let (engine, principal) = (self.clone(), principal.clone());
+        tokio::spawn(async move { engine.carry_out(&principal, &build, plan).await });
+        Ok(())
+    }
+
+    /// Ends a build that is not finished.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn cancel_build(
+        &self,
+        principal: &Principal,
+        template: &TemplateId,
+        id: BuildId,
+    ) -> Result<(), BuildError> {
+        let missing = || BuildError::NotFound(id);
+        let record = self.build(principal, template, id).ok_or_else(missing)?;
+        let build = self.shared.builds.get(id).ok_or_else(missing)?;
+        match record.status {
+            BuildStatus::Building => {
+                build.cancelled.send_replace(true);
+                Ok(())
+            }
+            BuildStatus::Waiting => {
+                let failure = BuildFailure {
+                    message: "the build was cancelled".to_owned(),
+                    part: None,
+                    line: None,
+                };
+                Ok(self.fail_build(&build, failure).await?)
+            }
+            done => Err(BuildError::NotWaiting(id, done)),
+        }
+    }
+
+    /// Notes that a build has failed, and why.
+    pub(crate) async fn fail_build(
+        &self,
+        build: &crate::builds::Build,
+        failure: BuildFailure,
+    ) -> Result<(), StoreError> {
+        let now = self.shared.clock.now();
+        build.say(now, LogLevel::Error, failure.part, &failure.message);
+        let failed = BuildRecord {
+            status: BuildStatus::Error,
+            failure: Some(failure),
+            updated_at: now,
+            finished_at: Some(now),
+            ..build.record().as_ref().clone()
+        };
+        self.shared.put_build(build, failed).await
+    }
+}

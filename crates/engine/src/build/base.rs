@@ -1,0 +1,148 @@
+//! What a stage stands on: an image that is made fit for use, a template, an earlier stage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::build::{Base, BuildFailure, BuildState, LogLevel, Part, StartCommand};
+use shoal_core::image::{Image, ImageName, NoProgress, RegistryAuth};
+use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
+use shoal_core::template::TemplateRef;
+
+use super::keys::Key;
+use super::run::{Ground, Run};
+use super::scripts;
+use super::workshop::{Place, Workshop};
+use crate::create::NewSandbox;
+
+/// How long the sandbox of a build may live: an hour for the steps of a stage (as E2B has it).
+const WORKSHOP_WITHIN: Duration = Duration::from_secs(3600);
+
+impl Run<'_> {
+    pub(super) async fn base(
+        &mut self,
+        base: &Base,
+        workshop: &mut Option<Workshop>,
+        part: Part,
+    ) -> Result<Ground, BuildFailure> {
+        let place = Place { part, line: None };
+        match base {
+            Base::Stage(number) => {
+                let ground = self.done.get(*number).cloned();
+                ground.ok_or_else(|| place.failure(format_args!("there is no stage {number}")))
+            }
+            Base::Template(reference) => self.template(reference, place).await,
+            Base::Image(name, auth) => {
+                self.say(LogLevel::Info, part, &format!("[base] FROM {name}"));
+                let image = self.image(name, auth.as_ref(), place).await?;
+                let new = NewSandbox {
+                    image: Some(name.clone()),
+                    ..NewSandbox::unnamed()
+                };
+                let spec = self.engine.specify(self.principal, new).await;
+                let spec = spec.map_err(|e| place.failure(e))?;
+                let key = Key::of_image(&image.digest);
+                let ground = self.ground(spec, key.clone(), BuildState::default(), None);
+                self.provision(ground, &key, workshop, place).await
+            }
+        }
+    }
+
+    async fn template(
+        &self,
+        reference: &TemplateRef,
+        place: Place,
+    ) -> Result<Ground, BuildFailure> {
+        let from = format!("[base] FROM TEMPLATE {reference}");
+        self.say(LogLevel::Info, place.part, &from);
+        let found = self.engine.resolve_template(self.principal, reference);
+        let template = found.map_err(|e| place.failure(e))?;
+        let new = NewSandbox::of(reference.clone());
+        let spec = self.engine.specify(self.principal, new).await;
+        let mut spec = spec.map_err(|e| place.failure(e))?;
+        if let Some(snapshot) = &mut spec.snapshot {
+            // Steps change files; what ran is started again at the end.
+            snapshot.memory = false;
+        }
+        let home = || format!("/home/{}", template.user);
+        let state = BuildState {
+            user: template.user.clone(),
+            workdir: template.workdir.clone().unwrap_or_else(home),
+            env: template.build_env.clone(),
+        };
+        let key = Key::of_template(template.build);
+        Ok(self.ground(spec, key, state, template.start.clone()))
+    }
+
+    /// The image, brought here when it is not. Whoever names an account has to show by it that he may
+    /// have the image.
+    async fn image(
+        &self,
+        name: &ImageName,
+        auth: Option<&RegistryAuth>,
+        place: Place,
+    ) -> Result<Image, BuildFailure> {
+        let images = &self.engine.shared.images;
+        let known = match auth {
+            Some(_) => None,
+            None => images.find(name).await.map_err(|e| place.failure(e))?,
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let pulled = images.pull(name.clone(), auth.cloned(), Arc::new(NoProgress));
+        pulled.await.map_err(|e| place.failure(e))
+    }
+
+    fn ground(
+        &self,
+        spec: SandboxSpec,
+        key: Key,
+        state: BuildState,
+        start: Option<StartCommand>,
+    ) -> Ground {
+        let record = self.build.record();
+        let lifecycle = Lifecycle {
+            timeout: WORKSHOP_WITHIN.min(self.engine.shared.config.limits.max_timeout),
+            ..spec.lifecycle.clone()
+        };
+        let spec = SandboxSpec {
+            lifecycle,
+            template: record.template.clone(),
+            template_name: Some(record.name.to_string()),
+            resources: record.resources,
+            user: "root".to_owned(),
+            workdir: None,
+            purpose: Purpose::Build(record.id),
+            ..spec
+        };
+        Ground {
+            spec,
+            key,
+            state,
+            start,
+        }
+    }
+
+    /// Makes an image fit for use, once for all builds of the team.
+    async fn provision(
+        &self,
+        ground: Ground,
+        key: &Key,
+        workshop: &mut Option<Workshop>,
+        place: Place,
+    ) -> Result<Ground, BuildFailure> {
+        if let Some(layer) = self.layer(key).await {
+            return Ok(ground.on(layer.snapshot));
+        }
+        let opened = self.open(workshop, &ground, place).await?;
+        let provisioned = opened
+            .script(self.build, place, scripts::PROVISION, &[])
+            .await;
+        provisioned.map_err(|failure| BuildFailure {
+            message: format!("the image cannot be made fit for use: {}", failure.message),
+            ..failure
+        })?;
+        let snapshot = self.keep(opened, key, &ground, place).await?;
+        Ok(ground.on(snapshot))
+    }
+}

@@ -1,0 +1,129 @@
+//! What layers are found by: a digest of everything that was done to come there.
+
+use sha2::{Digest, Sha256};
+use shoal_core::build::{Action, BuildState, Source};
+use shoal_core::id::BuildId;
+use shoal_core::resources::Resources;
+
+/// Changes when the same words do something else than before.
+const VERSION: &str = "shoal-layer-1";
+
+/// A digest of what was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key([u8; 32]);
+
+impl Key {
+    /// Of an image, by its digest.
+    pub(super) fn of_image(digest: &str) -> Self {
+        Self::of(&[VERSION, "image", digest])
+    }
+
+    /// Of a template, by its build.
+    pub(super) fn of_template(build: BuildId) -> Self {
+        Self::of(&[VERSION, "template", &build.to_string()])
+    }
+
+    /// After a step. `from` is the key of the stage that it copies from.
+    pub(super) fn after(&self, action: &Action, from: Option<&Self>) -> Self {
+        let mut parts = vec!["step".to_owned(), self.hex()];
+        let mut more = |texts: &[&str]| parts.extend(texts.iter().map(|t| (*t).to_owned()));
+        let none = "\0";
+        match action {
+            Action::Copy {
+                source,
+                path,
+                target,
+                owner,
+                mode,
+            } => {
+                let owner = owner.as_deref().unwrap_or(none);
+                more(&["copy", path, target, owner, mode.as_deref().unwrap_or(none)]);
+                match (source, from) {
+                    (Source::Upload(hash), _) => more(&["upload", hash.as_str()]),
+                    (Source::Stage(_), Some(from)) => more(&["stage", &from.hex()]),
+                    (Source::Stage(stage), None) => more(&["stage", &stage.to_string()]),
+                }
+            }
+            Action::Run { command, user } => {
+                more(&["run", command, user.as_deref().unwrap_or(none)]);
+            }
+            Action::Env(pairs) => {
+                more(&["env"]);
+                pairs.iter().for_each(|(name, value)| more(&[name, value]));
+            }
+            Action::Workdir(path) => more(&["workdir", path]),
+            Action::User { name, sudo } => more(&["user", name, if *sudo { "sudo" } else { "" }]),
+        }
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        Self::of(&parts)
+    }
+
+    /// Of what was started on top of the files and saved with its memory.
+    pub(super) fn finished(
+        &self,
+        start: Option<&str>,
+        ready: Option<&str>,
+        resources: &Resources,
+        state: &BuildState,
+    ) -> Self {
+        let Resources {
+            cpu,
+            memory,
+            disk,
+            pids,
+        } = resources;
+        Self::of(&[
+            "finished",
+            &self.hex(),
+            start.unwrap_or("\0"),
+            ready.unwrap_or("\0"),
+            &format!("{}/{}/{}/{pids}", cpu.0, memory.0, disk.0),
+            &state.user,
+            &state.workdir,
+        ])
+    }
+
+    pub(super) fn hex(&self) -> String {
+        hex::encode(self.0)
+    }
+
+    /// Each part with its length, so that no two lists are digested alike.
+    fn of(parts: &[&str]) -> Self {
+        let mut digest = Sha256::new();
+        for part in parts {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+        Self(digest.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_differently_has_another_key() {
+        let base = Key::of_image("sha256:00");
+        let run = |command: &str, user: Option<&str>| Action::Run {
+            command: command.to_owned(),
+            user: user.map(str::to_owned),
+        };
+        let keys = [
+            base.clone(),
+            base.after(&run("a", None), None),
+            base.after(&run("a", Some("")), None),
+            base.after(&run("", Some("a")), None),
+            base.after(&Action::Workdir("a".into()), None),
+            base.after(&run("a", None), None)
+                .after(&run("a", None), None),
+        ];
+        for (i, one) in keys.iter().enumerate() {
+            assert_eq!(keys.iter().position(|key| key == one), Some(i));
+        }
+        assert_eq!(
+            keys[1],
+            Key::of_image("sha256:00").after(&run("a", None), None)
+        );
+    }
+}

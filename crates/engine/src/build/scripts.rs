@@ -1,0 +1,144 @@
+//! What is done inside a sandbox for the steps that are not commands of the user's own.
+//!
+//! Each is a script for `/bin/sh`, the least that an image has, run as root. What a user says comes
+//! in as an argument and is never part of the script.
+
+/// Makes an image fit for use: a shell that the field's clients call, the user that they run as, and
+/// the places that they write to.
+pub(super) const PROVISION: &str = r#"
+set -eu
+have() { command -v "$1" >/dev/null 2>&1; }
+if ! have bash; then
+    echo "bash is missing and is installed"
+    if have apt-get; then apt-get update -qq && apt-get install -y -qq --no-install-recommends bash
+    elif have apk; then apk add --no-cache bash
+    elif have dnf; then dnf install -y -q bash
+    elif have pacman; then pacman -Sy --noconfirm bash
+    else echo "the image has no bash and no package manager that is known to get it" >&2; exit 65
+    fi
+fi
+[ -x /bin/bash ] || ln -s "$(command -v bash)" /bin/bash
+have tar || { echo "the image has no tar: files cannot be copied into it" >&2; }
+if ! id user >/dev/null 2>&1; then
+    if have useradd; then useradd --create-home --shell /bin/bash user
+    elif have adduser; then adduser -D -s /bin/bash user
+    else
+        echo 'user:x:1000:1000::/home/user:/bin/bash' >> /etc/passwd
+        echo 'user:x:1000:' >> /etc/group
+    fi
+fi
+mkdir -p /home/user /code
+chown user: /home/user
+chmod 0777 /code /usr/local
+if [ -d /etc/sudoers.d ]; then
+    echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/user
+    chmod 0440 /etc/sudoers.d/user
+fi
+"#;
+
+/// Puts files where they belong. Arguments: the archive, the path in it, the target (a `/` at its end
+/// says into), the owner as `user` or `user:group`, the mode or nothing.
+pub(super) const COPY: &str = r#"
+set -eu
+archive=$1 path=$2 target=$3 owner=$4 mode=$5
+case $owner in *:*) ;; *) owner=$owner:$(id -gn "$owner" 2>/dev/null || echo "$owner") ;; esac
+temporary=$(mktemp -d /tmp/.copy.XXXXXX)
+trap 'rm -rf "$temporary" "$archive"' EXIT
+tar -xf "$archive" -C "$temporary"
+rm -f "$archive"
+source=$temporary/$path
+if [ ! -e "$source" ] && [ ! -L "$source" ]; then
+    echo "$path: there is no such file or directory" >&2
+    exit 66
+fi
+chown -hR "$owner" "$source"
+if [ -n "$mode" ]; then
+    find "$source" ! -type l -exec chmod "$mode" {} +
+fi
+if [ -d "$source" ] && [ ! -L "$source" ]; then
+    mkdir -p "$target"
+    if tar --help 2>/dev/null | grep -q keep-directory-symlink; then
+        tar -C "$source" -cf - . | tar -C "$target" --keep-directory-symlink -xpf -
+    else
+        cp -a "$source/." "$target/"
+    fi
+else
+    case $target in */) into=yes ;; *) into= ;; esac
+    if [ -n "$into" ] || [ -d "$target" ]; then
+        mkdir -p "$target"
+        target=${target%/}/$(basename "$source")
+    else
+        mkdir -p "$(dirname "$target")"
+    fi
+    rm -f "$target"
+    mv "$source" "$target"
+fi
+"#;
+
+/// Packs files of a stage for another. Arguments: the archive to be made, the path below `/`, in
+/// which `*`, `?` and `[]` stand for what they match.
+pub(super) const PACK: &str = r#"
+set -eu
+archive=$1 IFS=
+cd /
+for found in $2; do
+    if [ ! -e "$found" ] && [ ! -L "$found" ]; then
+        echo "/$found: there is no such file or directory" >&2
+        exit 66
+    fi
+done
+tar -cf "$archive" -- $2
+"#;
+
+/// Makes a directory for the steps after it. Arguments: the path, its owner if it has to be made.
+pub(super) const WORKDIR: &str = r#"
+set -eu
+if [ ! -d "$1" ]; then
+    mkdir -p "$1"
+    chown "$2" "$1"
+fi
+"#;
+
+/// Makes an account unless there is one. Arguments: its name, and `sudo` or nothing.
+pub(super) const USER: &str = r#"
+set -eu
+if ! id "$1" >/dev/null 2>&1; then
+    if command -v useradd >/dev/null 2>&1; then useradd --create-home --shell /bin/bash "$1"
+    else adduser -D -s /bin/bash "$1"
+    fi
+fi
+if [ "$2" = sudo ]; then
+    mkdir -p /etc/sudoers.d
+    echo "$1 ALL=(ALL:ALL) NOPASSWD: ALL" > "/etc/sudoers.d/$1"
+    chmod 0440 "/etc/sudoers.d/$1"
+fi
+"#;
+
+/// The part of a path that a pattern begins behind: clients have matched patterns themselves, and
+/// have packed what they found under the same names.
+pub(super) fn without_pattern(path: &str) -> String {
+    let plain = path
+        .split('/')
+        .filter(|part| !matches!(*part, "" | "."))
+        .take_while(|part| !part.contains(['*', '?', '[']));
+    plain.collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_stands_for_the_directory_that_it_is_in() {
+        for (path, plain) in [
+            ("a/b.txt", "a/b.txt"),
+            ("./a/", "a"),
+            ("a/*.py", "a"),
+            ("**/x", ""),
+            (".", ""),
+            ("/a/b", "a/b"),
+        ] {
+            assert_eq!(without_pattern(path), plain, "{path}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! One step, done in the sandbox of its build.
+
+use std::path::PathBuf;
+
+use shoal_core::build::{Action, BuildFailure, BuildState, FilesHash, Source};
+use tempfile::TempPath;
+
+use super::run::{Ground, Run, command_of};
+use super::scripts;
+use super::workshop::{Place, Workshop};
+
+/// Where an archive lies in the sandbox while it is unpacked.
+const ARCHIVE: &str = "/tmp/.shoal-copy.tar";
+
+impl Run<'_> {
+    pub(super) async fn perform(
+        &self,
+        workshop: &Workshop,
+        next: &BuildState,
+        state: &BuildState,
+        action: &Action,
+        archive: Option<TempPath>,
+        place: Place,
+    ) -> Result<(), BuildFailure> {
+        let script = |script, args| async move {
+            let args: Vec<String> = args;
+            let args: Vec<&str> = args.iter().map(String::as_str).collect();
+            workshop.script(self.build, place, script, &args).await
+        };
+        match action {
+            Action::Env(_) => Ok(()),
+            Action::Run { command, user } => {
+                let user = user.as_ref().unwrap_or(&state.user);
+                let command = command_of(command, state);
+                match workshop.run(self.build, place, user, command).await? {
+                    0 => Ok(()),
+                    code => Err(place.failure(format_args!(
+                        "failed to run command '{}': exit status {code}",
+                        shown(action)
+                    ))),
+                }
+            }
+            Action::Workdir(_) => {
+                script(
+                    scripts::WORKDIR,
+                    vec![next.workdir.clone(), state.user.clone()],
+                )
+                .await
+            }
+            Action::User { name, sudo } => {
+                let sudo = if *sudo { "sudo" } else { "" };
+                script(scripts::USER, vec![name.clone(), sudo.to_owned()]).await
+            }
+            Action::Copy {
+                source,
+                path,
+                target,
+                owner,
+                mode,
+            } => {
+                let file = match (source, &archive) {
+                    (Source::Upload(hash), _) => self.upload(hash, place)?,
+                    (Source::Stage(_), Some(archive)) => archive.to_path_buf(),
+                    (Source::Stage(stage), None) => {
+                        return Err(place.failure(format_args!("there is no stage {stage}")));
+                    }
+                };
+                workshop.put(place, &file, ARCHIVE).await?;
+                let args = vec![
+                    ARCHIVE.to_owned(),
+                    scripts::without_pattern(path),
+                    state.path(target),
+                    owner.clone().unwrap_or_else(|| state.user.clone()),
+                    mode.clone().unwrap_or_default(),
+                ];
+                script(scripts::COPY, args).await
+            }
+        }
+    }
+
+    fn upload(&self, hash: &FilesHash, place: Place) -> Result<PathBuf, BuildFailure> {
+        let uploads = &self.engine.shared.uploads;
+        let found = uploads.find(self.principal.team, hash);
+        found.ok_or_else(|| place.failure(format_args!("the files {hash} were not uploaded")))
+    }
+
+    /// Packs what a step copies from another stage.
+    pub(super) async fn pack(
+        &self,
+        from: &Ground,
+        action: &Action,
+        place: Place,
+    ) -> Result<TempPath, BuildFailure> {
+        let Action::Copy { path, .. } = action else {
+            return Err(place.failure("only a copy is from another stage"));
+        };
+        let inside = "/tmp/.shoal-stage.tar";
+        let spec = from.spec.clone();
+        let source = Workshop::open(self.engine, self.principal, spec, place).await?;
+        let path = path.trim_start_matches('/');
+        source
+            .script(self.build, place, scripts::PACK, &[inside, path])
+            .await?;
+        let file = self.engine.shared.uploads.temporary();
+        let file = file.map_err(|e| place.failure(e))?;
+        source.get(place, inside, &file).await?;
+        source.close().await;
+        Ok(file)
+    }
+}
+
+/// What a step does, cut to what can be shown in one line.
+fn shown(action: &Action) -> String {
+    let line = match action {
+        Action::Run { command, .. } => command.clone(),
+        other => other.to_string(),
+    };
+    line.chars().take(200).collect()
+}

@@ -1,0 +1,252 @@
+//! The sandbox that steps are done in.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use shoal_core::auth::{Principal, SandboxPermit, Token};
+use shoal_core::build::{BuildFailure, LogLevel, Part};
+use shoal_core::id::SnapshotId;
+use shoal_core::sandbox::{SandboxRecord, SandboxSpec, SnapshotOrigin};
+use shoal_core::snapshot::Contents;
+use shoal_core::state::KillReason;
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::builds::Build;
+use crate::engine::Engine;
+use crate::entropy;
+use crate::guest::{GuestBytes, GuestCommand, GuestDoor, GuestOutput};
+use crate::sandbox::Order;
+use crate::uploads::UPLOAD_MAX;
+
+/// How many bytes of a line are read before it is taken as it is.
+const LINE_MAX: usize = 4 << 10;
+
+/// How much of a file is read at once.
+const PIECE: usize = 256 << 10;
+
+/// Where a build is: for what it says, and for why it fails.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) part: Part,
+    pub(super) line: Option<u32>,
+}
+
+impl Place {
+    pub(super) fn failure(self, message: impl std::fmt::Display) -> BuildFailure {
+        BuildFailure {
+            message: message.to_string(),
+            part: Some(self.part),
+            line: self.line,
+        }
+    }
+}
+
+/// A sandbox that only its build sees.
+pub(super) struct Workshop {
+    engine: Engine,
+    permit: SandboxPermit,
+    record: Arc<SandboxRecord>,
+}
+
+impl Workshop {
+    /// Starts a sandbox that is to be this.
+    pub(super) async fn open(
+        engine: &Engine,
+        principal: &Principal,
+        spec: SandboxSpec,
+        place: Place,
+    ) -> Result<Self, BuildFailure> {
+        let created = engine.launch(principal, spec).await;
+        let record = created.map_err(|e| place.failure(e))?.record;
+        let permit = SandboxPermit::grant(principal, &record)
+            .ok_or_else(|| place.failure("the sandbox of the build is another team's"))?;
+        Ok(Self {
+            engine: engine.clone(),
+            permit,
+            record,
+        })
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.engine.shared.envd_access_token(&self.record)
+    }
+
+    fn door(&self, user: &str, place: Place) -> Result<GuestDoor, BuildFailure> {
+        let report = self.record.report.as_ref();
+        let report =
+            report.ok_or_else(|| place.failure("the sandbox of the build is not there"))?;
+        Ok(GuestDoor {
+            address: report.address,
+            token: self.token(),
+            user: Some(user.to_owned()),
+        })
+    }
+
+    /// Runs a command and notes what it prints, line by line. Returns how it ended.
+    pub(super) async fn run(
+        &self,
+        build: &Build,
+        place: Place,
+        user: &str,
+        command: GuestCommand,
+    ) -> Result<i32, BuildFailure> {
+        let door = self.door(user, place)?;
+        let shared = &self.engine.shared;
+        let started = shared.guest.run(door, command).await;
+        let mut process = started.map_err(|e| place.failure(e))?;
+        let say = |line: &[u8]| {
+            let line = String::from_utf8_lossy(line);
+            let now = shared.clock.now();
+            build.say(now, LogLevel::Info, Some(place.part), line.trim_end());
+        };
+        let (mut out, mut err) = (Lines::default(), Lines::default());
+        loop {
+            let said = process.output.next().await.transpose();
+            match said.map_err(|e| place.failure(e))? {
+                Some(GuestOutput::Stdout(bytes)) => out.take(&bytes, &say),
+                Some(GuestOutput::Stderr(bytes)) => err.take(&bytes, &say),
+                Some(GuestOutput::Exit(exit)) => {
+                    out.end(&say);
+                    err.end(&say);
+                    return Ok(exit.code);
+                }
+                None => return Err(place.failure("the sandbox of the build has stopped")),
+            }
+        }
+    }
+
+    /// Runs a script of ours as root; its failure is the build's.
+    pub(super) async fn script(
+        &self,
+        build: &Build,
+        place: Place,
+        script: &str,
+        args: &[&str],
+    ) -> Result<(), BuildFailure> {
+        let mut argv = vec!["-c", script, "sh"];
+        argv.extend(args);
+        let command = GuestCommand {
+            cwd: Some("/".to_owned()),
+            ..GuestCommand::new("/bin/sh", argv)
+        };
+        match self.run(build, place, "root", command).await? {
+            0 => Ok(()),
+            code => Err(place.failure(format_args!("exit status {code}"))),
+        }
+    }
+
+    /// Puts a file of the node into the sandbox, as root.
+    pub(super) async fn put(
+        &self,
+        place: Place,
+        file: &Path,
+        target: &str,
+    ) -> Result<(), BuildFailure> {
+        let door = self.door("root", place)?;
+        let opened = File::open(file).await.map_err(|e| place.failure(e))?;
+        let guest = &self.engine.shared.guest;
+        let put = guest
+            .write_file(door, target.to_owned(), contents_of(opened))
+            .await;
+        put.map_err(|e| place.failure(e))
+    }
+
+    /// Takes a file of the sandbox out to the node.
+    pub(super) async fn get(
+        &self,
+        place: Place,
+        source: &str,
+        file: &Path,
+    ) -> Result<(), BuildFailure> {
+        let door = self.door("root", place)?;
+        let guest = &self.engine.shared.guest;
+        let got = guest.read_file(door, source.to_owned()).await;
+        let mut contents = got.map_err(|e| place.failure(e))?.contents;
+        let mut target = File::create(file).await.map_err(|e| place.failure(e))?;
+        let mut left = UPLOAD_MAX;
+        while let Some(piece) = contents.next().await {
+            let piece = piece.map_err(|e| place.failure(e))?;
+            left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                place.failure(format_args!("more than {UPLOAD_MAX} bytes are copied"))
+            })?;
+            target
+                .write_all(&piece)
+                .await
+                .map_err(|e| place.failure(e))?;
+        }
+        target.flush().await.map_err(|e| place.failure(e))
+    }
+
+    /// Saves it as it is.
+    pub(super) async fn save(
+        &self,
+        place: Place,
+        contents: Contents,
+    ) -> Result<SnapshotOrigin, BuildFailure> {
+        let bytes = entropy::bytes().map_err(|e| place.failure(e))?;
+        let id = SnapshotId::from_entropy(bytes);
+        let taken = self.engine.take_as(&self.permit, id, Some(contents)).await;
+        let (_, saved) = taken.map_err(|e| place.failure(e))?;
+        Ok(SnapshotOrigin {
+            id,
+            memory: saved.contents.has_memory(),
+            guest_token: self.token(),
+        })
+    }
+
+    /// Ends it.
+    pub(super) async fn close(self) {
+        let end = |reply| Order::Kill(KillReason::Requested, reply);
+        let ended = self.engine.shared.order(&self.record.id, end).await;
+        if let Err(error) = ended {
+            // The end of the build tries it again.
+            tracing::debug!(sandbox.id = %self.record.id, %error, "a sandbox of a build is not ended yet");
+        }
+    }
+}
+
+/// A file, piece by piece.
+fn contents_of(file: File) -> GuestBytes {
+    let pieces = unfold(Some(file), |file| async move {
+        let mut file = file?;
+        let mut piece = BytesMut::with_capacity(PIECE);
+        match file.read_buf(&mut piece).await {
+            Ok(0) => None,
+            Ok(_) => Some((Ok(piece.freeze()), Some(file))),
+            Err(error) => Some((Err(error), None)),
+        }
+    });
+    Box::pin(pieces)
+}
+
+/// Output that is cut into lines.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8], say: &impl Fn(&[u8])) {
+        for byte in bytes {
+            match byte {
+                // A progress bar goes back to the beginning of its line.
+                b'\n' | b'\r' => self.end(say),
+                byte => {
+                    self.0.push(*byte);
+                    if self.0.len() >= LINE_MAX {
+                        self.end(say);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, say: &impl Fn(&[u8])) {
+        if !self.0.is_empty() {
+            say(&self.0);
+            self.0.clear();
+        }
+    }
+}

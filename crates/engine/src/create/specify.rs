@@ -1,0 +1,173 @@
+//! What a sandbox is to be, value by value.
+
+use shoal_core::auth::Principal;
+use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
+use shoal_core::driver::DriverError;
+use shoal_core::resources::{AskedResources, MilliCpu};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
+use shoal_core::template::{RuntimeName, Template};
+
+use super::{CreateError, NewSandbox};
+use crate::engine::Engine;
+use crate::resolve::{Meaning, Resolved};
+
+/// How many times its own processor time a sandbox can be given in place, when its template does not
+/// say: a runtime has to know when it starts.
+const GROWTH: u32 = 4;
+
+impl NewSandbox {
+    /// What it says of what a template may say too.
+    fn layer(&self) -> Layer {
+        let AskedResources {
+            cpu,
+            memory,
+            disk,
+            pids,
+        } = self.resources;
+        Layer {
+            cpu,
+            memory,
+            disk,
+            pids,
+            runtime: self.runtime.clone(),
+            workdir: self.workdir.clone(),
+            network: self.network.clone(),
+            env: self.env.clone(),
+            metadata: self.metadata.clone(),
+            ..Layer::default()
+        }
+    }
+}
+
+/// What a sandbox of a template begins with, when it was built. Memory is of the runtime that it was
+/// saved in: another one boots from the files.
+fn snapshot_for(template: &Template, runtime: Option<&RuntimeName>) -> Option<SnapshotOrigin> {
+    let snapshot = template.snapshot.clone()?;
+    let same = template.runtime.as_ref() == runtime;
+    Some(SnapshotOrigin {
+        memory: snapshot.memory && same,
+        ..snapshot
+    })
+}
+
+impl Engine {
+    /// What a sandbox is to be: what was said, and the rest from its template, its image, and the
+    /// defaults.
+    pub(crate) async fn specify(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+    ) -> Result<SandboxSpec, CreateError> {
+        let most = self.shared.config.limits.max_timeout;
+        if new.timeout > most {
+            return Err(CreateError::TimeoutTooLong { most });
+        }
+        if new.timeout.is_zero() {
+            return Err(CreateError::NoTimeout);
+        }
+        new.network.validate()?;
+        let resolved = self.resolve(principal, new.template.as_ref(), new.image.as_ref())?;
+        let image = if resolved.needs_image() {
+            Some(self.shared.image_of(&resolved).await?)
+        } else {
+            None
+        };
+        let request = new.layer();
+        let (of_template, of_image) = resolved.layers(image.as_ref());
+        let layers = [
+            (Source::Request, &request),
+            (Source::Template, &of_template),
+            (Source::Image, &of_image),
+        ];
+        let spec = self.spec_of(&resolved, &merge(&layers), &merge(&layers[1..]), &new);
+        spec.resources.validate()?;
+        if new.on_timeout == OnTimeout::Pause && new.keep_memory {
+            self.must_keep_memory(spec.runtime.as_ref())?;
+        }
+        Ok(spec)
+    }
+
+    /// `merged` is what the sandbox is to be, and `unasked` what it would be if the request said
+    /// nothing.
+    fn spec_of(
+        &self,
+        resolved: &Resolved,
+        merged: &Merged,
+        unasked: &Merged,
+        new: &NewSandbox,
+    ) -> SandboxSpec {
+        let machine = self.shared.driver.capabilities().cpu;
+        let grown = MilliCpu(unasked.cpu.value.0.saturating_mul(GROWTH));
+        let (cpu_ceiling, template_name, snapshot) = match &resolved.meaning {
+            Meaning::Snapshot(snapshot) => {
+                let clone = snapshot.spec_of_clone();
+                (clone.cpu_ceiling, clone.template_name, clone.snapshot)
+            }
+            Meaning::Template(template) => (
+                template.max_cpu.unwrap_or(grown).min(machine),
+                resolved.name.clone(),
+                snapshot_for(template, merged.runtime.value.as_ref()),
+            ),
+            Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
+        };
+        let mut network = merged.network();
+        if new.network.said_open && network.egress.internet.is_none() {
+            network.egress.internet = Some(true);
+        }
+        SandboxSpec {
+            template: resolved.id.clone(),
+            template_name,
+            image: resolved.image.clone(),
+            runtime: merged.runtime.value.clone(),
+            resources: merged.resources(),
+            user: merged.user.value.clone(),
+            workdir: merged.workdir.value.clone(),
+            env: merged.env(),
+            metadata: merged.metadata(),
+            lifecycle: Lifecycle {
+                timeout: new.timeout,
+                on_timeout: new.on_timeout,
+                auto_resume: new.auto_resume,
+                keep_memory: new.keep_memory,
+            },
+            // Without the daemon's token a private sandbox would be open all the same.
+            secure: new.secure || !network.allow_public_traffic,
+            network,
+            persistent: merged.persistent.value,
+            cpu_ceiling,
+            snapshot,
+            purpose: Purpose::Use,
+            port: new.port.or_else(|| resolved.entry()?.port),
+        }
+    }
+
+    /// The runtime that a sandbox runs in, when it can save memory.
+    pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeName> {
+        let runtimes = &self.capabilities().runtimes;
+        let info = match &spec.runtime {
+            Some(name) => runtimes.iter().find(|info| info.name == *name),
+            None => runtimes.first(),
+        };
+        let info = info.filter(|info| info.memory_snapshot)?;
+        Some(info.name.clone())
+    }
+
+    /// Whether what is to be paused at its deadline can be: said now, and not in the night.
+    fn must_keep_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
+        let runtimes = &self.capabilities().runtimes;
+        let info = match runtime {
+            Some(name) => runtimes.iter().find(|info| info.name == *name),
+            None => runtimes.first(),
+        };
+        match info {
+            Some(info) if !info.memory_snapshot => Err(DriverError::Unsupported {
+                runtime: info.name.clone(),
+                operation: "keep memory in a pause",
+                instead: "autoPauseMemory: false, or the runtime runsc",
+            }
+            .into()),
+            // An unknown one is refused by the driver, by name.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What a request means by its template and its image.
+//!
+//! A name is, in this order: a template of the caller's own, an entry of the catalogue, a template
+//! of the installation or one that another team has opened, a snapshot, and what the pattern of a
+//! dynamic entry means. A request without a name means its image, as the template `custom`, or what
+//! is configured as the default (seed 000).
+
+use std::sync::Arc;
+
+use shoal_core::auth::Principal;
+use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
+use shoal_core::catalogue::{CUSTOM, Entry, Match};
+use shoal_core::id::TemplateId;
+use shoal_core::image::{Image, ImageName, NoProgress};
+use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey};
+
+use crate::config::CustomImages;
+use crate::create::CreateError;
+use crate::engine::{Engine, Shared};
+use crate::templates::TemplateError;
+
+/// What a name is.
+#[derive(Debug, Clone)]
+pub enum Meaning {
+    /// A template that was made: over an image, or by a build.
+    Template(Arc<Template>),
+    /// A snapshot.
+    Snapshot(Arc<SnapshotRecord>),
+    /// An entry of the catalogue.
+    Entry(Match),
+    /// An image alone.
+    Image,
+}
+
+/// What a request means.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// What its name is.
+    pub meaning: Meaning,
+    /// What the template is called: for an entry the entry's name, whatever its pattern found.
+    pub name: Option<String>,
+    /// The id under which its sandboxes are known.
+    pub id: TemplateId,
+    /// The image of its sandboxes.
+    pub image: ImageName,
+    /// Who said the image.
+    pub image_from: Source,
+}
+
+impl Resolved {
+    /// The entry of the catalogue, if it is one.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Arc<Entry>> {
+        match &self.meaning {
+            Meaning::Entry(found) => Some(&found.entry),
+            Meaning::Template(_) | Meaning::Snapshot(_) | Meaning::Image => None,
+        }
+    }
+
+    fn of_template(template: Arc<Template>) -> Self {
+        Self {
+            name: template.names.first().map(ToString::to_string),
+            id: template.id.clone(),
+            image: template.image.clone(),
+            image_from: Source::Template,
+            meaning: Meaning::Template(template),
+        }
+    }
+
+    fn of_snapshot(snapshot: Arc<SnapshotRecord>) -> Self {
+        Self {
+            name: snapshot.name.as_ref().map(ToString::to_string),
+            id: snapshot.template.clone(),
+            image: snapshot.spec.image.clone(),
+            image_from: Source::Template,
+            meaning: Meaning::Snapshot(snapshot),
+        }
+    }
+
+    fn of_entry(found: Match) -> Self {
+        Self {
+            name: Some(found.entry.name.to_string()),
+            id: found.entry.name.template_id(),
+            image: found.image.clone(),
+            image_from: Source::Template,
+            meaning: Meaning::Entry(found),
+        }
+    }
+
+    fn of_image(name: &str, image: ImageName, from: Source) -> Self {
+        Self {
+            name: Some(name.to_owned()),
+            id: TemplateId::of_catalogue(name),
+            image,
+            image_from: from,
+            meaning: Meaning::Image,
+        }
+    }
+
+    /// What the template says, and what its image does.
+    pub(crate) fn layers(&self, image: Option<&Image>) -> (Layer, Layer) {
+        let template = match &self.meaning {
+            Meaning::Template(template) => Layer::from(template.as_ref()),
+            Meaning::Snapshot(snapshot) => {
+                let spec = &snapshot.spec;
+                Layer {
+                    runtime: spec.runtime.clone(),
+                    user: Some(spec.user.clone()),
+                    workdir: spec.workdir.clone(),
+                    persistent: Some(spec.persistent),
+                    env: spec.env.clone(),
+                    ..Layer::default()
+                }
+                .with_resources(spec.resources)
+            }
+            Meaning::Entry(found) => Layer::from(found.entry.as_ref()),
+            Meaning::Image => Layer::default(),
+        };
+        // A template that was made has taken over what its image said.
+        let image = image.filter(|_| self.needs_image());
+        (template, image.map(Layer::from).unwrap_or_default())
+    }
+
+    /// Whether its image says what the template does not, and is brought here when it is not.
+    pub(crate) fn needs_image(&self) -> bool {
+        matches!(self.meaning, Meaning::Entry(_) | Meaning::Image)
+            || self.image_from == Source::Request
+    }
+}
+
+/// What a request would get, and why.
+#[derive(Debug, Clone)]
+pub struct Explained {
+    /// What it means.
+    pub resolved: Resolved,
+    /// Whether the image is on this node; what it says is not among the values when it is not.
+    pub image_here: bool,
+    /// Every value, and who said it.
+    pub merged: Merged,
+}
+
+impl Engine {
+    /// What a request of `principal` with this template and this image means.
+    ///
+    /// # Errors
+    /// See [`CreateError`]: its template cannot be found, or it may not name an image.
+    pub fn resolve(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Resolved, CreateError> {
+        let defaults = &self.shared.config.defaults;
+        let Some(image) = image else {
+            let Some(key) = template.or(defaults.template.as_ref()) else {
+                let image = defaults.image.clone().ok_or(CreateError::NoTemplate)?;
+                return Ok(Resolved::of_image(CUSTOM, image, Source::Default));
+            };
+            return match (self.meaning_of(principal, key), &defaults.image) {
+                (Ok(resolved), _) => Ok(resolved),
+                // The default template need not be listed when its image is said beside it.
+                (Err(_), Some(image)) if template.is_none() => Ok(Resolved::of_image(
+                    key.as_str(),
+                    image.clone(),
+                    Source::Default,
+                )),
+                (Err(error), _) => Err(error.into()),
+            };
+        };
+        if self.shared.config.custom_images == CustomImages::Admins && !principal.admin {
+            return Err(CreateError::ImageForbidden);
+        }
+        let Some(key) = template else {
+            let image = image.clone();
+            return Ok(Resolved::of_image(CUSTOM, image, Source::Request));
+        };
+        let resolved = self.meaning_of(principal, key)?;
+        if matches!(resolved.meaning, Meaning::Snapshot(_)) {
+            return Err(CreateError::ImageOfSnapshot);
+        }
+        Ok(Resolved {
+            image: image.clone(),
+            image_from: Source::Request,
+            ..resolved
+        })
+    }
+
+    fn meaning_of(
+        &self,
+        principal: &Principal,
+        key: &TemplateKey,
+    ) -> Result<Resolved, TemplateError> {
+        let shared = &self.shared;
+        let reference = key.reference();
+        let stored = reference.as_ref().ok().map(|reference| {
+            let found = shared
+                .templates
+                .resolve(principal, reference, &shared.builds);
+            found.map(Resolved::of_template)
+        });
+        let own = |resolved: &Resolved| match &resolved.meaning {
+            Meaning::Template(template) => template.team == Some(principal.team),
+            Meaning::Snapshot(_) | Meaning::Entry(_) | Meaning::Image => false,
+        };
+        if let Some(Ok(resolved)) = &stored
+            && own(resolved)
+        {
+            return Ok(resolved.clone());
+        }
+        let catalogue = &shared.catalogues.current().catalogue;
+        let text = key.as_str();
+        let untagged = match text.rsplit_once(':') {
+            Some((name, DEFAULT_TAG)) => name,
+            _ => text,
+        };
+        if let Some(found) = catalogue.exact(untagged) {
+            return Ok(Resolved::of_entry(found));
+        }
+        let unknown = match (stored, &reference) {
+            (Some(Ok(resolved)), _) => return Ok(resolved),
+            (Some(Err(error)), Ok(reference)) => {
+                let now = shared.clock.now();
+                if let Some(found) = shared.snapshots.resolve(principal, reference, now) {
+                    return Ok(Resolved::of_snapshot(found));
+                }
+                error
+            }
+            // What has points only is a name like any other, which nothing has.
+            _ if !text.contains(['/', ':']) => TemplateError::NotFound(text.to_owned()),
+            (_, Err(error)) => TemplateError::Invalid(error.clone()),
+            (None, Ok(_)) => TemplateError::NotFound(text.to_owned()),
+        };
+        match catalogue.dynamic(text)? {
+            Some(found) => Ok(Resolved::of_entry(found)),
+            None => Err(unknown),
+        }
+    }
+
+    /// What a request with this template and this image would get, and who said each value.
+    ///
+    /// # Errors
+    /// As [`Engine::resolve`], and when images cannot be read.
+    pub async fn explain(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Explained, CreateError> {
+        let resolved = self.resolve(principal, template, image)?;
+        let found = self.shared.images.find(&resolved.image).await;
+        let found = found.map_err(|error| CreateError::image(&resolved, error))?;
+        let (of_template, of_image) = resolved.layers(found.as_ref());
+        let merged = merge(&[(Source::Template, &of_template), (Source::Image, &of_image)]);
+        Ok(Explained {
+            image_here: found.is_some(),
+            resolved,
+            merged,
+        })
+    }
+}
+
+impl Shared {
+    /// The image of what was resolved, brought here when it is not.
+    pub(crate) async fn image_of(
+        self: &Arc<Self>,
+        resolved: &Resolved,
+    ) -> Result<Image, CreateError> {
+        let failed = |error| CreateError::image(resolved, error);
+        if let Some(image) = self.images.find(&resolved.image).await.map_err(failed)? {
+            return Ok(image);
+        }
+        let (shared, name) = (Arc::clone(self), resolved.image.clone());
+        // On a task of its own: when the caller stops waiting the next one finds it here.
+        let pulled = tokio::spawn(async move {
+            // Closed never.
+            let _turn = shared.pulls.acquire().await;
+            match shared.images.find(&name).await {
+                Ok(None) => shared.images.pull(name, None, Arc::new(NoProgress)).await,
+                Ok(Some(image)) => Ok(image),
+                Err(error) => Err(error),
+            }
+        });
+        match pulled.await {
+            Ok(image) => image.map_err(failed),
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Tags: which build of a template a name with a tag means.
+
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildRecord, BuildStatus};
+use shoal_core::id::BuildId;
+use shoal_core::store::StoreError;
+use shoal_core::template::{DEFAULT_TAG, Tagged, Template, TemplateRef};
+
+use crate::engine::Engine;
+use crate::templates::TemplateError;
+
+/// Why tags were not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TagError {
+    /// There is no such template, or it is not the caller's.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The default tag stays.
+    #[error("the tag 'default' cannot be removed")]
+    Default,
+    /// A template over an image has no builds that tags could mean.
+    #[error("template '{0}' was not built: it has no tags")]
+    NotBuilt(TemplateRef),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Engine {
+    /// Lets tags mean a build that is ready. A template that was not there yet is made.
+    pub(crate) async fn assign_tags(
+        &self,
+        principal: &Principal,
+        build: &BuildRecord,
+        tags: &[String],
+    ) -> Result<(), StoreError> {
+        let Some(made) = &build.made else {
+            return Ok(());
+        };
+        let now = self.shared.clock.now();
+        let known = self.shared.templates.by_id(&build.template);
+        let fresh = known.is_none();
+        let mut template = match known {
+            Some(template) => template.as_ref().clone(),
+            None => Template {
+                team: Some(principal.team),
+                names: vec![build.name.clone()],
+                ..Template::over(build.template.clone(), build.id, made.image.clone(), now)
+            },
+        };
+        if fresh || tags.iter().any(|tag| tag == DEFAULT_TAG) {
+            template = template.as_built(build.id, build.resources, made);
+        }
+        for tag in tags {
+            let tagged = Tagged {
+                build: build.id,
+                at: now,
+            };
+            template.tags.insert(tag.clone(), tagged);
+        }
+        template.updated_at = now;
+        self.keep_template(template).await
+    }
+
+    /// Lets more tags mean what `target` means. Returns the build.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    pub async fn add_tags(
+        &self,
+        principal: &Principal,
+        target: &TemplateRef,
+        tags: &[String],
+    ) -> Result<BuildId, TagError> {
+        let meant = self.own_template(principal, target)?;
+        let not_built = || TagError::NotBuilt(target.clone());
+        let builds = self.builds_of(&meant.id);
+        let build = builds
+            .iter()
+            .find(|build| build.id == meant.build && build.status == BuildStatus::Ready);
+        let build = build.ok_or_else(not_built)?;
+        self.assign_tags(principal, build, tags).await?;
+        Ok(build.id)
+    }
+
+    /// Forgets tags of a template; those that there are not are passed over.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    pub async fn remove_tags(
+        &self,
+        principal: &Principal,
+        template: &TemplateRef,
+        tags: &[String],
+    ) -> Result<(), TagError> {
+        if tags.iter().any(|tag| tag == DEFAULT_TAG) {
+            return Err(TagError::Default);
+        }
+        let known = self.any_of_template(principal, template)?;
+        let mut next = known.as_ref().clone();
+        for tag in tags {
+            next.tags.remove(tag);
+        }
+        self.keep_template(next).await?;
+        Ok(())
+    }
+
+    /// Lets other teams use a template, or not any more.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    pub async fn publish_template(
+        &self,
+        principal: &Principal,
+        template: &TemplateRef,
+        public: bool,
+    ) -> Result<(), TagError> {
+        let known = self.any_of_template(principal, template)?;
+        let next = Template {
+            public,
+            ..known.as_ref().clone()
+        };
+        self.keep_template(next).await?;
+        Ok(())
+    }
+
+    /// A template of the caller's own, as its tag has it.
+    fn own_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<std::sync::Arc<Template>, TemplateError> {
+        let found = self.resolve_template(principal, reference)?;
+        let own = found.team == Some(principal.team);
+        own.then_some(found)
+            .ok_or_else(|| TemplateError::NotFound(reference.to_string()))
+    }
+
+    /// A template of the caller's own, whichever tags it has.
+    fn any_of_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<std::sync::Arc<Template>, TemplateError> {
+        let found = self.shared.templates.find(principal, reference);
+        let own = found.filter(|template| template.team == Some(principal.team));
+        own.ok_or_else(|| TemplateError::NotFound(reference.to_string()))
+    }
+}

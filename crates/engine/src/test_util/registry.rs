@@ -1,0 +1,80 @@
+//! Images that come from a registry which is made up.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_core::BoxFuture;
+use shoal_core::clock::Timestamp;
+use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
+
+/// Images of which none is here until it is pulled. The name says what comes of that: one with
+/// `missing`, `private` or `foreign` in it is not had.
+#[derive(Debug, Clone, Default)]
+pub struct FakeRegistry {
+    here: Arc<Mutex<Vec<Image>>>,
+    /// What was asked of the registry, each time.
+    pub pulled: Arc<Mutex<Vec<ImageName>>>,
+}
+
+fn image(name: ImageName) -> Image {
+    Image {
+        name,
+        digest: format!("sha256:{}", "0".repeat(64)),
+        layers: vec!["sha256:1".to_owned()],
+        size_bytes: 7,
+        user: Some("node:node".to_owned()),
+        workdir: Some("/app".to_owned()),
+        env: vec!["FROM=image".to_owned(), "IMAGE=1".to_owned()],
+        entrypoint: Vec::new(),
+        cmd: Vec::new(),
+        created_at: Timestamp::from_unix_seconds(1),
+    }
+}
+
+impl Images for FakeRegistry {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
+        Box::pin(async { Ok(self.here.lock().clone()) })
+    }
+
+    fn find(&self, name: &ImageName) -> BoxFuture<'_, Result<Option<Image>, ImageError>> {
+        let here = self.here.lock().iter().find(|i| i.name == *name).cloned();
+        Box::pin(async { Ok(here) })
+    }
+
+    fn pull(
+        &self,
+        name: ImageName,
+        _: Option<RegistryAuth>,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        Box::pin(async move {
+            self.pulled.lock().push(name.clone());
+            if name.as_str().contains("missing") {
+                return Err(ImageError::NotFound(name));
+            }
+            if name.as_str().contains("private") {
+                return Err(ImageError::Unauthorized("registry.test".to_owned()));
+            }
+            if name.as_str().contains("foreign") {
+                return Err(ImageError::WrongArchitecture(name, "amd64"));
+            }
+            let image = image(name);
+            self.here.lock().push(image.clone());
+            Ok(image)
+        })
+    }
+
+    fn import(
+        &self,
+        _: std::path::PathBuf,
+        name: ImageName,
+        progress: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        self.pull(name, None, progress)
+    }
+
+    fn remove(&self, name: &ImageName) -> BoxFuture<'_, Result<(), ImageError>> {
+        self.here.lock().retain(|image| image.name != *name);
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,170 @@
+//! The file with the catalogue of templates: read at the first start, and whenever it changes.
+//!
+//! What is in force is in the store. The file is one way to change it, `POST
+//! /api/v1/config/templates` another, and the later of the two counts: a file that was changed
+//! while no server ran is taken at the next start.
+//!
+//! Its name is looked at a few times a second rather than watched: so that it may be a link that is
+//! turned, as mounted configurations are, lie where nothing can be watched, or not be there yet.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use shoal_core::catalogue::{BYTES_MAX, InvalidCatalogue};
+use shoal_core::clock::Timestamp;
+use shoal_engine::{CatalogueError, Engine};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often the name is looked at. A change counts when it was seen twice, so that half a file is
+/// not read: an edit is in force within twice this time.
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+/// The file, and what was last read of it.
+#[derive(Debug)]
+pub(crate) struct TemplatesFile {
+    path: PathBuf,
+    read: Option<Stamp>,
+}
+
+/// What tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Nanoseconds.
+    changed: i128,
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        let nanos = i128::from(metadata.mtime()) * 1_000_000_000;
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            changed: nanos + i128::from(metadata.mtime_nsec()),
+        }
+    }
+
+    /// Whether it is of a time after `moment`.
+    fn is_after(&self, moment: Timestamp) -> bool {
+        self.changed > i128::from(moment.unix_millis()) * 1_000_000
+    }
+}
+
+impl TemplatesFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: None }
+    }
+
+    /// Takes the file when there never was a catalogue, or when it was changed since the one in
+    /// force was put there.
+    pub(crate) async fn load(&mut self, engine: &Engine) {
+        let Some(stamp) = self.stamp() else {
+            return;
+        };
+        self.read = Some(stamp);
+        let in_force = engine.catalogue();
+        if in_force.updated_at.is_none_or(|at| stamp.is_after(at)) {
+            self.take(engine).await;
+        }
+    }
+
+    /// Takes the file whenever it changes, for ever.
+    pub(crate) async fn follow(mut self, engine: Engine) {
+        let mut look = interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = self.read;
+        loop {
+            look.tick().await;
+            let now = self.stamp();
+            let news = now.is_some() && now != self.read;
+            if news && now == before {
+                self.read = now;
+                self.take(&engine).await;
+            }
+            before = now;
+        }
+    }
+
+    /// The state of the file; none when it is not there.
+    fn stamp(&self) -> Option<Stamp> {
+        let metadata = self.path.metadata().ok()?;
+        Some(Stamp::of(&metadata))
+    }
+
+    async fn take(&self, engine: &Engine) {
+        let path = self.path.clone();
+        let text = tokio::task::spawn_blocking(move || read(&path)).await;
+        let text = text.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let taken = match text {
+            Ok(text) => {
+                let replaced = engine.replace_catalogue(&text, None).await;
+                replaced.map_err(|error| error.to_string())
+            }
+            Err(error) => Err(format!("cannot be read: {error}")),
+        };
+        let file = self.path.display();
+        match taken {
+            Ok(in_force) => {
+                tracing::info!(%file, version = in_force.version, "templates were read");
+                for warning in in_force.catalogue.lint() {
+                    tracing::warn!(%file, "{warning}");
+                }
+            }
+            Err(error) => {
+                tracing::error!(%file, error, "templates are refused; those in force stay so");
+                engine.note_refused_edit(&file.to_string(), &error);
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    // One byte more than is taken, so that too much is told from just enough.
+    File::open(path)?
+        .take(BYTES_MAX as u64 + 1)
+        .read_to_string(&mut text)?;
+    if text.len() > BYTES_MAX {
+        let error = CatalogueError::Invalid(InvalidCatalogue::TooLarge(text.len()));
+        return Err(io::Error::other(error));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_or_written_anew_is_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("templates.json");
+        let file = TemplatesFile::new(path.clone());
+        assert_eq!(file.stamp(), None);
+        std::fs::write(&path, "[]").unwrap();
+        let first = file.stamp().unwrap();
+        assert_eq!(file.stamp(), Some(first));
+        assert!(first.is_after(Timestamp::from_unix_seconds(0)));
+        assert!(!first.is_after(Timestamp::from_unix_seconds(1 << 40)));
+        let other = directory.path().join("other");
+        std::fs::write(&other, "[]").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert_ne!(file.stamp(), Some(first));
+    }
+
+    #[test]
+    fn too_much_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("templates.json");
+        std::fs::write(&path, " ".repeat(BYTES_MAX + 5)).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("at most"));
+        std::fs::write(&path, " ".repeat(BYTES_MAX)).unwrap();
+        assert_eq!(read(&path).unwrap().len(), BYTES_MAX);
+    }
+}
