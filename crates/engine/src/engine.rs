@@ -27,6 +27,7 @@ use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
 use crate::names::Names;
+use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
@@ -80,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     pub(crate) builds: Builds,
     pub(crate) uploads: Uploads,
+    pub(crate) private_images: PrivateImages,
     pub(crate) keys: KeyCache,
 }
 
@@ -196,6 +198,7 @@ impl Engine {
         let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let private_images = PrivateImages::load(store.private_images().await?);
         let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
@@ -218,6 +221,7 @@ impl Engine {
             snapshots,
             builds,
             uploads,
+            private_images,
             keys: KeyCache::default(),
         };
         Ok(Self {

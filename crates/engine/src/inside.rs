@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::{self, Either};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use shoal_core::BoxFuture;
@@ -12,7 +13,8 @@ use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route};
 use crate::catalog::EngineCatalog;
 use crate::engine::{Engine, SandboxError};
 use crate::guest::{
-    Guest, GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestFile, GuestProcess,
+    Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError, GuestFile,
+    GuestProcess, TerminalSize,
 };
 
 /// A way into one run of a sandbox. What is under way when the run ends fails, and does not hang:
@@ -86,7 +88,10 @@ impl Inside {
         let process = self.while_it_runs(begun).await?;
         Ok(GuestProcess {
             output: cut(process.output, self.ended(), gone()),
-            control: process.control,
+            control: Arc::new(WhileItRuns {
+                control: process.control,
+                inside: self.clone(),
+            }),
         })
     }
 
@@ -152,6 +157,30 @@ impl Inside {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(gone()),
         }
+    }
+}
+
+/// A command's control that does not wait for what does not run any more.
+struct WhileItRuns {
+    control: Arc<dyn GuestControl>,
+    inside: Inside,
+}
+
+impl GuestControl for WhileItRuns {
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(self.inside.while_it_runs(self.control.input(bytes)))
+    }
+
+    fn close_input(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(self.inside.while_it_runs(self.control.close_input()))
+    }
+
+    fn resize(&self, size: TerminalSize) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(self.inside.while_it_runs(self.control.resize(size)))
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(self.inside.while_it_runs(self.control.kill()))
     }
 }
 

@@ -28,6 +28,7 @@ mod logs;
 mod metrics;
 mod names;
 mod pause;
+mod private_images;
 mod recover;
 mod remove_image;
 mod resize;

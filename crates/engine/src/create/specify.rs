@@ -3,6 +3,7 @@
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::driver::DriverError;
+use shoal_core::image::Image;
 use shoal_core::resources::{AskedResources, MilliCpu};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::template::{RuntimeName, Template};
@@ -58,6 +59,16 @@ impl Engine {
         principal: &Principal,
         new: NewSandbox,
     ) -> Result<SandboxSpec, CreateError> {
+        self.specify_over(principal, new, None).await
+    }
+
+    /// The same, with its image when that was brought here already.
+    pub(crate) async fn specify_over(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+        image: Option<Image>,
+    ) -> Result<SandboxSpec, CreateError> {
         let most = self.shared.config.limits.max_timeout;
         if new.timeout > most {
             return Err(CreateError::TimeoutTooLong { most });
@@ -67,10 +78,9 @@ impl Engine {
         }
         new.network.validate()?;
         let resolved = self.resolve(principal, new.template.as_ref(), new.image.as_ref())?;
-        let image = if resolved.needs_image() {
-            Some(self.shared.image_of(&resolved).await?)
-        } else {
-            None
+        let image = match image {
+            None if resolved.needs_image() => Some(self.shared.image_of(&resolved).await?),
+            brought => brought,
         };
         let request = new.layer();
         let (of_template, of_image) = resolved.layers(image.as_ref());
@@ -106,7 +116,9 @@ impl Engine {
             Meaning::Template(template) => (
                 template.max_cpu.unwrap_or(grown).min(machine),
                 resolved.name.clone(),
-                snapshot_for(template, merged.runtime.value.as_ref()),
+                // What was saved stands on the template's own image, and goes on in no other.
+                snapshot_for(template, merged.runtime.value.as_ref())
+                    .filter(|_| resolved.image_from != Source::Request),
             ),
             Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
         };
