@@ -3,6 +3,7 @@
 mod specify;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tokio::sync::oneshot;
 use crate::engine::{Engine, NoRoom, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
+use crate::names::NameError;
 use crate::resolve::Resolved;
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
@@ -54,6 +56,10 @@ pub struct NewSandbox {
     pub network: AskedNetwork,
     /// The user's labels, over those of the template.
     pub metadata: BTreeMap<String, String>,
+    /// Where commands start, over that of the template.
+    pub workdir: Option<String>,
+    /// The port that is meant when a request to it names none, over that of the template.
+    pub port: Option<NonZeroU16>,
     /// Environment of every process, over that of the template.
     pub env: BTreeMap<String, String>,
     /// The OCI runtime, over that of the template.
@@ -122,6 +128,8 @@ impl NewSandbox {
             secure: true,
             network: AskedNetwork::default(),
             metadata: BTreeMap::new(),
+            workdir: None,
+            port: None,
             env: BTreeMap::new(),
             runtime: None,
             resources: AskedResources::default(),
@@ -187,6 +195,9 @@ pub enum CreateError {
     /// A rule of the network makes no sense.
     #[error(transparent)]
     Network(#[from] InvalidRule),
+    /// The name cannot be one, or another sandbox has it.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// There are as many sandboxes as there may be.
     #[error(transparent)]
     Full(#[from] NoRoom),
@@ -345,6 +356,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let room = shared.room_for_one(principal.team)?;
+        let name = shared.keep_name(principal.team, &spec)?;
         let now = shared.clock.now();
         let record = SandboxRecord {
             id: SandboxId::from_entropy(entropy::bytes()?),
@@ -364,7 +376,8 @@ impl Engine {
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
-        drop(room);
+        // It is known itself now.
+        drop((room, name));
         let record = outcome.await.map_err(|_| SandboxError::NotFound(id))??;
         shared
             .templates

@@ -4,6 +4,7 @@
 //! are bytes unless a name says otherwise.
 
 mod catalogue;
+mod sandbox;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +14,11 @@ use serde::{Deserialize, Serialize};
 pub use self::catalogue::{
     CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
     ResolvedTemplate, ResolvedValue,
+};
+pub use self::sandbox::{
+    AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
+    RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,
+    TIMEOUT_SECONDS,
 };
 
 /// Where all of it is found.
@@ -31,6 +37,9 @@ pub struct Envelope<T> {
     pub code: String,
     /// `ok`, or what failed and what to do.
     pub message: String,
+    /// The message of a failure once more, where Agent-Sandbox's clients look for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// The answer; none when the call failed or has nothing to tell.
     pub data: Option<T>,
 }
@@ -42,6 +51,7 @@ impl<T> Envelope<T> {
         Self {
             code: OK.to_owned(),
             message: "ok".to_owned(),
+            error: None,
             data: Some(data),
         }
     }
@@ -49,9 +59,11 @@ impl<T> Envelope<T> {
     /// Wraps a failure.
     #[must_use]
     pub fn failed(status: u16, message: impl Into<String>) -> Self {
+        let message = message.into();
         Self {
             code: status.to_string(),
-            message: message.into(),
+            error: Some(message.clone()),
+            message,
             data: None,
         }
     }
@@ -306,6 +318,30 @@ pub struct Status {
     pub runtimes: Vec<Runtime>,
     /// How the disk of a sandbox is bounded, for people.
     pub disk_limit: String,
+    /// How many sandboxes of that team there are, by state.
+    #[serde(default)]
+    pub states: BTreeMap<String, usize>,
+    /// What all teams have together: for admins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+}
+
+/// What the sandboxes of all teams take, of what there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// How many there are, by state.
+    pub states: BTreeMap<String, usize>,
+    /// Sandboxes that are not paused, of as many as there may be at once.
+    pub sandboxes: Share,
+    /// Thousandths of a processor that they may use together, and those of the machine: more may be
+    /// given out than there is.
+    pub cpu_milli: Share,
+    /// Memory that they may use together, in MiB.
+    #[serde(rename = "memoryMB")]
+    pub memory_mb: u64,
+    /// Of how many teams they are.
+    pub teams: usize,
 }
 
 /// An OCI runtime on the server's machine.
@@ -327,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_has_its_three_fields_always() {
+    fn an_envelope_has_its_three_fields_always_and_a_failure_is_told_twice() {
         let ok = serde_json::to_value(Envelope::ok(1)).unwrap();
         assert_eq!(
             ok,
@@ -336,7 +372,7 @@ mod tests {
         let failed = serde_json::to_value(Envelope::<()>::failed(404, "no")).unwrap();
         assert_eq!(
             failed,
-            serde_json::json!({"code": "404", "message": "no", "data": null})
+            serde_json::json!({"code": "404", "message": "no", "error": "no", "data": null})
         );
     }
 

@@ -31,6 +31,7 @@ impl NewSandbox {
             disk,
             pids,
             runtime: self.runtime.clone(),
+            workdir: self.workdir.clone(),
             network: self.network.clone(),
             env: self.env.clone(),
             metadata: self.metadata.clone(),
@@ -148,6 +149,7 @@ impl Engine {
             cpu_ceiling,
             snapshot,
             purpose: Purpose::Use,
+            port: new.port.or_else(|| resolved.entry()?.port),
         }
     }
 
