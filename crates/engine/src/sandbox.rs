@@ -3,6 +3,7 @@
 mod resize;
 mod rest;
 mod start;
+mod start_command;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
