@@ -26,6 +26,7 @@ use crate::guest::{Guest, GuestError};
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
+use crate::pool::{self, Pools};
 use crate::resize::Infeasible;
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) builds: Builds,
     pub(crate) uploads: Uploads,
     pub(crate) keys: KeyCache,
+    pub(crate) pools: Pools,
 }
 
 /// Why the engine cannot start.
@@ -151,6 +153,7 @@ pub enum NoRoom {
 type Coming = Arc<Mutex<BTreeMap<TeamId, usize>>>;
 
 /// A place that is kept for a sandbox.
+#[derive(Debug)]
 pub(crate) struct Room {
     coming: Coming,
     team: TeamId,
@@ -210,14 +213,15 @@ impl Engine {
             builds,
             uploads,
             keys: KeyCache::default(),
+            pools: Pools::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
     }
 
-    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting. Ends
-    /// when the driver does. One call.
+    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting, pools.
+    /// Ends when the driver does. One call.
     pub async fn run(&self) {
         let shared = &self.shared;
         tokio::select! {
@@ -226,6 +230,7 @@ impl Engine {
             () = shared.sample_for_ever() => {}
             () = shared.forget_for_ever() => {}
             () = shared.expire_snapshots() => {}
+            () = self.keep_pools() => {}
         }
     }
 
@@ -278,8 +283,9 @@ impl Engine {
             .ok_or_else(|| SandboxError::NotFound(id.clone()))
     }
 
-    /// Counts the sandboxes by state, for whoever reads the gauges next.
+    /// Counts the sandboxes by state, and the pools, for whoever reads the gauges next.
     pub fn count_states(&self) {
+        self.count_pools();
         let mut counts = BTreeMap::new();
         for record in self.shared.entries.records() {
             *counts
@@ -321,13 +327,38 @@ impl Shared {
     /// by when it is known itself.
     pub(crate) fn room_for_one(&self, team: TeamId) -> Result<Room, NoRoom> {
         let limits = &self.config.limits;
+        self.room(
+            team,
+            Some(limits.sandboxes_per_team),
+            Some(limits.sandboxes),
+        )
+    }
+
+    /// The same for a sandbox that runs already, and is to be the team's.
+    pub(crate) fn room_in_team(&self, team: TeamId) -> Result<Room, NoRoom> {
+        self.room(team, Some(self.config.limits.sandboxes_per_team), None)
+    }
+
+    /// The same for a sandbox that is no team's.
+    pub(crate) fn room_for_member(&self) -> Result<Room, NoRoom> {
+        self.room(pool::owner(), None, Some(self.config.limits.sandboxes))
+    }
+
+    fn room(
+        &self,
+        team: TeamId,
+        per_team: Option<usize>,
+        in_all: Option<usize>,
+    ) -> Result<Room, NoRoom> {
         let mut coming = self.coming.lock();
         let (all, of_team) = self.entries.count(team);
-        if of_team + coming.get(&team).copied().unwrap_or(0) >= limits.sandboxes_per_team {
-            return Err(NoRoom::Team(limits.sandboxes_per_team));
+        let of_team = of_team + coming.get(&team).copied().unwrap_or(0);
+        if let Some(most) = per_team.filter(|most| of_team >= *most) {
+            return Err(NoRoom::Team(most));
         }
-        if all + coming.values().sum::<usize>() >= limits.sandboxes {
-            return Err(NoRoom::Node(limits.sandboxes));
+        let all = all + coming.values().sum::<usize>();
+        if let Some(most) = in_all.filter(|most| all >= *most) {
+            return Err(NoRoom::Node(most));
         }
         *coming.entry(team).or_default() += 1;
         Ok(Room {
