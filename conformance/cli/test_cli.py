@@ -27,7 +27,7 @@ def test_alone_it_says_what_to_do(client):
     assert "shoal serve" in said and "shoal sandbox create" in said
 
 
-@pytest.mark.parametrize("words", [(), ("sandbox",), ("key",), ("image",), ("template",)])
+@pytest.mark.parametrize("words", [(), ("sandbox",), ("key",), ("image",), ("template",), ("pool",)])
 def test_help_names_the_exit_codes(client, words):
     said = client.ok(*words, "--help")
     for code in (NOT_FOUND, UNREACHABLE, NOT_NOW, REFUSED, USAGE):

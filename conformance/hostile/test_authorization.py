@@ -58,6 +58,7 @@ NATIVE = [
     ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
     ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
+    ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
 #: Those of a sandbox, which is its team's.

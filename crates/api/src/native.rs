@@ -2,13 +2,14 @@
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
 //! work on images is answered in lines of JSON. Keys, images and templates are made and removed
-//! by admin keys only.
+//! by admin keys only, and pools are seen by them only.
 
 mod admin;
 mod answer;
 mod catalogue;
 mod images;
 mod keys;
+mod pool;
 mod progress;
 mod sandboxes;
 mod snapshots;
@@ -39,6 +40,9 @@ pub(crate) fn routes() -> Router<Engine> {
             get(catalogue::get).post(catalogue::replace),
         )
         .route("/config/templates/resolve", get(catalogue::resolve))
+        .route("/pool", get(pool::list))
+        .route("/pool/sandbox/{id}", get(pool::members))
+        .route("/pool/{id}", delete(pool::remove))
         .route("/sandbox/{id}/resources", patch(sandboxes::resize))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))

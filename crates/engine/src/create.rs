@@ -19,10 +19,11 @@ use shoal_core::template::{RuntimeName, TemplateKey};
 use tokio::sync::oneshot;
 
 use self::specify::Specified;
-use crate::engine::{Engine, NoRoom, Room, SandboxError};
+use crate::engine::{Engine, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
 use crate::resolve::Resolved;
+use crate::room::{NoRoom, Room};
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
 

@@ -4,6 +4,7 @@
 //! are bytes unless a name says otherwise.
 
 mod catalogue;
+mod pool;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,7 @@ pub use self::catalogue::{
     CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
     ResolvedTemplate, ResolvedValue,
 };
+pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
 
 /// Where all of it is found.
 pub const PREFIX: &str = "/api/v1";

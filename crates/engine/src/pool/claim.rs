@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use super::MemberError;
 use crate::create::{CreateError, Created};
-use crate::engine::{Engine, Room, SandboxError};
+use crate::engine::{Engine, SandboxError};
+use crate::room::Room;
 use crate::sandbox::Order;
 
 /// How many members are tried before one is made for whoever asks.
