@@ -43,6 +43,22 @@ OTHER = [
     ("GET", "/templates/base", None),
     ("DELETE", "/templates/base", None),
     ("GET", "/templates/aliases/base", None),
+    ("PATCH", "/templates/base", {"public": False}),
+    ("PATCH", "/v2/templates/base", {"public": False}),
+    ("POST", "/v3/templates", {"name": "theirs"}),
+    ("POST", "/templates/tags", {"target": "base:default", "tags": ["x"]}),
+    ("DELETE", "/templates/tags", {"name": "base", "tags": ["x"]}),
+    ("GET", "/templates/base/tags", None),
+    ("GET", "/templates/base/tags/exists?tag=x", None),
+    ("GET", "/templates/base/tags/count", None),
+]
+#: Those of a template and its builds, as `(method, path, body)`.
+OF_A_BUILD = [
+    ("GET", "/templates/{template}/files/" + "0" * 64, None),
+    ("POST", "/v2/templates/{template}/builds/{build}", {"fromTemplate": "base"}),
+    ("DELETE", "/templates/{template}/builds/{build}", None),
+    ("GET", "/templates/{template}/builds/{build}/status", None),
+    ("GET", "/templates/{template}/builds/{build}/logs", None),
 ]
 PREFIXES = ("", "/e2b/v1")
 
@@ -59,19 +75,29 @@ NATIVE = [
     ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
     ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
+    ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
+    ("GET", "/config/templates/resolve?templateID=base", None, False),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
 #: Those of a sandbox, which is its team's.
 NATIVE_BY_ID = [("PATCH", "/sandbox/{id}/resources", {"cpu": 1})]
 
 UNKNOWN = "i" + "z" * 20
+NO_BUILD = "00000000-0000-4000-8000-000000000000"
 
 
 def all_routes():
     native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
     return native + of_a_sandbox() + [
         (method, prefix + path, body)
-        for prefix in PREFIXES for method, path, body in OTHER
+        for prefix in PREFIXES for method, path, body in OTHER + of_a_build("base", NO_BUILD)
+    ]
+
+
+def of_a_build(template: str, build: str):
+    return [
+        (method, path.replace("{template}", template).replace("{build}", build), body)
+        for method, path, body in OF_A_BUILD
     ]
 
 
@@ -111,11 +137,15 @@ def test_every_route_of_the_program_is_in_the_lists():
         for piece in text.split(".route(")[1:]:
             path = piece.split('"')[1]
             if path.startswith("/"):
-                routes.add(path.replace("{alias}", "base"))
+                routes.add(path.replace("{alias}", "base").replace("{template}", "{id}"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
     listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
-    assert routes - listed <= {"/health"}, routes - listed
+    listed |= {
+        path.replace("{template}", "{id}").replace("0" * 64, "{hash}") for _, path, _ in OF_A_BUILD
+    }
+    # Where files are sent, the address is the right to it.
+    assert routes - listed <= {"/health", "/uploads/{team}/{hash}"}, routes - listed
 
 
 @pytest.mark.parametrize(
@@ -172,6 +202,52 @@ def test_what_is_an_admins_is_nobody_elses(server, theirs):
             assert status == (403 if admin else 200), (method, path, status, answer)
             assert server.key not in str(answer) and known not in str(answer)
     assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
+
+
+def test_anothers_build_is_no_build(server, theirs):
+    mine = Call(server)
+    begun = mine.post("/v3/templates", {"name": "mine-alone"})[1]
+    for prefix in PREFIXES:
+        for method, path, body in of_a_build(begun["templateID"], begun["buildID"]):
+            assert theirs(method, prefix + path, body)[0] == 404, (method, path)
+        for method, path, body in of_a_build("base", begun["buildID"])[1:]:
+            assert theirs(method, prefix + path, body)[0] == mine(method, prefix + path, body)[0] == 404
+    assert theirs.get("/templates/aliases/mine-alone")[0] in (403, 404)
+    assert "mine-alone" not in str(theirs.get("/templates")[1])
+    # Their name is their own.
+    assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]
+
+
+def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
+    mine = Call(server)
+    begun = mine.post("/v3/templates", {"name": "files-alone"})[1]
+    files = "ab" * 32
+    status, link = mine.get(f"/templates/{begun['templateID']}/files/{files}")
+    assert (status, link["present"]) == (201, False)
+    place = link["url"].removeprefix(f"http://127.0.0.1:{server.port}")
+    stranger = Call(server, None)
+    path, query = place.split("?")
+    team = path.split("/")[2]
+    said = dict(part.split("=") for part in query.split("&"))
+    for wrong in (
+        path,
+        f"{path}?expires={said['expires']}&signature={'0' * 64}",
+        f"{path}?expires={int(said['expires']) + 1}&signature={said['signature']}",
+        f"{path}?expires=1&signature={said['signature']}",
+        f"{path[:-1]}a?{query}",
+        f"{path.replace(team, NO_BUILD)}?{query}",
+        f"/uploads/{team}/..%2f..%2fshoal.db?{query}",
+        f"/uploads/..%2f..%2fetc/{files}?{query}",
+    ):
+        assert stranger.put(wrong, b"x")[0] == 403, wrong
+    assert mine.get(f"/templates/{begun['templateID']}/files/{files}")[1]["present"] is False
+    huge = {"Content-Length": str(5 << 30)}
+    assert stranger.put(place, b"x", headers=huge)[0] == 413
+    assert stranger.put(place, b"x")[0] == 200
+    assert mine.get(f"/templates/{begun['templateID']}/files/{files}")[1]["present"] is True
+    # What one team has sent is not there for another.
+    theirs_begun = theirs.post("/v3/templates", {"name": "files-theirs"})[1]
+    assert theirs.get(f"/templates/{theirs_begun['templateID']}/files/{files}")[1]["present"] is False
 
 
 def test_no_cursor_shows_another_teams_list(server, ours, theirs):

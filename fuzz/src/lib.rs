@@ -9,6 +9,7 @@ mod upload;
 use std::fs;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use shoal_cli::dockerfile::{Options, parse, plan};
 use shoal_core::image::ImageName;
 use shoal_oci::images::unpack::{Limits, unpack_bytes};
 
@@ -21,6 +22,7 @@ pub type Target = fn(&[u8]);
 /// All of them, by the names of their seed directories.
 pub const TARGETS: &[(&str, Target)] = &[
     ("connect", connect),
+    ("dockerfile", dockerfile),
     ("host", host),
     ("image_name", image_name),
     ("layer", layer),
@@ -55,6 +57,32 @@ pub fn host(data: &[u8]) {
         again.insert(http::header::HOST, name.parse().unwrap());
         let found = shoal_gateway::find_target(&again, &Uri::default(), domain);
         assert_eq!(found, Ok(Some(target)));
+    }
+}
+
+/// A Dockerfile: whatever is said of it, and whatever comes of it, is of a line that it has; a stage
+/// needs only what is built before it.
+pub fn dockerfile(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let options = Options {
+        build_args: vec![("ARGUMENT".to_owned(), "$x \\".to_owned())],
+        target: None,
+        arch: "amd64".to_owned(),
+    };
+    let has = |line: u32| usize::try_from(line).unwrap() <= text.lines().count();
+    match parse(&text).and_then(|parsed| plan(&parsed, &options)) {
+        Err(problem) => assert!(has(problem.line)),
+        Ok(plan) => {
+            assert!(plan.warnings.iter().all(|warning| has(warning.line)));
+            for (place, stage) in plan.stages.iter().enumerate() {
+                assert!(stage.from_image.is_some() != stage.from_stage.is_some());
+                assert!(stage.from_stage.is_none_or(|other| other < place));
+                for staged in &stage.steps {
+                    assert!(has(staged.line) && staged.line > 0);
+                    assert!(staged.step.from_stage.is_none_or(|other| other < place));
+                }
+            }
+        }
     }
 }
 

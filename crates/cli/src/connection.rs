@@ -67,20 +67,22 @@ impl Origin {
                 .with_hint("Set it by --url, SHOAL_URL or E2B_API_URL.")
         };
         let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| refused())?;
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(refused()),
-        };
         let path = uri.path();
-        let host = uri.host().filter(|host| !host.is_empty());
-        let host = host.filter(|_| path.is_empty() || path == "/");
-        Ok(Self {
+        let origin = Self::of(&uri).filter(|_| path.is_empty() || path == "/");
+        origin.ok_or_else(refused)
+    }
+
+    /// Where a URL leads.
+    pub(crate) fn of(uri: &Uri) -> Option<Self> {
+        let tls = match uri.scheme_str()? {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let host = uri.host().filter(|host| !host.is_empty())?;
+        Some(Self {
             tls,
-            host: host
-                .ok_or_else(refused)?
-                .trim_matches(['[', ']'])
-                .to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         })
     }
@@ -205,6 +207,19 @@ impl Connection {
         };
         Failure::new(Kind::Unreachable, message).with_hint(hint)
     }
+}
+
+/// Opens a connection to another place than the server, which it named.
+pub(crate) async fn open_elsewhere(origin: &Origin) -> Result<Box<dyn Duplex>, Failure> {
+    let way = Way {
+        origin: origin.clone(),
+        tls: origin.tls.then(tls_connector).transpose()?,
+    };
+    way.dial().await.map_err(|error| {
+        let message = format!("{origin}, which the server named, cannot be reached: {error}");
+        Failure::new(Kind::Unreachable, message)
+            .with_hint("The server names itself as it was asked: see that --url is right.")
+    })
 }
 
 /// Opens connections to the server.

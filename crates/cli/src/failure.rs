@@ -57,6 +57,7 @@ pub(crate) enum Kind {
 pub(crate) struct Failure {
     kind: Kind,
     message: String,
+    details: Vec<String>,
     hint: Option<String>,
 }
 
@@ -65,6 +66,7 @@ impl Failure {
         Self {
             kind,
             message: message.into(),
+            details: Vec::new(),
             hint: None,
         }
     }
@@ -84,6 +86,12 @@ impl Failure {
     /// Adds what to do about it.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds lines that show what is meant: a line of a file, the end of a log.
+    pub(crate) fn with_details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
         self
     }
 
@@ -115,6 +123,9 @@ impl Failure {
         }
         // Servers and sandboxes have a say in it: it must not steer the terminal.
         eprintln!("shoal: {}", plain(&self.message));
+        for line in &self.details {
+            eprintln!("  {}", plain(line));
+        }
         if let Some(hint) = &self.hint {
             eprintln!("       {}", plain(hint));
         }

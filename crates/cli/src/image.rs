@@ -96,7 +96,8 @@ async fn pull(server: &Connection, args: PullArgs, json: bool) -> Result<(), Fai
     fetch(server, "/images/pull", &asked, json).await
 }
 
-fn password() -> Result<String, Failure> {
+/// Reads a password or a token from standard input.
+pub(crate) fn password() -> Result<String, Failure> {
     let mut text = String::new();
     std::io::stdin()
         .lock()

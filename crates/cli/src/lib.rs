@@ -17,6 +17,7 @@
 mod calls;
 mod completions;
 mod connection;
+pub mod dockerfile;
 mod failure;
 mod image;
 mod inside;

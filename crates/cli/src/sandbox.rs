@@ -4,7 +4,7 @@ mod copy;
 mod create;
 mod exec;
 mod get;
-mod interruptions;
+pub(crate) mod interruptions;
 mod kill;
 mod list;
 mod logs;

@@ -1,5 +1,6 @@
 //! `shoal template`.
 
+mod build;
 mod catalogue;
 
 use clap::{Args, Subcommand};
@@ -31,6 +32,8 @@ enum TemplateCommand {
     Get(NameArgs),
     /// Make a template over an image that is on the server's machine.
     Create(Box<CreateArgs>),
+    /// Make a template, or a new build of it, by a Dockerfile.
+    Build(Box<build::BuildArgs>),
     /// Remove templates that no sandbox stands on, or entries of the catalogue.
     Rm(RemoveArgs),
     /// Put another catalogue in force.
@@ -118,6 +121,7 @@ pub(crate) async fn run(args: TemplateArgs) -> Result<u8, Failure> {
         TemplateCommand::Ls => list(&server?, json).await?,
         TemplateCommand::Get(args) => get(&server?, &args.name, json).await?,
         TemplateCommand::Create(args) => create(&server?, *args, json).await?,
+        TemplateCommand::Build(args) => return build::run(&server?, *args, json).await,
         TemplateCommand::Rm(args) => return remove(&server?, args).await,
         TemplateCommand::Apply(args) => catalogue::apply(&server?, args, json).await?,
         TemplateCommand::Resolve(args) => catalogue::resolve(&server?, args, json).await?,

@@ -256,7 +256,8 @@ impl BuildState {
         match action {
             Action::Env(pairs) => {
                 for (name, value) in pairs {
-                    let known = |name: &str| next.env.get(name).or_else(|| image.get(name));
+                    // As they were before the step, whatever else it sets.
+                    let known = |name: &str| self.env.get(name).or_else(|| image.get(name));
                     let value = expand(value, &|name| known(name).cloned());
                     next.env.insert(name.clone(), value);
                 }
@@ -580,16 +581,17 @@ mod tests {
     fn variables_stand_for_what_was_set_before() {
         let image = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
         let state = BuildState::default()
-            .after(&env(&[("A", "1"), ("B", "${A}2$A")]), &image)
+            .after(&env(&[("A", "1"), ("B", "-$A")]), &image)
+            .after(&env(&[("A", "1"), ("B", "${A}2$A$B")]), &image)
             .after(
                 &env(&[("PATH", "/opt:$PATH"), ("C", "$NONE-\\$A-$-${x")]),
                 &image,
             );
-        assert_eq!(state.env["B"], "121");
+        assert_eq!(state.env["B"], "121-");
         assert_eq!(state.env["PATH"], "/opt:/bin");
         assert_eq!(state.env["C"], "-$A-$-${x");
         let words = env(&[("D", "${A:-x}${NO:-y$A}${NO-z}${A:+b}${NO+c}${EMPTY:-${B}}")]);
-        assert_eq!(state.after(&words, &image).env["D"], "1y1zb121");
+        assert_eq!(state.after(&words, &image).env["D"], "1y1zb121-");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
+use crate::image::ImageName;
 use crate::sandbox::SandboxRecord;
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
@@ -235,6 +236,22 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// The images that are not for everybody on this node.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn private_images(&self) -> BoxFuture<'_, Result<Vec<ImageName>, StoreError>>;
+
+    /// Notes whether an image is not for everybody.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn set_private_image(
+        &self,
+        name: ImageName,
+        private: bool,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The tenant with this short name: `fresh` when there was none yet.
     ///

@@ -300,7 +300,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = self.specified(principal, new).await?;
+        let specified = self.specified(principal, new, None).await?;
         let spec = &specified.spec;
         let Some(resize) = resize else {
             return self.claim_or_launch(principal, specified).await;

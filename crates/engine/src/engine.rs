@@ -26,6 +26,7 @@ use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
 use crate::pool::Pools;
+use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::room::{Coming, NoRoom};
 use crate::sandbox::Order;
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     pub(crate) builds: Builds,
     pub(crate) uploads: Uploads,
+    pub(crate) private_images: PrivateImages,
     pub(crate) keys: KeyCache,
     pub(crate) pools: Pools,
 }
@@ -158,6 +160,7 @@ impl Engine {
         let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let private_images = PrivateImages::load(store.private_images().await?);
         let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
@@ -179,6 +182,7 @@ impl Engine {
             snapshots,
             builds,
             uploads,
+            private_images,
             keys: KeyCache::default(),
             pools: Pools::default(),
         };

@@ -27,6 +27,7 @@ mod logs;
 mod metrics;
 mod pause;
 mod pool;
+mod private_images;
 mod recover;
 mod remove_image;
 mod resize;

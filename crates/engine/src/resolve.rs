@@ -11,13 +11,14 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::catalogue::{CUSTOM, Entry, Match};
 use shoal_core::id::TemplateId;
-use shoal_core::image::{Image, ImageName, NoProgress};
+use shoal_core::image::{Image, ImageName};
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey};
 
 use crate::config::CustomImages;
 use crate::create::CreateError;
 use crate::engine::{Engine, Shared};
+use crate::private_images::BringError;
 use crate::templates::TemplateError;
 
 /// What a name is.
@@ -266,23 +267,20 @@ impl Shared {
         self: &Arc<Self>,
         resolved: &Resolved,
     ) -> Result<Image, CreateError> {
-        let failed = |error| CreateError::image(resolved, error);
-        if let Some(image) = self.images.find(&resolved.image).await.map_err(failed)? {
-            return Ok(image);
-        }
         let (shared, name) = (Arc::clone(self), resolved.image.clone());
         // On a task of its own: when the caller stops waiting the next one finds it here.
         let pulled = tokio::spawn(async move {
+            if let Some(image) = shared.open_image_here(&name).await? {
+                return Ok(image);
+            }
             // Closed never.
             let _turn = shared.pulls.acquire().await;
-            match shared.images.find(&name).await {
-                Ok(None) => shared.images.pull(name, None, Arc::new(NoProgress)).await,
-                Ok(Some(image)) => Ok(image),
-                Err(error) => Err(error),
-            }
+            shared.bring(&name, None).await
         });
         match pulled.await {
-            Ok(image) => image.map_err(failed),
+            Ok(Ok(image)) => Ok(image),
+            Ok(Err(BringError::Image(error))) => Err(CreateError::image(resolved, error)),
+            Ok(Err(BringError::Store(error))) => Err(error.into()),
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }

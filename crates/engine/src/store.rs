@@ -26,6 +26,7 @@ use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
+use shoal_core::image::ImageName;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
@@ -238,6 +239,18 @@ impl Store for SqliteStore {
     fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let key = key.to_owned();
         self.call(move |connection| builds::delete_layer(connection, team, &key))
+    }
+
+    fn private_images(&self) -> BoxFuture<'_, Result<Vec<ImageName>, StoreError>> {
+        self.call(|connection| builds::private_images(connection))
+    }
+
+    fn set_private_image(
+        &self,
+        name: ImageName,
+        private: bool,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::set_private_image(connection, &name, private))
     }
 
     fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {

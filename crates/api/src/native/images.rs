@@ -61,9 +61,14 @@ pub(super) async fn pull(
         }
         (None, None) => None,
     };
-    let images = engine.images().clone();
     Ok(stream(async move |sink| {
-        images.pull(name, auth, sink).await
+        let image = engine.images().pull(name, auth, sink).await?;
+        // Whom an operator brings it for does not matter: it is for all. An image that stays
+        // private is asked for again, no more.
+        if let Err(error) = engine.open_image(&image.name).await {
+            tracing::warn!(%error, "an image stays private");
+        }
+        Ok(image)
     }))
 }
 

@@ -3,12 +3,12 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Signals that would end this program, heard instead.
-pub(super) struct Interruptions(Option<[Signal; 3]>);
+pub(crate) struct Interruptions(Option<[Signal; 3]>);
 
 impl Interruptions {
     /// Hears them from now on: before what they are to end is started, or one that comes at once
     /// would end this program and leave the other.
-    pub(super) fn hear() -> Self {
+    pub(crate) fn hear() -> Self {
         let kinds = [
             SignalKind::interrupt(),
             SignalKind::terminate(),
@@ -22,7 +22,7 @@ impl Interruptions {
     }
 
     /// Waits for the next.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;
         };

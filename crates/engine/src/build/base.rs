@@ -1,10 +1,9 @@
 //! What a stage stands on: an image that is made fit for use, a template, an earlier stage.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::build::{Base, BuildFailure, BuildState, LogLevel, Part, StartCommand};
-use shoal_core::image::{Image, ImageName, NoProgress, RegistryAuth};
+use shoal_core::image::{Image, ImageName, RegistryAuth};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
 use shoal_core::template::TemplateRef;
 
@@ -38,9 +37,10 @@ impl Run<'_> {
                     image: Some(name.clone()),
                     ..NewSandbox::unnamed()
                 };
-                let spec = self.engine.specify(self.principal, new).await;
-                let spec = spec.map_err(|e| place.failure(e))?;
                 let key = Key::of_image(&image.digest);
+                let engine = self.engine;
+                let spec = engine.specify_over(self.principal, new, Some(image)).await;
+                let spec = spec.map_err(|e| place.failure(e))?;
                 let ground = self.ground(spec, key.clone(), BuildState::default(), None);
                 self.provision(ground, &key, workshop, place).await
             }
@@ -73,24 +73,15 @@ impl Run<'_> {
         Ok(self.ground(spec, key, state, template.start.clone()))
     }
 
-    /// The image, brought here when it is not. Whoever names an account has to show by it that he may
-    /// have the image.
+    /// The image, brought here when it is not.
     async fn image(
         &self,
         name: &ImageName,
         auth: Option<&RegistryAuth>,
         place: Place,
     ) -> Result<Image, BuildFailure> {
-        let images = &self.engine.shared.images;
-        let known = match auth {
-            Some(_) => None,
-            None => images.find(name).await.map_err(|e| place.failure(e))?,
-        };
-        if let Some(known) = known {
-            return Ok(known);
-        }
-        let pulled = images.pull(name.clone(), auth.cloned(), Arc::new(NoProgress));
-        pulled.await.map_err(|e| place.failure(e))
+        let brought = self.engine.shared.bring(name, auth.cloned()).await;
+        brought.map_err(|e| place.failure(e))
     }
 
     fn ground(

@@ -56,11 +56,15 @@ if [ -n "$mode" ]; then
     find "$source" ! -type l -exec chmod "$mode" {} +
 fi
 if [ -d "$source" ] && [ ! -L "$source" ]; then
+    # A directory that is there stays as it is: whose, how open, and behind which link.
     mkdir -p "$target"
     if tar --help 2>/dev/null | grep -q keep-directory-symlink; then
-        tar -C "$source" -cf - . | tar -C "$target" --keep-directory-symlink -xpf -
+        tar -C "$source" -cf - . | tar -C "$target" --keep-directory-symlink --no-overwrite-dir -xpf -
     else
+        before=$(stat -c '%a %u:%g' "$target")
         cp -a "$source/." "$target/"
+        chmod "${before% *}" "$target"
+        chown "${before#* }" "$target"
     fi
 else
     case $target in */) into=yes ;; *) into= ;; esac

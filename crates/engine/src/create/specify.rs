@@ -73,11 +73,12 @@ fn wanted(resolved: &Resolved, image: Option<&Image>) -> Option<Wanted> {
 
 /// Whether a sandbox that was made without a request can become this one while it runs. `unasked` is
 /// what it was made as. What was started with other variables than are asked for cannot be told.
-fn can_be_taken_over(spec: &SandboxSpec, unasked: &Merged) -> bool {
+fn can_be_taken_over(spec: &SandboxSpec, unasked: &Merged, usual: Option<&RuntimeName>) -> bool {
+    let runtime = |said: &Option<RuntimeName>| said.as_ref().or(usual).cloned();
     let before = unasked.env();
     let conflicts =
         |(name, value): (&String, &String)| before.get(name).is_some_and(|before| before != value);
-    spec.runtime == unasked.runtime.value
+    runtime(&spec.runtime) == runtime(&unasked.runtime.value)
         && spec.resources.disk == unasked.disk.value
         && spec.resources.pids == unasked.pids.value
         && spec.resources.cpu <= spec.cpu_ceiling
@@ -92,7 +93,17 @@ impl Engine {
         principal: &Principal,
         new: NewSandbox,
     ) -> Result<SandboxSpec, CreateError> {
-        Ok(self.specified(principal, new).await?.spec)
+        self.specify_over(principal, new, None).await
+    }
+
+    /// The same, with its image when that was brought here already.
+    pub(crate) async fn specify_over(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+        image: Option<Image>,
+    ) -> Result<SandboxSpec, CreateError> {
+        Ok(self.specified(principal, new, image).await?.spec)
     }
 
     /// The same, with the members of a pool that would do for it.
@@ -100,6 +111,7 @@ impl Engine {
         &self,
         principal: &Principal,
         new: NewSandbox,
+        image: Option<Image>,
     ) -> Result<Specified, CreateError> {
         let most = self.shared.config.limits.max_timeout;
         if new.timeout > most {
@@ -110,10 +122,9 @@ impl Engine {
         }
         new.network.validate()?;
         let resolved = self.resolve(principal, new.template.as_ref(), new.image.as_ref())?;
-        let image = if resolved.needs_image() {
-            Some(self.shared.image_of(&resolved).await?)
-        } else {
-            None
+        let image = match image {
+            None if resolved.needs_image() => Some(self.shared.image_of(&resolved).await?),
+            brought => brought,
         };
         let request = new.layer();
         let (of_template, of_image) = resolved.layers(image.as_ref());
@@ -129,7 +140,8 @@ impl Engine {
             self.must_keep_memory(spec.runtime.as_ref())?;
         }
         let wanted = wanted(&resolved, image.as_ref());
-        let wanted = wanted.filter(|_| can_be_taken_over(&spec, &unasked));
+        let usual = self.capabilities().runtimes.first().map(|info| &info.name);
+        let wanted = wanted.filter(|_| can_be_taken_over(&spec, &unasked, usual));
         Ok(Specified { spec, wanted })
     }
 
@@ -152,7 +164,9 @@ impl Engine {
             Meaning::Template(template) => (
                 template.max_cpu.unwrap_or(grown).min(machine),
                 resolved.name.clone(),
-                snapshot_for(template, merged.runtime.value.as_ref()),
+                // What was saved stands on the template's own image, and goes on in no other.
+                snapshot_for(template, merged.runtime.value.as_ref())
+                    .filter(|_| resolved.image_from != Source::Request),
             ),
             Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
         };

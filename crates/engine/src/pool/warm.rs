@@ -162,7 +162,9 @@ impl Engine {
         let Some(pool) = &entry.pool else {
             return Err(MemberError::Unwanted);
         };
-        let specified = self.specified(&nobody()?, member_of(entry, pool)?).await?;
+        let specified = self
+            .specified(&nobody()?, member_of(entry, pool)?, None)
+            .await?;
         // The catalogue may be another one since.
         let wanted = specified.wanted.filter(|wanted| wanted.entry == *entry);
         let wanted = wanted.ok_or(MemberError::Unwanted)?;

@@ -1,8 +1,9 @@
-//! Builds with their logs, and the layers that they leave: documents by id.
+//! Builds with their logs, the layers that they leave, and whose the images are that they stand on.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::id::{BuildId, TeamId};
+use shoal_core::image::ImageName;
 use shoal_core::store::StoreError;
 
 use super::{decode, encode, store_error};
@@ -90,6 +91,40 @@ pub(super) fn delete_layer(
     connection
         .prepare_cached("DELETE FROM layers WHERE team = ?1 AND key = ?2")
         .and_then(|mut s| s.execute(params![team.to_string(), key]))
+        .map_err(store_error)?;
+    Ok(())
+}
+
+pub(super) fn private_images(connection: &Connection) -> Result<Vec<ImageName>, StoreError> {
+    let names = connection
+        .prepare_cached("SELECT name FROM private_images ORDER BY name")
+        .and_then(|mut s| {
+            let rows = s.query_map([], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<Vec<String>>>()
+        })
+        .map_err(store_error)?;
+    let read = |name: &String| {
+        name.parse().map_err(|_| StoreError::Corrupt {
+            key: format!("private image {name}"),
+            detail: "it is no name of an image".to_owned(),
+        })
+    };
+    names.iter().map(read).collect()
+}
+
+pub(super) fn set_private_image(
+    connection: &Connection,
+    name: &ImageName,
+    private: bool,
+) -> Result<(), StoreError> {
+    let statement = if private {
+        "INSERT OR IGNORE INTO private_images (name) VALUES (?1)"
+    } else {
+        "DELETE FROM private_images WHERE name = ?1"
+    };
+    connection
+        .prepare_cached(statement)
+        .and_then(|mut s| s.execute([name.as_str()]))
         .map_err(store_error)?;
     Ok(())
 }

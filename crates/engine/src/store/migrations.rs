@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -60,6 +60,9 @@ const STEPS: [&str; VERSION as usize] = [
         document TEXT NOT NULL,
         PRIMARY KEY (team, key)
     ) STRICT;
+    ",
+    "
+    CREATE TABLE private_images (name TEXT PRIMARY KEY) STRICT;
     ",
 ];
 

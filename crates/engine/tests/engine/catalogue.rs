@@ -5,7 +5,7 @@ use shoal_core::catalogue::merge::Source;
 use shoal_core::image::{ImageError, ImageName};
 use shoal_core::network::AskedNetwork;
 use shoal_core::resources::{AskedResources, Mib, MilliCpu};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
@@ -332,6 +332,27 @@ async fn an_image_alone_is_custom_and_nothing_at_all_is_the_default() {
         assert_eq!(spec.image, image("registry.test/mine:1"));
         assert_eq!(spec.template_name.as_deref(), Some(name));
     }
+}
+
+#[tokio::test]
+async fn another_image_does_not_go_on_from_what_was_saved_of_the_templates_own() {
+    let fixture = Registered::new(|config| config.custom_images = CustomImages::Everyone).await;
+    let built = Template {
+        snapshot: Some(SnapshotOrigin {
+            id: "00000000-0000-4000-8000-000000000001".parse().unwrap(),
+            memory: true,
+            guest_token: None,
+        }),
+        ..template("built", "test/built:1")
+    };
+    fixture.engine.put_template(built).await.unwrap();
+    let new = NewSandbox {
+        image: Some(image("registry.test/mine:1")),
+        ..NewSandbox::of("built".parse::<TemplateKey>().unwrap())
+    };
+    let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
+    assert_eq!(made.record.spec.image, image("registry.test/mine:1"));
+    assert_eq!(made.record.spec.snapshot, None);
 }
 
 #[tokio::test]

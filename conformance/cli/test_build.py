@@ -1,0 +1,103 @@
+"""`shoal template build`: a Dockerfile, from its first line to a sandbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..registry import Registry, small_debian
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    """A small Debian in a registry of its own."""
+    registry = Registry(tmp_path_factory.mktemp("registry"))
+    registry.start()
+    yield registry.push("small/debian", "12", [small_debian().read_bytes()], Env=["PATH=/usr/bin:/bin", "OF=image"])
+    registry.stop()
+
+
+@pytest.fixture
+def built(client):
+    names = set()
+    yield names
+    for name in names:
+        client.run("template", "rm", name)
+
+
+def test_a_dockerfile_of_several_stages_becomes_a_template(client, image, built, tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/main.sh").write_text("#!/bin/sh\necho running\n")
+    (tmp_path / "app/secret.env").write_text("KEY=1\n")
+    (tmp_path / ".dockerignore").write_text("**/*.env\n")
+    (tmp_path / "Dockerfile").write_text(f"""\
+# A comment
+ARG BASE={image}
+FROM $BASE AS build
+ARG WORD=default
+RUN mkdir -p /out/deep && \\
+    echo "$WORD of $OF" > /out/deep/made
+COPY <<hello.txt /out/
+hello, heredoc
+hello.txt
+
+FROM ${{BASE}}
+LABEL is=passed-over
+ENV HOME_OF=/srv/app
+WORKDIR $HOME_OF
+COPY --chown=root:root --chmod=755 app ./
+COPY --from=build /out /srv/out
+RUN <<EOT
+set -e
+touch made-by-heredoc
+ls > listed
+EOT
+USER root
+RUN id -un > /srv/who
+CMD ["sh", "-c", "echo started > /tmp/started; sleep infinity"]
+""")
+    built.add("cli-built")
+    words = ["template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-built:v1", "--build-arg", "WORD=said",
+             "--ready-cmd", "test -f /tmp/started", "--memory", "256", "--cpu", "1"]
+    first = client.run(*words)
+    assert first.code == 0, first
+    assert "LABEL" in first.err and "RUN id -un" in first.err + first.out, first
+    sandbox = client.ok("sandbox", "create", "--template", "cli-built:v1")
+    try:
+        script = "cat /srv/out/deep/made /srv/out/hello.txt /srv/who /tmp/started; ls -a; stat -c '%U %a' main.sh"
+        said = client.ok("sandbox", "exec", sandbox, "--", "sh", "-c", f"cd /srv/app; {script}")
+        assert said == (
+            "said of image\nhello, heredoc\nroot\nstarted\n.\n..\nlisted\nmade-by-heredoc\nmain.sh\nroot 755"
+        )
+    finally:
+        client.ok("sandbox", "kill", sandbox)
+    again = client.run(*words)
+    assert again.code == 0 and "CACHED" in again.err + again.out, again
+    missing = client.run("sandbox", "create", "--template", "cli-built")
+    assert missing.code != 0 and "default" in missing.err
+
+
+def test_what_fails_points_at_its_line(client, image, built, tmp_path):
+    built.add("cli-failed")
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\n\nRUN echo before\nRUN echo why >&2; \\\n    exit 3\n")
+    failed = client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-failed")
+    assert failed.code != 0
+    assert "Dockerfile:4" in failed.err and "exit status 3" in failed.err and "why" in failed.err, failed.err
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("RUN true\n", "no FROM"),
+        ("FROM x\nONBUILD RUN true\n", "Dockerfile:2"),
+        ("FROM x\nCOPY nothing-here /\n", "nothing-here"),
+        ("FROM x\nADD http://127.0.0.1:1/x /\n", "Dockerfile:2"),
+        ("FROM --platform=linux/s390x x\n", "Dockerfile:1"),
+        ("", "no FROM"),
+    ],
+    ids=["no-from", "onbuild", "no-file", "add-url", "platform", "empty"],
+)
+def test_what_cannot_be_built_is_refused_before_anything_is_done(client, tmp_path, text, said):
+    (tmp_path / "Dockerfile").write_text(text)
+    refused = client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-refused")
+    assert refused.code != 0 and said in refused.err, refused.err
+    assert "cli-refused" not in client.ok("template", "ls")

@@ -1,0 +1,88 @@
+"""The server is killed while it builds templates; what is ready starts, and nothing is left over.
+
+`SHOAL_BUILD_CRASH_ROUNDS` says how often, `SHOAL_CRASH_SEED` makes the run of a printed seed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import time
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import wait_until
+from .conftest import furnish, new_installation
+from .machine import Call
+
+ROUNDS = int(os.environ.get("SHOAL_BUILD_CRASH_ROUNDS", "40"))
+SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
+
+
+@pytest.fixture
+def server(scratch):
+    installation = new_installation(scratch / "crash-build", settings=["disk.size=1GiB"])
+    furnish(installation)
+    yield installation
+    if installation.process is None:
+        installation.start()
+    installation.stop()
+    installation.remove()
+
+
+def begin(call: Call, name: str, words: list[str]) -> dict:
+    """A build of some steps, of which those that were done before are not done again."""
+    status, begun = call.post("/v3/templates", {"name": name, "cpuCount": 1, "memoryMB": 256})
+    assert status == 202, begun
+    steps = [{"type": "RUN", "args": [f"echo {word} >> ~/words"]} for word in words]
+    body = {"fromTemplate": "base", "steps": steps, "startCmd": "sleep infinity", "readyCmd": "true"}
+    status, answer = call.post(f"/v2/templates/{begun['templateID']}/builds/{begun['buildID']}", body)
+    assert status == 202, answer
+    return begun
+
+
+def snapshots_noted(server) -> set[str]:
+    """What the store says that there is, of snapshots."""
+    with sqlite3.connect(f"file:{server.data}/shoal.db?mode=ro", uri=True) as store:
+        layers = [json.loads(row[0])["snapshot"] for row in store.execute("SELECT document FROM layers")]
+        builds = [json.loads(row[0])["made"] for row in store.execute("SELECT document FROM builds")]
+    return {layer["id"] for layer in layers} | {made["snapshot"]["id"] for made in builds if made}
+
+
+@pytest.mark.timeout(1500)
+def test_a_build_that_the_server_does_not_survive_leaves_nothing(server):
+    print(f"SHOAL_CRASH_SEED={SEED}")
+    chance = random.Random(SEED)
+    call, outcomes = Call(server), {"ready": 0, "error": 0}
+    for number in range(ROUNDS):
+        begun = {}
+        for which in range(2):
+            words = [chance.choice("ab"), chance.choice("cd"), f"{number}-{which}"]
+            begun[f"crash-{which}"] = (begin(call, f"crash-{which}", words), words)
+        time.sleep(chance.uniform(0, 1.2))
+        server.crash()
+        server.start()
+        for name, (build, words) in begun.items():
+            path = f"/templates/{build['templateID']}/builds/{build['buildID']}/status"
+            status, said = call.get(path)
+            assert status == 200 and said["status"] in outcomes, said
+            outcomes[said["status"]] += 1
+            if said["status"] == "error":
+                assert "restarted" in said["reason"]["message"], said
+            else:
+                inside = Sandbox.create(name, timeout=60, **server.options())
+                assert inside.files.read("words").split() == words
+                assert inside.commands.run("pgrep -c sleep").stdout == "1\n"
+                inside.kill()
+        # Only what is noted is on the disk.
+        kept = {entry.name for entry in (server.data / "disk/.snapshots").iterdir()}
+        assert kept == snapshots_noted(server)
+        wait_until(lambda: server.leftovers() == [], 20, "the sandboxes of its builds are gone")
+    assert min(outcomes.values()) > 0, outcomes
+    for name in ("crash-0", "crash-1"):
+        assert call.delete(f"/templates/{name}")[0] in (204, 404)
+    assert call.ids() == []
+    wait_until(lambda: server.leftovers() == [], 20, "the end of the last sandbox")

@@ -1,0 +1,324 @@
+//! `shoal template build`: a Dockerfile becomes a template.
+//!
+//! ```text
+//!   Dockerfile ─▶ plan ─▶ files of the context, hashed ─▶ uploads of what is missing ─▶ start
+//!                                                             log and failure by line ◀─ follow
+//! ```
+//!
+//! All of it is on E2B's wire; what a Dockerfile needs beyond it, `shoal_protocol::build` says.
+
+mod archive;
+mod context;
+mod follow;
+mod ignore;
+mod staged;
+mod text;
+mod upload;
+
+#[cfg(test)]
+mod file_tests;
+#[cfg(test)]
+mod wire_tests;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use http::Method;
+use serde_json::to_value;
+use shoal_protocol::build::{BuildStart, NewBuild, Registry, RequestedBuild};
+
+use self::context::Context;
+use self::follow::Build;
+use self::staged::Staged;
+use self::text::Text;
+use crate::calls::encode;
+use crate::connection::Connection;
+use crate::dockerfile::{self, Options};
+use crate::failure::{Failure, Kind};
+use crate::{image, output, parse};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A Dockerfile is built as Docker builds it, in a sandbox of the server. What differs:
+  - a sandbox runs commands as `user` in /home/user unless USER and WORKDIR say otherwise
+  - ENTRYPOINT and CMD become the start command, which runs in every sandbox from its first
+    moment; --start-cmd wins, and --start-cmd '' means none
+  - RUN is run by bash; SHELL names another
+  - EXPOSE, LABEL, VOLUME, STOPSIGNAL, HEALTHCHECK and cache mounts are told of and passed over
+  - ONBUILD, secret mounts, ADD of URLs and of archives, and other processors are refused
+Files that .dockerignore names (or <Dockerfile>.dockerignore) are left out.
+
+Examples:
+  shoal template build
+  shoal template build -f docker/Dockerfile --context . -t app:v2 --cpu 2 --memory 2G
+  shoal template build -t web --start-cmd 'python3 -m http.server' --ready-cmd 'curl -f localhost:8000'
+  shoal template build --watch TEMPLATE/BUILD      (shows a build that goes on)
+  shoal sandbox create --template app:v2")]
+pub(super) struct BuildArgs {
+    /// The Dockerfile; - is standard input [default: Dockerfile].
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What the template is called, and a tag of this build; several tags by saying it again
+    /// [default: what the context's directory is called].
+    #[arg(long, short, value_name = "NAME[:TAG]")]
+    tag: Vec<String>,
+    /// Where COPY takes its files from [default: the directory of the Dockerfile].
+    #[arg(long, value_name = "DIR")]
+    context: Option<PathBuf>,
+    /// A value for an ARG; as often as needed.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::pair)]
+    build_arg: Vec<(String, String)>,
+    /// The stage to build, by its name or its number from 0 [default: the last].
+    #[arg(long, value_name = "STAGE")]
+    target: Option<String>,
+    /// Processors of its sandboxes: 1 or an even number [default: the server's].
+    #[arg(long, value_name = "NUMBER")]
+    cpu: Option<u32>,
+    /// Memory of its sandboxes: 512M, 2G [default: the server's].
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    memory: Option<u32>,
+    /// What runs in every sandbox [default: what ENTRYPOINT and CMD say].
+    #[arg(long, value_name = "COMMAND")]
+    start_cmd: Option<String>,
+    /// What succeeds once that is ready [default: 20 seconds].
+    #[arg(long, value_name = "COMMAND")]
+    ready_cmd: Option<String>,
+    /// Do every step anew.
+    #[arg(long)]
+    no_cache: bool,
+    /// The account at the registry of the image that the build stands on.
+    #[arg(long, value_name = "NAME", requires = "password_stdin")]
+    username: Option<String>,
+    /// Read its password or token from standard input.
+    #[arg(long, requires = "username")]
+    password_stdin: bool,
+    /// Show no log unless the build fails.
+    #[arg(long, short)]
+    quiet: bool,
+    /// Show the log of a build that was started before, to its end.
+    #[arg(long, value_name = "TEMPLATE/BUILD", conflicts_with_all = ["file", "tag", "context", "cancel"])]
+    watch: Option<String>,
+    /// End a build that was started before.
+    #[arg(long, value_name = "TEMPLATE/BUILD", conflicts_with_all = ["file", "tag", "context"])]
+    cancel: Option<String>,
+}
+
+pub(super) async fn run(server: &Connection, args: BuildArgs, json: bool) -> Result<u8, Failure> {
+    if let Some(asked) = &args.cancel {
+        cancel(server, asked).await?;
+        return Ok(0);
+    }
+    if let Some(asked) = &args.watch {
+        let (template, build) = split(asked)?;
+        let build = Build::new(template, build, None, args.quiet);
+        build.follow(server).await?;
+        output::line(template)?;
+        return Ok(0);
+    }
+    let made = build(server, args).await?;
+    if json {
+        output::json(&made)?;
+    } else {
+        let names = made.names.iter().chain(&made.aliases);
+        output::line(names.last().unwrap_or(&made.template_id))?;
+    }
+    Ok(0)
+}
+
+/// Builds, and says what came of it.
+async fn build(server: &Connection, args: BuildArgs) -> Result<RequestedBuild, Failure> {
+    let stdin = args.file.as_deref() == Some(Path::new("-"));
+    if stdin && args.password_stdin {
+        return Err(Failure::usage(
+            "standard input cannot be the Dockerfile and the password",
+        ));
+    }
+    let path = args.file.clone().unwrap_or_else(|| "Dockerfile".into());
+    let text = Text::read(&path)?;
+    let beside = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty() && !stdin);
+    let directory = args.context.clone();
+    let directory = directory.unwrap_or_else(|| beside.unwrap_or(Path::new(".")).to_owned());
+    let new = new_build(&args, &directory)?;
+    let staged = stage(&text, &args, &directory, (!stdin).then_some(path.as_path())).await?;
+    let password = args.password_stdin.then(image::password).transpose()?;
+    let registry = args.username.clone().zip(password);
+    let registry = registry.map(|(username, password)| Registry::Registry { username, password });
+
+    let body = to_value(&new).map_err(|error| Failure::other(error.to_string()))?;
+    let made: RequestedBuild = server
+        .call(Method::POST, "/v3/templates", Some(body))
+        .await?;
+    staged.upload(server, &made.template_id, &text).await?;
+    let mut start = staged.start(registry);
+    start.force = args.no_cache;
+    start.start_cmd = args
+        .start_cmd
+        .or(start.start_cmd)
+        .filter(|command| !command.is_empty());
+    start.ready_cmd = args.ready_cmd;
+    start_build(server, &made, &start).await?;
+    let places = Some((staged.lines(), text));
+    let build = Build::new(&made.template_id, &made.build_id, places, args.quiet);
+    build.follow(server).await?;
+    Ok(made)
+}
+
+/// Reads the Dockerfile and the files it names.
+async fn stage(
+    text: &Text,
+    args: &BuildArgs,
+    directory: &Path,
+    file: Option<&Path>,
+) -> Result<Staged, Failure> {
+    let options = Options {
+        build_args: args.build_arg.clone(),
+        target: args.target.clone(),
+        arch: architecture().to_owned(),
+    };
+    let parsed = dockerfile::parse(text.as_str());
+    let plan = parsed.and_then(|parsed| dockerfile::plan(&parsed, &options));
+    let plan = plan.map_err(|problem| text.failure(problem))?;
+    for warning in &plan.warnings {
+        text.warn(warning.line, &warning.message);
+    }
+    let context = Context::open(directory, file)?;
+    let for_thread = text.clone();
+    // Files are read: that may take a while.
+    let staged = tokio::task::spawn_blocking(move || Staged::new(plan, &context, &for_thread));
+    staged
+        .await
+        .map_err(|error| Failure::other(error.to_string()))?
+}
+
+/// The architecture of sandboxes, as images name it: the program's own, as the server is of the
+/// same kind.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// What is asked for, by `--tag` or by the name of the context.
+fn new_build(args: &BuildArgs, context: &Path) -> Result<NewBuild, Failure> {
+    let mut name: Option<String> = None;
+    let mut tags = Vec::new();
+    for said in &args.tag {
+        let (one, tag) = match said.rsplit_once(':') {
+            Some((one, tag)) => (one, Some(tag)),
+            None => (said.as_str(), None),
+        };
+        if name.as_deref().is_some_and(|name| name != one) {
+            return Err(Failure::usage(
+                "a build is of one template: each --tag has the same name",
+            ));
+        }
+        name = Some(one.to_owned());
+        tags.extend(tag.map(str::to_owned));
+    }
+    let name = match name {
+        Some(name) => name,
+        None => own_name(context)?,
+    };
+    Ok(NewBuild {
+        name: Some(name),
+        tags: (!tags.is_empty()).then_some(tags),
+        cpu_count: args.cpu,
+        memory_mb: args.memory,
+        ..NewBuild::default()
+    })
+}
+
+/// What a directory is called, as far as a template can be called so.
+fn own_name(directory: &Path) -> Result<String, Failure> {
+    let directory = std::fs::canonicalize(directory).map_err(|error| {
+        Failure::not_found(format!("the context {}: {error}", directory.display()))
+    })?;
+    let name = directory
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    let good = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' {
+            c
+        } else {
+            '-'
+        }
+    };
+    let name: String = name.chars().map(good).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() {
+        return Err(
+            Failure::usage("the context's directory is no name for a template")
+                .with_hint("Name it by -t NAME."),
+        );
+    }
+    Ok(name.to_owned())
+}
+
+async fn start_build(
+    server: &Connection,
+    made: &RequestedBuild,
+    start: &BuildStart,
+) -> Result<(), Failure> {
+    let path = format!("/v2{}", build_path(&made.template_id, &made.build_id));
+    let body = to_value(start).map_err(|error| Failure::other(error.to_string()))?;
+    server.post(&path, body).await
+}
+
+fn build_path(template: &str, build: &str) -> String {
+    format!("/templates/{}/builds/{}", encode(template), encode(build))
+}
+
+fn split(asked: &str) -> Result<(&str, &str), Failure> {
+    let halves = asked.rsplit_once('/');
+    halves.ok_or_else(|| Failure::usage(format!("{asked:?} is no build: say TEMPLATE/BUILD")))
+}
+
+async fn cancel(server: &Connection, asked: &str) -> Result<(), Failure> {
+    let (template, build) = split(asked)?;
+    match server.delete(&build_path(template, build)).await {
+        Err(failure) if failure.kind() == Kind::NotFound => {
+            Err(failure.with_hint("It may have ended: --watch says how."))
+        }
+        done => done,
+    }?;
+    output::line(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: BuildArgs,
+    }
+
+    fn asked(line: &[&str]) -> Result<NewBuild, Failure> {
+        let line = Line::parse_from([&["build"], line].concat());
+        new_build(&line.args, Path::new("."))
+    }
+
+    #[test]
+    fn a_template_is_named_by_tags_or_by_the_context() {
+        let new = asked(&["-t", "app:v1", "-t", "app:v2", "--memory", "1G"]).unwrap();
+        assert_eq!(new.name.as_deref(), Some("app"));
+        assert_eq!(new.tags, Some(vec!["v1".to_owned(), "v2".to_owned()]));
+        assert_eq!(new.memory_mb, Some(1024));
+        assert_eq!(asked(&["-t", "app"]).unwrap().tags, None);
+        assert!(asked(&["-t", "app:v1", "-t", "web:v2"]).is_err());
+        let around = tempfile::tempdir().unwrap();
+        let directory = around.path().join("My App.");
+        std::fs::create_dir(&directory).unwrap();
+        assert_eq!(own_name(&directory).unwrap(), "my-app");
+        assert!(own_name(Path::new("/")).is_err());
+    }
+}

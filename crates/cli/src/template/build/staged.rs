@@ -1,0 +1,161 @@
+//! A plan with its files: what is sent to the server.
+
+use std::collections::{HashMap, HashSet};
+
+use shoal_protocol::build::{BuildStart, Part, Place, Registry, Stage, Step};
+
+use super::archive;
+use super::context::{Context, Entries};
+use super::text::Text;
+use super::upload;
+use crate::connection::Connection;
+use crate::dockerfile::{Plan, Problem, StagedStep};
+use crate::failure::Failure;
+
+/// Stages whose files were found and hashed.
+#[derive(Debug)]
+pub(super) struct Staged {
+    plan: Plan,
+    /// The files of each hash, and the line that needs them first.
+    files: Vec<(String, u32, Entries)>,
+}
+
+impl Staged {
+    /// Finds and hashes the files of every step.
+    pub(super) fn new(mut plan: Plan, context: &Context, text: &Text) -> Result<Self, Failure> {
+        let mut files = Vec::new();
+        let mut seen = HashSet::new();
+        for staged in plan.stages.iter_mut().flat_map(|stage| &mut stage.steps) {
+            let line = staged.line;
+            let entries = find(staged, context, text);
+            let entries = entries.map_err(|why| {
+                text.failure(Problem {
+                    line,
+                    message: format!("COPY: {why}"),
+                    hint: None,
+                })
+            })?;
+            if let (Some(entries), Some(hash)) = (entries, &staged.step.files_hash)
+                && seen.insert(hash.clone())
+            {
+                files.push((hash.clone(), line, entries));
+            }
+        }
+        Ok(Self { plan, files })
+    }
+
+    /// Sends the files that the server does not have.
+    pub(super) async fn upload(
+        &self,
+        server: &Connection,
+        template: &str,
+        text: &Text,
+    ) -> Result<(), Failure> {
+        for (hash, line, entries) in &self.files {
+            let sent = upload::upload(server, template, hash, entries, &text.at(*line)).await;
+            sent.map_err(|failure| failure.with_details(text.excerpt(*line)))?;
+        }
+        Ok(())
+    }
+
+    /// What the build does.
+    pub(super) fn start(&self, registry: Option<Registry>) -> BuildStart {
+        let place = self.plan.stages.len().saturating_sub(1);
+        let account = registry.zip(self.registry_of(place));
+        let mut stages: Vec<Stage> = self
+            .plan
+            .stages
+            .iter()
+            .map(|stage| {
+                let image = stage.from_image.as_deref().map(registry_host);
+                let account = account
+                    .as_ref()
+                    .filter(|(_, host)| image == Some(host.as_str()));
+                Stage {
+                    name: stage.name.clone(),
+                    from_image: stage.from_image.clone(),
+                    from_image_registry: account.map(|(registry, _)| registry.clone()),
+                    from_template: None,
+                    from_stage: stage.from_stage,
+                    steps: stage
+                        .steps
+                        .iter()
+                        .map(|staged| staged.step.clone())
+                        .collect(),
+                }
+            })
+            .collect();
+        let main = stages.pop().unwrap_or_default();
+        BuildStart {
+            from_image: main.from_image,
+            from_image_registry: main.from_image_registry,
+            from_stage: main.from_stage,
+            stages,
+            steps: main.steps,
+            start_cmd: self.plan.start_cmd.clone(),
+            ..BuildStart::default()
+        }
+    }
+
+    /// The registry of the image that a stage stands on, over those between.
+    fn registry_of(&self, place: usize) -> Option<String> {
+        let stage = self.plan.stages.get(place)?;
+        match (&stage.from_image, stage.from_stage) {
+            (Some(image), _) => Some(registry_host(image).to_owned()),
+            // A stage stands on an earlier one, so this comes to an end.
+            (None, Some(below)) => self.registry_of(below),
+            (None, None) => None,
+        }
+    }
+
+    /// The line of each place that the server may name.
+    pub(super) fn lines(&self) -> HashMap<Place, u32> {
+        let last = self.plan.stages.len().saturating_sub(1);
+        let mut lines = HashMap::new();
+        for (index, stage) in self.plan.stages.iter().enumerate() {
+            let place = |part| Place {
+                stage: (index != last).then_some(index),
+                part,
+            };
+            lines.insert(place(Part::Base), stage.line);
+            for (step, staged) in stage.steps.iter().enumerate() {
+                lines.insert(place(Part::Step(step + 1)), staged.line);
+            }
+        }
+        lines
+    }
+}
+
+/// Finds the files of a step, and says in the step what they are.
+fn find(
+    staged: &mut StagedStep,
+    context: &Context,
+    text: &Text,
+) -> Result<Option<Entries>, String> {
+    let Some(files) = &staged.files else {
+        return Ok(None);
+    };
+    let gathered = context.gather(files)?;
+    for skipped in &gathered.skipped {
+        let message = format!(
+            "{} is neither file, directory nor link, and is not copied",
+            skipped.display()
+        );
+        text.warn(staged.line, &message);
+    }
+    let step: &mut Step = &mut staged.step;
+    // The words of the Dockerfile go into the hash, those of the wire into the step.
+    let hash = archive::hash(&step.args, &gathered.entries);
+    step.files_hash = Some(hash.map_err(|error| error.to_string())?);
+    if let Some(source) = step.args.first_mut() {
+        *source = gathered.source;
+    }
+    Ok(Some(gathered.entries))
+}
+
+/// The registry that an image's name leads to.
+fn registry_host(image: &str) -> &str {
+    let first = image.split_once('/').map(|(first, _)| first);
+    let host = first.filter(|first| first.contains(['.', ':']) || *first == "localhost");
+    host.unwrap_or("docker.io")
+}
