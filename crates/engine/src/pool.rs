@@ -7,6 +7,7 @@
 
 mod claim;
 mod fill;
+mod seed;
 mod view;
 mod warm;
 
@@ -15,11 +16,12 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use shoal_core::catalogue::EntryName;
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
 use tokio::sync::Notify;
 
 pub(crate) use self::claim::{ClaimOrder, STARTUP, Wanted};
+use self::seed::Seed;
 pub use self::view::{MemberView, PoolFault, PoolView};
 pub(crate) use self::warm::{MemberError, run_to_end, within};
 
@@ -39,6 +41,8 @@ pub(crate) struct Pools {
 #[derive(Debug, Default)]
 struct Pool {
     members: BTreeMap<SandboxId, Known>,
+    /// What members begin with.
+    seed: Option<Seed>,
     demand: Demand,
     claims: u64,
     misses: u64,
@@ -224,18 +228,20 @@ impl Pools {
         plan
     }
 
-    /// Forgets the pools that are no entry's, and returns who was in them.
-    fn forget_but(&self, wanted: impl Fn(&EntryName) -> bool) -> Vec<SandboxId> {
+    /// Forgets the pools that are no entry's, and returns who was in them, and what members began
+    /// with.
+    fn forget_but(&self, wanted: impl Fn(&EntryName) -> bool) -> (Vec<SandboxId>, Vec<SnapshotId>) {
         let mut pools = self.by_entry.lock();
-        let mut left = Vec::new();
+        let (mut left, mut seeds) = (Vec::new(), Vec::new());
         pools.retain(|entry, pool| {
             let stays = wanted(entry);
             if !stays {
                 left.extend(std::mem::take(&mut pool.members).into_keys());
+                seeds.extend(pool.seed.take().and_then(|seed| seed.saved));
             }
             stays
         });
-        left
+        (left, seeds)
     }
 
     /// When a pool that could not be filled is tried again, the first of them.

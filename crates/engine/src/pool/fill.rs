@@ -51,13 +51,22 @@ impl Engine {
         let shared = &self.shared;
         let pooled = shared.pooled().await;
         let known = |name: &EntryName| pooled.iter().any(|pool| pool.entry.name == *name);
-        shared.end_members(shared.pools.forget_but(known), KillReason::Requested);
+        let (left, seeds) = shared.pools.forget_but(known);
+        shared.end_members(left, KillReason::Requested);
+        for seed in seeds {
+            shared.drop_seed(seed);
+        }
         for Pooled {
             entry,
             bounds,
             digest,
         } in pooled
         {
+            if let Some(digest) = &digest
+                && let Some(seed) = shared.pools.outdated_seed(&entry.name, digest)
+            {
+                shared.drop_seed(seed);
+            }
             let now = shared.clock.now();
             let plan = shared
                 .pools

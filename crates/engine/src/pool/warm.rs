@@ -175,17 +175,29 @@ impl Engine {
         // Until it is handed out nobody but this machine reaches its daemon, which is then told what
         // to ask for.
         spec.secure = false;
+        self.plant(entry, &wanted.digest, &mut spec);
         spec.purpose = Purpose::Pool(Membership {
             entry: entry.name.clone(),
-            digest: wanted.digest,
+            digest: wanted.digest.clone(),
             stage: Stage::Starting,
         });
         let room = shared.room_for_member().map_err(CreateError::from)?;
-        let record = self.launch_as(id.clone(), owner(), spec, room).await?;
-        tokio::select! {
-            warm = self.warm_up(entry, pool, &record) => warm?,
-            () = shared.entries.ended(id) => return Err(SandboxError::NotFound(id.clone()).into()),
+        let seed = spec.snapshot.as_ref().map(|origin| origin.id);
+        let made = async {
+            let record = self.launch_as(id.clone(), owner(), spec, room).await?;
+            tokio::select! {
+                warm = self.warm_up(entry, pool, &record) => warm?,
+                () = shared.entries.ended(id) => {
+                    return Err(SandboxError::NotFound(id.clone()).into());
+                }
+            }
+            Ok::<_, MemberError>(record)
+        };
+        let made = made.await;
+        if let (Err(_), Some(seed)) = (&made, seed) {
+            self.spoil(&entry.name, id, seed);
         }
+        self.save_seed(entry, &wanted.digest, &*made?).await?;
         let ready = shared.clock.now();
         shared
             .order(id, |reply| Order::JoinPool(ready, reply))
@@ -213,7 +225,11 @@ impl Engine {
             token: None,
             user: None,
         };
-        let command = entry.warmup_argv().as_deref().and_then(command);
+        // What was begun with another member's memory goes on there.
+        let argv = entry
+            .warmup_argv()
+            .filter(|_| record.spec.snapshot.is_none());
+        let command = argv.as_deref().and_then(command);
         let end = shared.clock.now() + WARM_UP;
         let warm = async {
             let Some(command) = command else {
@@ -278,7 +294,7 @@ fn member_of(entry: &Entry, pool: &Pool) -> Result<NewSandbox, MemberError> {
 }
 
 /// Who asks for members.
-fn nobody() -> Result<Principal, MemberError> {
+pub(super) fn nobody() -> Result<Principal, MemberError> {
     // A constant, and good.
     let slug = "pool".parse().map_err(|_| MemberError::Unwanted)?;
     Ok(Principal {
