@@ -18,6 +18,9 @@ from .conftest import RUNTIMES
 #: What a member begins with, and what it becomes: processors in thousandths, memory in bytes.
 BEFORE, AFTER = (200, 128 << 20), (1000, 512 << 20)
 
+#: Asks the server of files that was warmed up.
+FETCH = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8888/\").status)'"
+
 
 def entry(server: Installation, runtime: str, size: int, **pool) -> dict:
     base = server._admin("GET", "/api/v1/templates/base")
@@ -135,13 +138,18 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     said = sandbox.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started; pgrep -c -f http.server")
     own, started, served = said.stdout.split("\n")[:3]
     assert own == f"2 {sandbox.sandbox_id}" and started == "/tmp/started" and int(served) >= 1
-    fetched = sandbox.commands.run(
-        "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8888/\").status)'"
-    )
-    assert fetched.stdout.strip() == "200"
-    # Its place is taken again.
+    assert sandbox.commands.run(FETCH).stdout.strip() == "200"
+    # Its place is taken again; with gVisor by one that begins with another's memory.
     again = full(server, name, 2)
     assert again[0] == before[1] and sandbox.sandbox_id not in again
+    for expected in again:
+        status, answer = post(server, {"templateID": name, "timeout": 120, "secure": True, "envVars": {"OWN": "3"}})
+        assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, expected, "pooled")
+        assert limits(server, expected) == AFTER
+        next_ = Sandbox.connect(expected, **options)
+        said = next_.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started")
+        assert said.stdout.split("\n")[:2] == [f"3 {expected}", "/tmp/started"]
+        assert next_.commands.run(FETCH).stdout.strip() == "200"
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
