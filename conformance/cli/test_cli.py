@@ -412,6 +412,14 @@ def test_one_teams_sandbox_is_not_there_for_another(shared, client, sandbox):
         assert answer.code == NOT_FOUND and sandbox not in answer.err.split("mean")[-1:], answer
 
 
+def test_pools_are_listed_and_an_unknown_one_is_told(client):
+    assert client.ok("pool", "ls").startswith("TEMPLATE")
+    assert client.ok("pool", "top", "--once").startswith("TEMPLATE")
+    assert isinstance(client.run("pool", "ls", "--json").json, list)
+    for words in (("ls", "nothing"), ("rm", "nothing")):
+        assert client.run("pool", *words).code == NOT_FOUND
+
+
 def test_a_template_is_made_used_shown_and_removed(client):
     image = client.run("image", "ls", "--json").json[0]["name"]
     made = client.ok(
