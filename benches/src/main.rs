@@ -21,7 +21,7 @@ use lexopt::prelude::*;
 
 use crate::api::Api;
 use crate::machine::Machine;
-use crate::measure::{commands, create, crowd, files, gateway, rest};
+use crate::measure::{commands, create, crowd, files, gateway, pool, rest};
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
@@ -39,7 +39,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|files|gateway|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|files|gateway|pool|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -125,6 +125,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     api.kill(&plain).await?;
     if wants("files") || wants("gateway") {
         proxied(args, server, report).await?;
+    }
+    if wants("pool") {
+        report.note(pool::NOTE);
+        pool::measure(server, report).await?;
     }
     if wants("crowd") {
         report.note(crowd::NOTE);

@@ -5,4 +5,5 @@ pub(crate) mod create;
 pub(crate) mod crowd;
 pub(crate) mod files;
 pub(crate) mod gateway;
+pub(crate) mod pool;
 pub(crate) mod rest;

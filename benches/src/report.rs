@@ -36,6 +36,8 @@ pub(crate) enum Promise {
     RatioAtLeast(f64),
     /// The median is at most this.
     AtMost(f64),
+    /// The median is at least this.
+    AtLeast(f64),
 }
 
 impl Promise {
@@ -44,6 +46,7 @@ impl Promise {
             Self::Ratio(most) => format!("≤ {most} ×"),
             Self::RatioAtLeast(least) => format!("≥ {least} ×"),
             Self::AtMost(most) => format!("≤ {}", unit.show(most)),
+            Self::AtLeast(least) => format!("≥ {}", unit.show(least)),
         }
     }
 
@@ -53,6 +56,7 @@ impl Promise {
             Self::Ratio(most) => row.ratio()? / most - 1.0,
             Self::RatioAtLeast(least) => 1.0 - row.ratio()? / least,
             Self::AtMost(most) => row.ours.median() / most - 1.0,
+            Self::AtLeast(least) => 1.0 - row.ours.median() / least,
         };
         (over > 0.0).then_some(over * 100.0)
     }

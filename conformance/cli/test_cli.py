@@ -27,7 +27,7 @@ def test_alone_it_says_what_to_do(client):
     assert "shoal serve" in said and "shoal sandbox create" in said
 
 
-@pytest.mark.parametrize("words", [(), ("sandbox",), ("key",), ("image",), ("template",)])
+@pytest.mark.parametrize("words", [(), ("sandbox",), ("key",), ("image",), ("template",), ("pool",)])
 def test_help_names_the_exit_codes(client, words):
     said = client.ok(*words, "--help")
     for code in (NOT_FOUND, UNREACHABLE, NOT_NOW, REFUSED, USAGE):
@@ -410,6 +410,14 @@ def test_one_teams_sandbox_is_not_there_for_another(shared, client, sandbox):
     for words in (("get", sandbox), ("kill", sandbox), ("exec", sandbox, "id"), ("shell", sandbox)):
         answer = theirs.run("sandbox", *words)
         assert answer.code == NOT_FOUND and sandbox not in answer.err.split("mean")[-1:], answer
+
+
+def test_pools_are_listed_and_an_unknown_one_is_told(client):
+    assert client.ok("pool", "ls").startswith("TEMPLATE")
+    assert client.ok("pool", "top", "--once").startswith("TEMPLATE")
+    assert isinstance(client.run("pool", "ls", "--json").json, list)
+    for words in (("ls", "nothing"), ("rm", "nothing")):
+        assert client.run("pool", *words).code == NOT_FOUND
 
 
 def test_a_template_is_made_used_shown_and_removed(client):

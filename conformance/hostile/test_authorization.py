@@ -75,6 +75,7 @@ NATIVE = [
     ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
     ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
+    ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),

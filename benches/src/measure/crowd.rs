@@ -168,7 +168,7 @@ pub(super) fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
 }
 
 /// Hundredths of a second that the processes have had.
-fn ticks(processes: &[u32]) -> f64 {
+pub(super) fn ticks(processes: &[u32]) -> f64 {
     let of = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

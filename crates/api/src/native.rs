@@ -2,8 +2,8 @@
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
 //! work on images is answered in lines of JSON. Keys, images and templates are made and removed
-//! by admin keys only. Sandboxes have Agent-Sandbox's fields, and are named by their names or ids;
-//! another team's is not found, also by an admin, who sees it in the list.
+//! by admin keys only, and pools are seen by them only. Sandboxes have Agent-Sandbox's fields, and are
+//! named by their names or ids; another team's is not found, also by an admin, who sees it in the list.
 
 mod admin;
 mod answer;
@@ -14,6 +14,7 @@ mod images;
 mod keys;
 mod limits;
 mod observe;
+mod pool;
 mod progress;
 mod resize;
 mod sandboxes;
@@ -67,6 +68,9 @@ pub(crate) fn routes() -> Router<Engine> {
             get(catalogue::get).post(catalogue::replace),
         )
         .route("/config/templates/resolve", get(catalogue::resolve))
+        .route("/pool", get(pool::list))
+        .route("/pool/sandbox/{id}", get(pool::members))
+        .route("/pool/{id}", delete(pool::remove))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))
         .route("/status", get(status::get))

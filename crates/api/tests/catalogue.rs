@@ -247,3 +247,71 @@ async fn a_sandbox_of_the_catalogue_is_created_and_explained() {
         assert_eq!(fixture.get(&fixture.user, &path).await.0, status, "{query}");
     }
 }
+
+#[tokio::test]
+async fn pools_are_an_admins_to_see_and_to_make_anew() {
+    let fixture = fixture().await;
+    let running = fixture.engine.clone();
+    tokio::spawn(async move { running.run().await });
+    let mut pooled = entry("warm");
+    pooled["pool"] = json!({"size": 1});
+    let put = fixture
+        .post(&fixture.admin, TEMPLATES, json!([entry("plain"), pooled]))
+        .await;
+    assert_eq!(put.0, 200);
+    for (method, path) in [
+        ("GET", "/api/v1/pool"),
+        ("GET", "/api/v1/pool/sandbox/warm"),
+        ("DELETE", "/api/v1/pool/warm"),
+    ] {
+        let refused = fixture
+            .call(&fixture.user, method, path, &Value::Null, None)
+            .await;
+        assert_eq!(refused.0, 403, "{path}");
+    }
+    let member = loop {
+        let (status, members) = fixture
+            .get(&fixture.admin, "/api/v1/pool/sandbox/warm")
+            .await;
+        assert_eq!(status, 200);
+        let member = members["data"][0].clone();
+        if member["status"] == "ready" {
+            break member["name"].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    let (_, pools) = fixture.get(&fixture.admin, "/api/v1/pool").await;
+    let pools = &pools["data"];
+    assert_eq!(pools.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&pools[0]["template"], &pools[0]["ready"]),
+        (&json!("warm"), &json!(1))
+    );
+    let made = fixture
+        .post(
+            &fixture.user,
+            "/v2/sandboxes",
+            json!({"templateID": "warm"}),
+        )
+        .await;
+    assert_eq!((made.0, &made.1["sandboxID"]), (201, &json!(member)));
+    assert_eq!(made.1["shoal"]["origin"], "pooled");
+    // Somebody has it now.
+    for gone in [member.as_str(), "plain", "nothing"] {
+        let path = format!("/api/v1/pool/{gone}");
+        let (status, _, body) = fixture
+            .call(&fixture.admin, "DELETE", &path, &Value::Null, None)
+            .await;
+        assert_eq!((status, &body["code"]), (404, &json!("404")), "{gone}");
+    }
+    let removed = fixture
+        .call(
+            &fixture.admin,
+            "DELETE",
+            "/api/v1/pool/warm",
+            &Value::Null,
+            None,
+        )
+        .await;
+    assert_eq!(removed.0, 200);
+}

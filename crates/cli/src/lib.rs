@@ -24,6 +24,7 @@ mod inside;
 mod key;
 mod output;
 mod parse;
+mod pool;
 mod progress;
 mod sandbox;
 mod snapshot;
@@ -51,6 +52,8 @@ pub enum ClientCommand {
     Image(image::ImageArgs),
     /// List, look at, make and remove templates.
     Template(template::TemplateArgs),
+    /// Look at the sandboxes that are there ahead of time, and replace them.
+    Pool(pool::PoolArgs),
 }
 
 /// Runs a command, prints what came of it, and says what to exit with.
@@ -74,6 +77,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
             ClientCommand::Key(args) => key::run(args).await,
             ClientCommand::Image(args) => image::run(args).await,
             ClientCommand::Template(args) => template::run(args).await,
+            ClientCommand::Pool(args) => pool::run(args).await,
         }
     });
     // Something may still wait for a standard input that never ends.

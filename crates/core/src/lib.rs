@@ -14,6 +14,7 @@ pub mod driver;
 pub mod id;
 pub mod image;
 pub mod network;
+pub mod pool;
 pub mod quantity;
 pub mod resources;
 pub mod sandbox;

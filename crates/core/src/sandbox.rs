@@ -15,6 +15,7 @@ use crate::driver::StartReport;
 use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
 use crate::network::NetworkPolicy;
+use crate::pool::Membership;
 use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
 use crate::state::State;
@@ -100,7 +101,7 @@ pub struct SandboxSpec {
 }
 
 /// What a sandbox is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// For its user.
@@ -108,6 +109,8 @@ pub enum Purpose {
     Use,
     /// For the steps of a build; nobody else sees it.
     Build(BuildId),
+    /// For whoever asks for one of its entry next; nobody sees it until then.
+    Pool(Membership),
 }
 
 /// The snapshot that a sandbox begins with.
@@ -170,12 +173,25 @@ impl SandboxRecord {
     }
 
     /// When the engine has to look at this sandbox again by itself: the end of a transient
-    /// state's timer, or the deadline of a running one.
+    /// state's timer, or the deadline of a running one. A member of a pool has no deadline until it
+    /// is handed out.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Timestamp> {
         match self.state.timer() {
             Some(timer) => Some(self.since + timer),
-            None => self.state.is_running().then_some(self.deadline),
+            None => {
+                let ends = self.state.is_running() && self.membership().is_none();
+                ends.then_some(self.deadline)
+            }
+        }
+    }
+
+    /// The pool that it belongs to, until it is handed out.
+    #[must_use]
+    pub fn membership(&self) -> Option<&Membership> {
+        match &self.spec.purpose {
+            Purpose::Pool(membership) => Some(membership),
+            Purpose::Use | Purpose::Build(_) => None,
         }
     }
 }

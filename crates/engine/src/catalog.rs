@@ -67,6 +67,17 @@ impl Entries {
         self.0.read().get(id).map(|entry| entry.mailbox.clone())
     }
 
+    /// Ends when the sandbox is no longer one that lives; at once when there is none.
+    pub(crate) fn ended(&self, id: &SandboxId) -> impl Future<Output = ()> + use<> {
+        let published = self.0.read().get(id).map(|entry| entry.published.clone());
+        async move {
+            if let Some(mut published) = published {
+                // An error means that its task has ended.
+                let _ = published.wait_for(|now| !now.record.state.is_live()).await;
+            }
+        }
+    }
+
     /// All records, in no order.
     pub(crate) fn records(&self) -> Vec<Arc<SandboxRecord>> {
         self.0

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
-use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::{ImageError, ImageName};
 use shoal_core::network::{AskedNetwork, InvalidRule};
 use shoal_core::resources::{AskedResources, InvalidResources, Mib, MilliCpu, Resources};
@@ -19,11 +19,13 @@ use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, TemplateKey};
 use tokio::sync::oneshot;
 
-use crate::engine::{Engine, NoRoom, SandboxError};
+use self::specify::Specified;
+use crate::engine::{Engine, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
 use crate::names::NameError;
 use crate::resolve::Resolved;
+use crate::room::{NoRoom, Room};
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
 
@@ -312,9 +314,10 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let spec = self.specify(principal, new).await?;
+        let specified = self.specified(principal, new, None).await?;
+        let spec = &specified.spec;
         let Some(resize) = resize else {
-            return self.launch(principal, spec).await;
+            return self.claim_or_launch(principal, specified).await;
         };
         let limits = resize.limits(&spec.resources);
         // Before anything is made: what cannot be given is not handed out.
@@ -324,7 +327,7 @@ impl Engine {
             &limits,
             spec.cpu_ceiling.max(spec.resources.cpu),
         )?;
-        let created = self.launch(principal, spec).await?;
+        let created = self.claim_or_launch(principal, specified).await?;
         self.resize_created(principal, created, limits, resize.early_return)
             .await
     }
@@ -351,6 +354,23 @@ impl Engine {
         Ok(Created { record: outcome? })
     }
 
+    /// Hands out a sandbox that is there already, or else starts one.
+    async fn claim_or_launch(
+        &self,
+        principal: &Principal,
+        specified: Specified,
+    ) -> Result<Created, CreateError> {
+        let Specified { spec, wanted } = specified;
+        let claimed = match wanted {
+            Some(wanted) => self.claim(principal, &wanted, &spec).await?,
+            None => None,
+        };
+        match claimed {
+            Some(created) => Ok(created),
+            None => self.launch(principal, spec).await,
+        }
+    }
+
     /// Starts a sandbox that is to be this, and waits until it answers.
     pub(crate) async fn launch(
         &self,
@@ -359,11 +379,30 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let room = shared.room_for_one(principal.team)?;
+        let id = SandboxId::from_entropy(entropy::bytes()?);
         let name = shared.keep_name(principal.team, &spec)?;
+        let record = self.launch_as(id, principal.team, spec, room).await?;
+        // It is known itself now.
+        drop(name);
+        shared
+            .templates
+            .count_start(&record.spec.template, record.started_at);
+        Ok(Created { record })
+    }
+
+    /// The same under an id that was made before, in a place that is kept for it.
+    pub(crate) async fn launch_as(
+        &self,
+        id: SandboxId,
+        team: TeamId,
+        spec: SandboxSpec,
+        room: Room,
+    ) -> Result<Arc<SandboxRecord>, CreateError> {
+        let shared = &self.shared;
         let now = shared.clock.now();
         let record = SandboxRecord {
-            id: SandboxId::from_entropy(entropy::bytes()?),
-            team: principal.team,
+            id,
+            team,
             execution: ExecutionId::from_entropy(entropy::bytes()?),
             deadline: now + spec.lifecycle.timeout,
             spec,
@@ -379,12 +418,7 @@ impl Engine {
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
-        // It is known itself now.
-        drop((room, name));
-        let record = outcome.await.map_err(|_| SandboxError::NotFound(id))??;
-        shared
-            .templates
-            .count_start(&record.spec.template, record.started_at);
-        Ok(Created { record })
+        drop(room);
+        outcome.await.map_err(|_| SandboxError::NotFound(id))?
     }
 }

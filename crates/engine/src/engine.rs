@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
-use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::id::SandboxId;
 use shoal_core::image::Images;
 use shoal_core::resources::InvalidResources;
 use shoal_core::sandbox::SandboxRecord;
@@ -27,8 +26,10 @@ use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
 use crate::names::Names;
+use crate::pool::Pools;
 use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
+use crate::room::{Coming, NoRoom};
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
 use crate::templates::Templates;
@@ -68,8 +69,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: TokenSeed,
     pub(crate) entries: Entries,
-    coming: Coming,
     pub(crate) names: Names,
+    pub(crate) coming: Coming,
     pub(crate) deadlines: Deadlines,
     pub(crate) events: Events,
     pub(crate) logs: LogStore,
@@ -83,6 +84,7 @@ pub(crate) struct Shared {
     pub(crate) uploads: Uploads,
     pub(crate) private_images: PrivateImages,
     pub(crate) keys: KeyCache,
+    pub(crate) pools: Pools,
 }
 
 /// Why the engine cannot start.
@@ -146,38 +148,6 @@ pub enum SandboxError {
     Store(#[from] StoreError),
 }
 
-/// There are as many sandboxes as there may be. Those that are paused are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoom {
-    /// Of one tenant.
-    #[error("you have reached the limit of {0} sandboxes at once")]
-    Team(usize),
-    /// On this machine.
-    #[error("the server has reached its limit of {0} sandboxes at once")]
-    Node(usize),
-}
-
-/// How many sandboxes of each tenant are about to be.
-type Coming = Arc<Mutex<BTreeMap<TeamId, usize>>>;
-
-/// A place that is kept for a sandbox.
-pub(crate) struct Room {
-    coming: Coming,
-    team: TeamId,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut coming = self.coming.lock();
-        if let Some(count) = coming.get_mut(&self.team) {
-            *count -= 1;
-            if *count == 0 {
-                coming.remove(&self.team);
-            }
-        }
-    }
-}
-
 impl Engine {
     /// Opens the engine. It serves once [`Engine::recover`] has been called.
     ///
@@ -223,14 +193,15 @@ impl Engine {
             uploads,
             private_images,
             keys: KeyCache::default(),
+            pools: Pools::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
         })
     }
 
-    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting. Ends
-    /// when the driver does. One call.
+    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting, pools.
+    /// Ends when the driver does. One call.
     pub async fn run(&self) {
         let shared = &self.shared;
         tokio::select! {
@@ -239,6 +210,7 @@ impl Engine {
             () = shared.sample_for_ever() => {}
             () = shared.forget_for_ever() => {}
             () = shared.expire_snapshots() => {}
+            () = self.keep_pools() => {}
         }
     }
 
@@ -297,8 +269,9 @@ impl Engine {
             .ok_or_else(|| SandboxError::NotFound(id.clone()))
     }
 
-    /// Counts the sandboxes by state, for whoever reads the gauges next.
+    /// Counts the sandboxes by state, and the pools, for whoever reads the gauges next.
     pub fn count_states(&self) {
+        self.count_pools();
         let mut counts = BTreeMap::new();
         for record in self.shared.entries.records() {
             *counts
@@ -334,25 +307,6 @@ impl Shared {
     pub(crate) fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
         let private = !record.spec.network.allow_public_traffic;
         private.then(|| self.seed.traffic_access_token(&record.id))
-    }
-
-    /// Whether one more sandbox of `team` may run; its place is kept until the answer is dropped,
-    /// by when it is known itself.
-    pub(crate) fn room_for_one(&self, team: TeamId) -> Result<Room, NoRoom> {
-        let limits = &self.config.limits;
-        let mut coming = self.coming.lock();
-        let (all, of_team) = self.entries.count(team);
-        if of_team + coming.get(&team).copied().unwrap_or(0) >= limits.sandboxes_per_team {
-            return Err(NoRoom::Team(limits.sandboxes_per_team));
-        }
-        if all + coming.values().sum::<usize>() >= limits.sandboxes {
-            return Err(NoRoom::Node(limits.sandboxes));
-        }
-        *coming.entry(team).or_default() += 1;
-        Ok(Room {
-            coming: self.coming.clone(),
-            team,
-        })
     }
 
     /// Gives an order to a sandbox's task and waits for its answer.

@@ -29,7 +29,7 @@ impl Engine {
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
         let limits = &self.shared.config.limits;
         if count > limits.sandboxes_per_team.min(limits.sandboxes) {
-            return Err(crate::engine::NoRoom::Team(limits.sandboxes_per_team).into());
+            return Err(crate::NoRoom::Team(limits.sandboxes_per_team).into());
         }
         let (engine, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if nobody waits any more.

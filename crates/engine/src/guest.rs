@@ -90,6 +90,12 @@ pub trait Guest: Send + Sync {
         token: Option<Token>,
     ) -> BoxFuture<'_, Result<(), GuestError>>;
 
+    /// Connects to a port of the sandbox, once, and says nothing there.
+    ///
+    /// # Errors
+    /// When nothing listens there, or not soon.
+    fn probe(&self, address: IpAddr, port: u16) -> BoxFuture<'_, Result<(), GuestError>>;
+
     /// Runs a command and listens to it.
     ///
     /// # Errors

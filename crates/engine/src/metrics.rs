@@ -142,7 +142,8 @@ impl Shared {
         loop {
             let next = self.clock.now() + self.config.sample_every;
             for record in self.entries.records() {
-                if record.state.is_running() {
+                // Of a member of a pool nobody asks.
+                if record.state.is_running() && record.membership().is_none() {
                     self.sample(&record).await;
                 }
             }

@@ -1,10 +1,12 @@
 //! What a start finds: sandboxes of the last server, whole or half made.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use shoal_core::build::{BuildFailure, BuildStatus};
+use shoal_core::catalogue::EntryName;
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::pool::{Membership, Stage};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::snapshot::Saved;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
@@ -38,10 +40,14 @@ impl Engine {
             .into_iter()
             .map(|found| (found.id.clone(), found))
             .collect();
+        let digests = self.shared.pool_digests().await;
         let mut going_on = 0;
         for versioned in stored {
             let record = versioned.value;
-            let was = resolve(&record, found.remove(&record.id));
+            let mut was = resolve(&record, found.remove(&record.id));
+            if let Some(membership) = record.membership() {
+                was = self.find_member(&record, membership, was, &digests);
+            }
             going_on += usize::from(was.goes_on(&record));
             Sandbox::spawn_found(self.shared.clone(), record, versioned.version, was);
         }
@@ -52,6 +58,35 @@ impl Engine {
         self.clear_snapshots().await?;
         self.end_builds().await?;
         Ok(going_on)
+    }
+
+    /// What becomes of a member of a pool: one that was ready goes on, if it is what its entry says
+    /// still. Of one that was being made, or handed out, nobody was told.
+    fn find_member(
+        &self,
+        record: &SandboxRecord,
+        membership: &Membership,
+        was: Was,
+        digests: &BTreeMap<EntryName, String>,
+    ) -> Was {
+        if !record.state.is_live() {
+            return was;
+        }
+        let Membership {
+            entry,
+            digest,
+            stage,
+        } = membership;
+        match (stage, &was) {
+            (Stage::Ready(since), Was::AsNoted) if digests.get(entry) == Some(digest) => {
+                self.shared
+                    .pools
+                    .found(entry, record.id.clone(), digest, *since);
+                was
+            }
+            (_, Was::Ended(_)) => was,
+            _ => Was::Ended(Input::Kill(KillReason::Orphaned)),
+        }
     }
 
     /// Ends the builds that the last server was carrying out: their sandboxes are gone.

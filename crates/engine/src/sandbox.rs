@@ -1,5 +1,6 @@
 //! A sandbox as a task with a mailbox: the only writer of its record.
 
+mod member;
 mod resize;
 mod rest;
 mod start;
@@ -26,6 +27,7 @@ use crate::connect::Connected;
 use crate::create::CreateError;
 use crate::engine::{SandboxError, Shared};
 use crate::events::EventKind;
+use crate::pool::ClaimOrder;
 use crate::recover::Was;
 
 pub(crate) use self::rest::{PauseOrder, ResumeOrder};
@@ -70,6 +72,10 @@ pub(crate) enum Order {
     AnnounceResize(Reply<()>),
     /// Change what it may use.
     Resize(Resources, Reply<Arc<SandboxRecord>>),
+    /// Let it be handed out, as a member of its pool, since then.
+    JoinPool(Timestamp, Reply<()>),
+    /// Hand it out, as a member of its pool.
+    Claim(Box<ClaimOrder>),
     /// Something was observed, of this run.
     Observed {
         execution: ExecutionId,
@@ -175,6 +181,8 @@ impl Sandbox {
                 }
                 Order::AnnounceResize(reply) => answer(reply, self.announce_resize().await),
                 Order::Resize(limits, reply) => answer(reply, self.resize(limits).await),
+                Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
+                Order::Claim(order) => self.claim(*order).await,
                 Order::Observed { execution, input } if self.is_news(execution) => {
                     self.observe(input).await;
                 }
@@ -186,6 +194,9 @@ impl Sandbox {
         self.shared.deadlines.set(&self.record.id, None);
         self.shared.samples.forget(&self.record.id);
         self.shared.entries.remove(&self.record.id);
+        if let Some(membership) = self.record.membership() {
+            self.shared.pools.gone(&membership.entry, &self.record.id);
+        }
     }
 
     /// Commits the state after `input`, and only then lets it be seen.
@@ -384,6 +395,10 @@ impl Sandbox {
     }
 
     fn emit(&self, kind: EventKind, detail: BTreeMap<&'static str, String>) {
+        // Nobody's yet: for whoever it is handed out to its life begins then.
+        if self.record.membership().is_some() {
+            return;
+        }
         self.shared
             .events
             .emit(kind, self.shared.clock.now(), &self.record, detail);
@@ -395,12 +410,12 @@ fn answer<T>(reply: Reply<T>, outcome: Result<T, SandboxError>) {
     let _ = reply.send(outcome);
 }
 
-/// How to reach the sandbox, while it runs.
+/// How to reach the sandbox, while it runs; nobody reaches a member of a pool.
 fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
     let StartReport { address, .. } = record
         .report
         .as_ref()
-        .filter(|_| record.state.is_running())?;
+        .filter(|_| record.state.is_running() && record.membership().is_none())?;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         execution: record.execution,

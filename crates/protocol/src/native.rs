@@ -4,6 +4,7 @@
 //! are bytes unless a name says otherwise.
 
 mod catalogue;
+mod pool;
 mod sandbox;
 mod status;
 
@@ -16,6 +17,7 @@ pub use self::catalogue::{
     CapturedParts, Catalogue, CatalogueWarning, IF_MATCH, RefusedCatalogue, ReplaceCatalogue,
     ResolvedTemplate, ResolvedValue,
 };
+pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
 pub use self::sandbox::{
     AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
     RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,

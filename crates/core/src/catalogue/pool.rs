@@ -4,9 +4,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::command::Command;
-use super::entry::EntryResources;
+use super::entry::{Entry, EntryResources};
 use crate::quantity;
 
 /// The largest pool.
@@ -30,7 +31,7 @@ pub struct Pool {
     /// What one has of the machine until it is handed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<EntryResources>,
-    /// How many are ready at least, the others may rest (ours).
+    /// How many stay ready while others are replaced; half of them when nothing is said (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready: Option<u32>,
     /// How many there are at most when many are asked for (ours).
@@ -39,6 +40,37 @@ pub struct Pool {
     /// After what time without a request those above the size go (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_down_after: Option<Span>,
+}
+
+impl Entry {
+    /// A digest of what members of its pool are made from: this entry, as far as it matters before one
+    /// is handed out, and the image that it means.
+    #[must_use]
+    pub fn member_digest(&self, image: &str) -> String {
+        let mut made_from = self.clone();
+        // What is put right when one is handed out, or concerns the pool and none of its members.
+        made_from.description = String::new();
+        made_from.metadata.clear();
+        made_from.port = None;
+        if let Some(pool) = &mut made_from.pool {
+            *pool = Pool {
+                size: 0,
+                startup_cmd: None,
+                min_ready: None,
+                max: None,
+                scale_down_after: None,
+                ..pool.clone()
+            };
+        }
+        // Texts, numbers and maps from texts always can be written.
+        let text = serde_json::to_vec(&made_from).unwrap_or_default();
+        let digest = Sha256::new()
+            .chain_update(text)
+            .chain_update([0])
+            .chain_update(image)
+            .finalize();
+        hex::encode(&digest[..16])
+    }
 }
 
 /// A time, as seconds or as text with a unit: `300`, `"5m"`. Shown as it was written.

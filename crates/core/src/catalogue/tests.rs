@@ -494,3 +494,38 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn members_are_made_anew_when_what_they_were_made_from_changes_and_only_then() {
+    let digest = |change: fn(&mut Value), image: &str| {
+        let mut entry = json!({
+            "name": "warm", "image": "i:1", "description": "d",
+            "pool": {"size": 3, "warmupCmd": "a,b", "resources": {"memory": "100Mi"}}
+        });
+        change(&mut entry);
+        let catalogue = Catalogue::parse(&json!([entry]).to_string()).unwrap();
+        catalogue.entries()[0].member_digest(image)
+    };
+    let before = digest(|_| (), "sha256:1");
+    let unchanged: [fn(&mut Value); 5] = [
+        |entry| entry["description"] = json!("e"),
+        |entry| entry["pool"]["size"] = json!(5),
+        |entry| entry["pool"]["max"] = json!(9),
+        |entry| entry["pool"]["startupCmd"] = json!("c"),
+        |entry| entry["metadata"] = json!({"a": "b"}),
+    ];
+    for same in unchanged {
+        assert_eq!(digest(same, "sha256:1"), before);
+    }
+    let changed: [fn(&mut Value); 5] = [
+        |entry| entry["image"] = json!("i:2"),
+        |entry| entry["pool"]["warmupCmd"] = json!("c"),
+        |entry| entry["pool"]["resources"] = json!({"memory": "101Mi"}),
+        |entry| entry["env"] = json!({"A": "b"}),
+        |entry| entry["resources"] = json!({"cpuLimit": "2"}),
+    ];
+    for other in changed {
+        assert_ne!(digest(other, "sha256:1"), before);
+    }
+    assert_ne!(digest(|_| (), "sha256:2"), before);
+}

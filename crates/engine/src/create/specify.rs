@@ -13,6 +13,7 @@ use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateError, NewSandbox};
 use crate::engine::Engine;
+use crate::pool::Wanted;
 use crate::resolve::{Meaning, Resolved};
 
 /// How many times its own processor time a sandbox can be given in place, when its template does not
@@ -74,6 +75,40 @@ fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, Stri
     }
 }
 
+/// What a sandbox is to be, and from where it may come.
+pub(crate) struct Specified {
+    pub(crate) spec: SandboxSpec,
+    /// The members of a pool that would do.
+    pub(crate) wanted: Option<Wanted>,
+}
+
+/// The pool of what was resolved, if it has one.
+fn wanted(resolved: &Resolved, image: Option<&Image>) -> Option<Wanted> {
+    let entry = resolved.entry().filter(|entry| !entry.is_dynamic())?;
+    entry.pool.as_ref()?;
+    if resolved.image_from == Source::Request {
+        return None;
+    }
+    Some(Wanted {
+        entry: entry.clone(),
+        digest: entry.member_digest(&image?.digest),
+    })
+}
+
+/// Whether a sandbox that was made without a request can become this one while it runs. `unasked` is
+/// what it was made as. What was started with other variables than are asked for cannot be told.
+fn can_be_taken_over(spec: &SandboxSpec, unasked: &Merged, usual: Option<&RuntimeName>) -> bool {
+    let runtime = |said: &Option<RuntimeName>| said.as_ref().or(usual).cloned();
+    let before = unasked.env();
+    let conflicts =
+        |(name, value): (&String, &String)| before.get(name).is_some_and(|before| before != value);
+    runtime(&spec.runtime) == runtime(&unasked.runtime.value)
+        && spec.resources.disk == unasked.disk.value
+        && spec.resources.pids == unasked.pids.value
+        && spec.resources.cpu <= spec.cpu_ceiling
+        && !spec.env.iter().any(conflicts)
+}
+
 impl Engine {
     /// What a sandbox is to be: what was said, and the rest from its template, its image, and the
     /// defaults.
@@ -92,6 +127,16 @@ impl Engine {
         new: NewSandbox,
         image: Option<Image>,
     ) -> Result<SandboxSpec, CreateError> {
+        Ok(self.specified(principal, new, image).await?.spec)
+    }
+
+    /// The same, with the members of a pool that would do for it.
+    pub(crate) async fn specified(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+        image: Option<Image>,
+    ) -> Result<Specified, CreateError> {
         let most = self.shared.config.limits.max_timeout;
         if new.timeout > most {
             return Err(CreateError::TimeoutTooLong { most });
@@ -112,12 +157,16 @@ impl Engine {
             (Source::Template, &of_template),
             (Source::Image, &of_image),
         ];
-        let spec = self.spec_of(&resolved, &merge(&layers), &merge(&layers[1..]), &new);
+        let (merged, unasked) = (merge(&layers), merge(&layers[1..]));
+        let spec = self.spec_of(&resolved, &merged, &unasked, &new);
         spec.resources.validate()?;
         if new.on_timeout == OnTimeout::Pause && new.keep_memory {
             self.must_keep_memory(spec.runtime.as_ref())?;
         }
-        Ok(spec)
+        let wanted = wanted(&resolved, image.as_ref());
+        let usual = self.capabilities().runtimes.first().map(|info| &info.name);
+        let wanted = wanted.filter(|_| can_be_taken_over(&spec, &unasked, usual));
+        Ok(Specified { spec, wanted })
     }
 
     /// `merged` is what the sandbox is to be, and `unasked` what it would be if the request said

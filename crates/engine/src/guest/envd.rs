@@ -12,6 +12,7 @@ use shoal_protocol::client::{ClientError, EnvdClient};
 use shoal_protocol::init::InitRequest;
 use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -97,6 +98,17 @@ impl Guest for EnvdGuest {
         Box::pin(async move {
             let client = client(address, token.as_ref())?;
             soon(FREEZE, client.unfreeze()).await
+        })
+    }
+
+    fn probe(&self, address: IpAddr, port: u16) -> BoxFuture<'_, Result<(), GuestError>> {
+        Box::pin(async move {
+            let dial = TcpStream::connect(SocketAddr::new(address, port));
+            match timeout(ATTEMPT, dial).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(error)) => Err(GuestError::Unreachable(error.to_string())),
+                Err(_) => Err(GuestError::Unreachable("no answer".to_owned())),
+            }
         })
     }
 

@@ -86,7 +86,7 @@ impl Sandbox {
         Ok(report)
     }
 
-    fn init_order(&self) -> InitOrder {
+    pub(super) fn init_order(&self) -> InitOrder {
         let (record, spec) = (&self.record, &self.record.spec);
         let own = [
             ("E2B_SANDBOX", "true".to_owned()),
@@ -129,7 +129,10 @@ impl Sandbox {
             return Err(error.into());
         }
         self.emit(EventKind::Created, BTreeMap::new());
-        if let Some(report) = &self.record.report {
+        // A member of a pool is counted when it is handed out.
+        if let Some(report) = &self.record.report
+            && self.record.membership().is_none()
+        {
             count(report);
         }
         Ok(self.record.clone())
@@ -137,7 +140,7 @@ impl Sandbox {
 }
 
 /// Every figure says what ran: what isolates, and whether it was made, taken or restored.
-fn count(report: &StartReport) {
+pub(super) fn count(report: &StartReport) {
     let labels = [
         ("runtime", report.runtime.to_string()),
         ("isolation", report.isolation.to_string()),

@@ -1,6 +1,6 @@
 //! A guest that tests own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -32,6 +32,10 @@ pub struct FakeGuest {
     pub output: Arc<Mutex<Vec<GuestOutput>>>,
     /// What commands do, by program and arguments with a space between.
     pub answers: Arc<Mutex<BTreeMap<String, Vec<GuestOutput>>>>,
+    /// The commands that never end, by program and arguments with a space between.
+    pub endless: Arc<Mutex<BTreeSet<String>>>,
+    /// The ports at which nothing answers.
+    pub closed: Arc<Mutex<BTreeSet<u16>>>,
     /// What was written to commands.
     pub input: Arc<Mutex<Vec<u8>>>,
     /// The files in it, by path.
@@ -75,6 +79,17 @@ impl Guest for FakeGuest {
         Box::pin(async { Ok(()) })
     }
 
+    fn probe(&self, _: IpAddr, port: u16) -> BoxFuture<'_, Result<(), GuestError>> {
+        let closed = self.closed.lock().contains(&port);
+        Box::pin(async move {
+            if closed {
+                Err(GuestError::Unreachable("told to be closed".to_owned()))
+            } else {
+                Ok(())
+            }
+        })
+    }
+
     fn run(
         &self,
         door: GuestDoor,
@@ -84,9 +99,11 @@ impl Guest for FakeGuest {
             .chain(&command.args)
             .map(String::as_str)
             .collect();
-        let answer = self.answers.lock().get(&words.join(" ")).cloned();
+        let words = words.join(" ");
+        let endless = self.endless.lock().contains(&words);
+        let answer = self.answers.lock().get(&words).cloned();
         let mut output = answer.unwrap_or_else(|| self.output.lock().clone());
-        if !matches!(output.last(), Some(GuestOutput::Exit(_))) {
+        if !endless && !matches!(output.last(), Some(GuestOutput::Exit(_))) {
             output.push(GuestOutput::Exit(GuestExit {
                 code: 0,
                 error: None,
@@ -100,7 +117,12 @@ impl Guest for FakeGuest {
                 return Err(GuestError::Refused("told to refuse".to_owned()));
             }
             Ok(GuestProcess {
-                output: stream::iter(output.into_iter().map(Ok)).boxed(),
+                output: if endless {
+                    let said = stream::iter(output.into_iter().map(Ok));
+                    said.chain(stream::pending()).boxed()
+                } else {
+                    stream::iter(output.into_iter().map(Ok)).boxed()
+                },
                 control: Arc::new(control),
             })
         })

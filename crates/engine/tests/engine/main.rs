@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod native;
+mod pool;
 mod rest;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,205 @@
+//! Sandboxes that are there before somebody asks, with gVisor.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Sandbox, millis};
+use crate::machine::memory;
+use crate::measure::crowd;
+use crate::report::{Promise, Report, Row, Unit};
+use crate::server::Server;
+use crate::stats::Samples;
+
+/// Members of the pool of which one is claimed after the other.
+const SMALL: usize = 4;
+/// How many are claimed so.
+const CLAIMS: usize = 100;
+/// Members of the pool that is emptied at once, if the memory holds twice as many, and by how many
+/// clients.
+const LARGE: usize = 100;
+const CLIENTS: usize = 16;
+/// What a member is reckoned to need, and what is left to the machine, in MiB.
+const EACH: f64 = 48.0;
+const SPARE: f64 = 2048.0;
+/// Members that are made anew after a burst.
+const REFILL: usize = 20;
+/// How long idle members are watched.
+const WATCHED: Duration = Duration::from_secs(30);
+/// How long a pool may take to be full.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What was measured.
+pub(crate) const NOTE: &str = "**pools**: an entry of the catalogue over the image of `base`, whose \
+members have less memory and processor time than what is handed out, so that a claim raises both; no \
+`warmupCmd`, no `startupCmd`. A claim: from the request to its 201, each beside a full pool and no \
+other request; beside it a create of `base`. Claims a second: all members, while the first places \
+are filled again. Refill: from the end of all members until as many others are ready; beside it as \
+many creates, one after the other.";
+
+/// Measures all of it.
+pub(crate) async fn measure(server: &Server, report: &mut Report) -> anyhow::Result<()> {
+    let api = Api::of(server)?;
+    let outcome = pools(server, &api, report).await;
+    put(&api, json!([])).await?;
+    api.clear().await?;
+    outcome
+}
+
+async fn pools(server: &Server, api: &Api, report: &mut Report) -> anyhow::Result<()> {
+    fill(api, SMALL).await?;
+    let (mut claims, mut colds) = <(Samples, Samples)>::default();
+    for round in 0..CLAIMS {
+        let claimed = claim(api).await?;
+        claims.push(claimed.took);
+        api.kill(&claimed).await?;
+        if round % 5 == 0 {
+            let cold = api.create("runsc").await?;
+            colds.push(cold.took);
+            api.kill(&cold).await?;
+        }
+        full(api, SMALL).await?;
+    }
+    let row = Row::new("claim from a pool (runsc)", Unit::Millis, claims);
+    report.add(
+        row.beside("create", colds.clone())
+            .promised(Promise::AtMost(5.0)),
+    );
+    refill(server, api, &colds, report).await?;
+    burst(api, report).await
+}
+
+async fn refill(
+    server: &Server,
+    api: &Api,
+    colds: &Samples,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    fill(api, REFILL).await?;
+    idle(server, api, report).await?;
+    let begun = Instant::now();
+    let path = "/api/v1/pool/warm";
+    api.call(Method::DELETE, path, Value::Null).await?;
+    full(api, REFILL).await?;
+    let took = Samples::one(millis(begun.elapsed()));
+    let one_by_one = Samples::one(colds.median() * REFILL as f64);
+    let row = Row::new(format!("refill of {REFILL} (runsc)"), Unit::Millis, took);
+    report.add(row.beside(format!("{REFILL} creates one by one"), one_by_one));
+    Ok(())
+}
+
+/// What members cost that wait.
+async fn idle(server: &Server, api: &Api, report: &mut Report) -> anyhow::Result<()> {
+    let members = members(api).await?;
+    let ids: HashSet<&str> = members.iter().map(String::as_str).collect();
+    let processes = crowd::processes(&ids)?;
+    let before = crowd::ticks(&processes);
+    let begun = Instant::now();
+    tokio::time::sleep(WATCHED).await;
+    let spent = (crowd::ticks(&processes) - before) / 100.0;
+    let minutes = begun.elapsed().as_secs_f64() / 60.0;
+    let each = spent * 1e3 / minutes / ids.len() as f64;
+    let what = "processor time of a waiting member, a minute (runsc)";
+    report.add(Row::new(what, Unit::Millis, Samples::one(each)).promised(Promise::AtMost(1.0)));
+    let proportional: f64 = processes.iter().map(|pid| crowd::proportional(*pid)).sum();
+    let what = "memory of a waiting member (runsc), shared pages counted in parts";
+    let each = Samples::one(proportional / ids.len() as f64);
+    report.add(Row::new(what, Unit::Mib, each));
+    let what = "server memory beside waiting members";
+    report.add(Row::new(what, Unit::Mib, Samples::one(server.memory()?)));
+    Ok(())
+}
+
+/// Empties a pool as fast as it goes.
+async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
+    let room = (memory("MemAvailable") - SPARE) / EACH / 2.0;
+    let size = (0..LARGE).take_while(|n| (*n as f64) < room).count();
+    fill(api, size).await?;
+    let begun = Instant::now();
+    let clients = (0..CLIENTS).map(|client| {
+        let api = api.clone();
+        let claims = (client..size).step_by(CLIENTS).count();
+        tokio::spawn(async move {
+            let mut made = Vec::new();
+            for _ in 0..claims {
+                made.push(claim(&api).await?);
+            }
+            anyhow::Ok(made)
+        })
+    });
+    let mut claimed: Vec<Sandbox> = Vec::new();
+    for client in clients.collect::<Vec<_>>() {
+        claimed.extend(client.await??);
+    }
+    let rate = claimed.len() as f64 / begun.elapsed().as_secs_f64();
+    let what = format!("claims a second, {CLIENTS} clients, {size} members (runsc)");
+    let row = Row::new(what, Unit::PerSecond, Samples::one(rate));
+    report.add(row.promised(Promise::AtLeast(150.0)));
+    let times = claimed.iter().map(|sandbox| sandbox.took).collect();
+    let what = format!("claim, {CLIENTS} clients at once (runsc)");
+    report.add(Row::new(what, Unit::Millis, times));
+    put(api, json!([])).await?;
+    for sandbox in &claimed {
+        api.kill(sandbox).await?;
+    }
+    Ok(())
+}
+
+async fn claim(api: &Api) -> anyhow::Result<Sandbox> {
+    let body = json!({"templateID": "warm", "timeout": 1800, "secure": true});
+    let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
+    let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
+    anyhow::ensure!(
+        origin == "pooled",
+        "a claim was answered by a {origin} start"
+    );
+    api.sandbox(&answer, took)
+}
+
+async fn put(api: &Api, entries: Value) -> anyhow::Result<()> {
+    let body = json!({"templates": entries});
+    api.call(Method::POST, "/api/v1/config/templates", body)
+        .await?;
+    Ok(())
+}
+
+/// Puts a pool of this size in force, and waits until it is full.
+async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
+    let (base, _) = api
+        .call(Method::GET, "/api/v1/templates/base", Value::Null)
+        .await?;
+    let image = base["data"]["image"].as_str().context("no image")?;
+    let entry = json!({
+        "name": "warm", "image": image, "description": "a pool that is measured",
+        "runtime": "runsc",
+        "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
+        "pool": {"size": size, "resources": {"cpuLimit": "200m", "memoryLimit": "128Mi"}},
+    });
+    put(api, json!([entry])).await?;
+    full(api, size).await
+}
+
+async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (pools, _) = api.call(Method::GET, "/api/v1/pool", Value::Null).await?;
+        let pool = &pools["data"][0];
+        if pool["ready"] == json!(size) && pool["starting"] == json!(0) {
+            return Ok(());
+        }
+        anyhow::ensure!(Instant::now() < end, "the pool is not full: {pool}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn members(api: &Api) -> anyhow::Result<Vec<String>> {
+    let path = "/api/v1/pool/sandbox/warm";
+    let (members, _) = api.call(Method::GET, path, Value::Null).await?;
+    let names = members["data"].as_array().into_iter().flatten();
+    Ok(names
+        .filter_map(|member| member["name"].as_str().map(str::to_owned))
+        .collect())
+}

@@ -1,0 +1,228 @@
+"""Pools: sandboxes that are there before somebody asks for one, for both runtimes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import Installation, wait_until
+from .conftest import RUNTIMES
+
+#: What a member begins with, and what it becomes: processors in thousandths, memory in bytes.
+BEFORE, AFTER = (200, 128 << 20), (1000, 512 << 20)
+
+#: Asks the server of files that was warmed up.
+FETCH = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8888/\").status)'"
+
+
+def entry(server: Installation, runtime: str, size: int, **pool) -> dict:
+    base = server._admin("GET", "/api/v1/templates/base")
+    return {
+        "name": f"warm-{runtime}",
+        "image": base["image"],
+        "description": "a server of files that is warm",
+        "runtime": runtime,
+        "resources": {"cpuLimit": "1", "memoryLimit": "512Mi"},
+        "pool": {
+            "size": size,
+            "probePort": 8888,
+            "warmupCmd": "python3,-m http.server 8888",
+            "startupCmd": "touch,/tmp/started",
+            "resources": {"cpuLimit": "0.2", "memoryLimit": "128Mi"},
+        }
+        | pool,
+    }
+
+
+def put(server: Installation, *entries: dict) -> None:
+    server._admin("POST", "/api/v1/config/templates", {"templates": list(entries)})
+
+
+def pool(server: Installation, name: str) -> dict:
+    pools = server._admin("GET", "/api/v1/pool")
+    return next(one for one in pools if one["template"] == name)
+
+
+def members(server: Installation, name: str) -> list[str]:
+    return [one["name"] for one in server._admin("GET", f"/api/v1/pool/sandbox/{name}")]
+
+
+def full(server: Installation, name: str, size: int) -> list[str]:
+    def is_full():
+        now = pool(server, name)
+        return (now["ready"], now["starting"]) == (size, 0)
+
+    wait_until(is_full, 90, f"the pool {name} is full")
+    return members(server, name)
+
+
+def post(server: Installation, body: dict) -> tuple[int, dict]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {"X-API-Key": server.key, "Content-Type": "application/json"}
+    try:
+        connection.request("POST", "/v2/sandboxes", json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def limits(server: Installation, sandbox: str) -> tuple[int, int]:
+    """What the kernel gives the sandbox: thousandths of processors, and bytes of memory."""
+    cpu = memory = 0
+    for group in server.groups():
+        if group.name != sandbox:
+            continue
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
+            cpu = round(int(quota) * 1000 / int(period))
+        if (group / "cpu.cfs_quota_us").exists():
+            quota = int((group / "cpu.cfs_quota_us").read_text())
+            cpu = round(quota * 1000 / int((group / "cpu.cfs_period_us").read_text()))
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            if (group / name).exists():
+                memory = int((group / name).read_text())
+    return cpu, memory
+
+
+@pytest.fixture(scope="module")
+def server(another):
+    installation = another("pools", ["disk.size=2GiB", "starts=2"])
+    yield installation
+    if installation.process is None:
+        installation.start()
+    put(installation)
+
+
+@pytest.fixture(autouse=True)
+def without_pools(server):
+    yield
+    if server.process is None:
+        server.start()
+    put(server)
+    for sandbox in Sandbox.list(**server.options()).next_items():
+        Sandbox.kill(sandbox.sandbox_id, **server.options())
+    wait_until(lambda: not server.groups(), 60, "every sandbox is gone")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
+    name = f"warm-{runtime}"
+    put(server, entry(server, runtime, 2))
+    before = full(server, name, 2)
+    assert limits(server, before[0]) == BEFORE
+    options = server.options()
+    seen = [one.sandbox_id for one in Sandbox.list(**options).next_items()]
+    assert not set(seen) & set(before), "nobody sees a member"
+
+    status, answer = post(
+        server,
+        {"templateID": name, "timeout": 120, "secure": True, "metadata": {"own": "1"}, "envVars": {"OWN": "2"}},
+    )
+    assert status == 201 and answer["shoal"]["origin"] == "pooled", answer
+    assert answer["sandboxID"] == before[0], "the oldest is handed out, and keeps its id"
+    assert answer["shoal"]["runtime"] == runtime
+    assert limits(server, answer["sandboxID"]) == AFTER
+
+    sandbox = Sandbox.connect(answer["sandboxID"], **options)
+    metadata = sandbox.get_info().metadata
+    assert metadata["sbx-pool"] == "false" and metadata["sbx-user"] == "default"
+    assert metadata["own"] == "1"
+    said = sandbox.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started; pgrep -c -f http.server")
+    own, started, served = said.stdout.split("\n")[:3]
+    assert own == f"2 {sandbox.sandbox_id}" and started == "/tmp/started" and int(served) >= 1
+    assert sandbox.commands.run(FETCH).stdout.strip() == "200"
+    # Its place is taken again; with gVisor by one that begins with another's memory.
+    again = full(server, name, 2)
+    assert again[0] == before[1] and sandbox.sandbox_id not in again
+    for expected in again:
+        status, answer = post(server, {"templateID": name, "timeout": 120, "secure": True, "envVars": {"OWN": "3"}})
+        assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, expected, "pooled")
+        assert limits(server, expected) == AFTER
+        next_ = Sandbox.connect(expected, **options)
+        said = next_.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started")
+        assert said.stdout.split("\n")[:2] == [f"3 {expected}", "/tmp/started"]
+        assert next_.commands.run(FETCH).stdout.strip() == "200"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_empty_pool_means_a_cold_create_and_says_so(server, runtime):
+    put(server, entry(server, runtime, 0))
+    status, answer = post(server, {"templateID": f"warm-{runtime}", "timeout": 60})
+    assert status == 201 and answer["shoal"]["origin"] == "cold"
+    assert limits(server, answer["sandboxID"]) == AFTER
+    assert pool(server, f"warm-{runtime}")["misses"] == 1
+
+
+def test_what_never_becomes_ready_leaves_nothing_and_is_told(server):
+    put(server, entry(server, "runsc", 1, warmupCmd="sh,/nothing/here", probePort=8889))
+    name = "warm-runsc"
+    fault = wait_until(lambda: pool(server, name)["lastError"], 60, "the failure")
+    assert "warmupCmd" in fault["message"]
+    status, answer = post(server, {"templateID": name, "timeout": 60})
+    assert (status, answer["shoal"]["origin"]) == (201, "cold")
+    wait_until(lambda: {g.name for g in server.groups()} <= {answer["sandboxID"], *members(server, name)}, 60, "its end")
+
+
+def test_a_pool_follows_the_catalogue(server):
+    put(server, entry(server, "runc", 3))
+    before = full(server, "warm-runc", 3)
+    put(server, entry(server, "runc", 1))
+    assert full(server, "warm-runc", 1) == before[:1]
+    changed = entry(server, "runc", 1) | {"env": {"NEW": "1"}}
+    put(server, changed)
+    wait_until(lambda: not set(members(server, "warm-runc")) & set(before), 60, "another member")
+    full(server, "warm-runc", 1)
+    assert server._admin("DELETE", "/api/v1/pool/warm-runc") == {"removed": 1}
+    full(server, "warm-runc", 1)
+
+
+@pytest.mark.timeout(300)
+def test_a_server_that_is_killed_hands_nothing_out_twice_and_leaves_nothing(server):
+    """Killed while members are made and handed out. What clients were told of is theirs."""
+    chance = random.Random(7)
+    put(server, *(entry(server, runtime, 3) for runtime in RUNTIMES))
+    for runtime in RUNTIMES:
+        full(server, f"warm-{runtime}", 3)
+    told: list[str] = []
+    ending = threading.Event()
+
+    def ask(runtime: str):
+        while not ending.is_set():
+            try:
+                status, answer = post(server, {"templateID": f"warm-{runtime}", "timeout": 600})
+            except (OSError, ValueError, http.client.HTTPException):
+                ending.wait(0.05)
+                continue
+            if status == 201:
+                told.append(answer["sandboxID"])
+            ending.wait(0.6)
+
+    with ThreadPoolExecutor(2) as clients:
+        asking = [clients.submit(ask, runtime) for runtime in RUNTIMES]
+        for _ in range(6):
+            time.sleep(chance.uniform(0.1, 1.5))
+            server.crash()
+            server.start()
+        ending.set()
+        for one in asking:
+            one.result()
+    assert len(told) == len(set(told)), "handed out twice"
+    ready = {name for runtime in RUNTIMES for name in full(server, f"warm-{runtime}", 3)}
+    assert not ready & set(told)
+    listed = set()
+    pages = Sandbox.list(**server.options())
+    while pages.has_next:
+        listed |= {one.sandbox_id for one in pages.next_items()}
+    assert set(told) <= listed
+    # A claim of which nobody heard the end is somebody's until its deadline; all else is gone.
+    wait_until(lambda: {group.name for group in server.groups()} == ready | listed, 60, "only what is known")
+    for sandbox in listed:
+        Sandbox.kill(sandbox, **server.options())

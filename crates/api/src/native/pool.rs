@@ -1,0 +1,63 @@
+//! Pools of the catalogue: looked at, and made anew.
+
+use axum::extract::{Path, State};
+use shoal_engine::Engine;
+use shoal_protocol::native::{Pool, PoolError, PoolMember, RemovedMembers};
+
+use super::admin::Admin;
+use super::answer::Answer;
+use crate::error::ApiError;
+
+/// `GET /pool`: every pool.
+pub(super) async fn list(State(engine): State<Engine>, _: Admin) -> Answer<Vec<Pool>> {
+    let pools = engine.pools().into_iter().map(|pool| Pool {
+        template: pool.template.to_string(),
+        size: pool.size,
+        ready: pool.ready,
+        starting: pool.starting,
+        claimed: pool.claimed,
+        misses: pool.misses,
+        last_error: pool.fault.map(|fault| PoolError {
+            at: fault.at.to_string(),
+            message: fault.message,
+        }),
+    });
+    Answer::ok(pools.collect())
+}
+
+/// `GET /pool/sandbox/{template}`: the members of a pool, the next to be handed out first.
+pub(super) async fn members(
+    State(engine): State<Engine>,
+    _: Admin,
+    Path(template): Path<String>,
+) -> Result<Answer<Vec<PoolMember>>, ApiError> {
+    let members = engine.pool_members(&template);
+    let members = members.ok_or_else(|| {
+        ApiError::not_found(format!("the catalogue has no pool called {template:?}"))
+    })?;
+    let shown = members.into_iter().map(|member| PoolMember {
+        name: member.id.to_string(),
+        status: if member.ready.is_some() {
+            "ready".to_owned()
+        } else {
+            "starting".to_owned()
+        },
+        created_at: member.since.to_string(),
+        ready_at: member.ready.map(|since| since.to_string()),
+    });
+    Ok(Answer::ok(shown.collect()))
+}
+
+/// `DELETE /pool/{name}`: a member, or every member of a template's pool. Others take their places.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    _: Admin,
+    Path(name): Path<String>,
+) -> Result<Answer<RemovedMembers>, ApiError> {
+    let removed = engine.remove_from_pool(&name).ok_or_else(|| {
+        ApiError::not_found(format!(
+            "there is neither a pool nor a member called {name:?}"
+        ))
+    })?;
+    Ok(Answer::ok(RemovedMembers { removed }))
+}

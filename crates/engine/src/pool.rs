@@ -1,0 +1,253 @@
+//! Pools: sandboxes of an entry of the catalogue that are there before somebody asks for one.
+//!
+//! A member is a sandbox like any other, with a record that says which pool it belongs to and how
+//! far it is ([`Membership`](shoal_core::pool::Membership)). What is here is who may be handed out:
+//! kept in memory, and made again from the records at a start. A member is taken out of it before
+//! anything is done to it, so that nobody else does anything to it too.
+
+mod claim;
+mod fill;
+mod seed;
+mod view;
+mod warm;
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use shoal_core::catalogue::EntryName;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::{SandboxId, SnapshotId, TeamId};
+use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
+use tokio::sync::Notify;
+
+pub(crate) use self::claim::{ClaimOrder, STARTUP, Wanted};
+use self::seed::Seed;
+pub use self::view::{MemberView, PoolFault, PoolView};
+pub(crate) use self::warm::{MemberError, run_to_end, within};
+
+/// Whose members are: nobody's, until they are handed out.
+pub(crate) fn owner() -> TeamId {
+    TeamId::from_entropy([0; 16])
+}
+
+/// The pools of this server.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    by_entry: Mutex<BTreeMap<EntryName, Pool>>,
+    /// Something has happened that may ask for more members, or fewer.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    members: BTreeMap<SandboxId, Known>,
+    /// What members begin with.
+    seed: Option<Seed>,
+    demand: Demand,
+    claims: u64,
+    misses: u64,
+    /// How often in a row no member could be made.
+    failures: u32,
+    /// Before then no other is made.
+    not_before: Option<Timestamp>,
+    /// Why none could be made, until one could.
+    not_made: Option<PoolFault>,
+    /// Why one could not be handed out, until one could.
+    not_handed_out: Option<PoolFault>,
+}
+
+/// What is known of a member.
+#[derive(Debug, Clone)]
+struct Known {
+    /// Of what it was made from, once that is known.
+    digest: Option<String>,
+    since: Timestamp,
+    ready: Option<Timestamp>,
+}
+
+impl Pools {
+    /// Begins a member of which nothing is there yet.
+    fn begin(&self, entry: &EntryName, id: SandboxId, now: Timestamp) {
+        let known = Known {
+            digest: None,
+            since: now,
+            ready: None,
+        };
+        let mut pools = self.by_entry.lock();
+        pools
+            .entry(entry.clone())
+            .or_default()
+            .members
+            .insert(id, known);
+    }
+
+    /// Notes what a member is made from. False when it is not wanted any more.
+    fn made_from(&self, entry: &EntryName, id: &SandboxId, digest: &str) -> bool {
+        let mut pools = self.by_entry.lock();
+        let known = pools
+            .get_mut(entry)
+            .and_then(|pool| pool.members.get_mut(id));
+        known.is_some_and(|known| {
+            known.digest = Some(digest.to_owned());
+            true
+        })
+    }
+
+    /// Lets a member be handed out. False when it is not wanted any more.
+    fn join(&self, entry: &EntryName, id: &SandboxId, now: Timestamp) -> bool {
+        let mut pools = self.by_entry.lock();
+        let Some(pool) = pools.get_mut(entry) else {
+            return false;
+        };
+        let Some(known) = pool.members.get_mut(id) else {
+            return false;
+        };
+        known.ready = Some(now);
+        (pool.failures, pool.not_before, pool.not_made) = (0, None, None);
+        drop(pools);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Takes over a member that the last server made ready.
+    pub(crate) fn found(&self, entry: &EntryName, id: SandboxId, digest: &str, ready: Timestamp) {
+        let known = Known {
+            digest: Some(digest.to_owned()),
+            since: ready,
+            ready: Some(ready),
+        };
+        let mut pools = self.by_entry.lock();
+        pools
+            .entry(entry.clone())
+            .or_default()
+            .members
+            .insert(id, known);
+    }
+
+    /// Takes out the oldest ready member that was made from this (seed 000).
+    fn take(&self, entry: &EntryName, digest: &str) -> Option<SandboxId> {
+        let mut pools = self.by_entry.lock();
+        let pool = pools.get_mut(entry)?;
+        let ready = pool
+            .members
+            .iter()
+            .filter(|(_, known)| known.digest.as_deref() == Some(digest))
+            .filter_map(|(id, known)| Some((known.ready?, id)));
+        let (_, oldest) = ready.min()?;
+        let oldest = oldest.clone();
+        pool.members.remove(&oldest);
+        Some(oldest)
+    }
+
+    /// A pool was asked: it had a member to give, or missed.
+    fn asked(&self, entry: &EntryName, bounds: &Bounds, missed: bool, now: Timestamp) {
+        {
+            let mut pools = self.by_entry.lock();
+            let pool = pools.entry(entry.clone()).or_default();
+            pool.demand = pool.demand.asked(missed, bounds, now);
+            if missed {
+                pool.misses += 1;
+            } else {
+                pool.claims += 1;
+                pool.not_handed_out = None;
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// A member could not be made: the next one is tried later, and later each time. Nothing is said
+    /// of one that was not wanted any more.
+    fn failed(&self, entry: &EntryName, id: &SandboxId, message: String, now: Timestamp) {
+        {
+            let mut pools = self.by_entry.lock();
+            if let Some(pool) = pools.get_mut(entry)
+                && pool.members.remove(id).is_some()
+            {
+                pool.failures = pool.failures.saturating_add(1);
+                pool.not_before = Some(now + back_off(pool.failures));
+                pool.not_made = Some(PoolFault { at: now, message });
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// A member could not be handed out.
+    fn blame(&self, entry: &EntryName, message: String, now: Timestamp) {
+        if let Some(pool) = self.by_entry.lock().get_mut(entry) {
+            pool.not_handed_out = Some(PoolFault { at: now, message });
+        }
+    }
+
+    /// A ready member is there no longer. Of one that is being made its maker tells.
+    pub(crate) fn gone(&self, entry: &EntryName, id: &SandboxId) {
+        {
+            let mut pools = self.by_entry.lock();
+            let Some(pool) = pools.get_mut(entry) else {
+                return;
+            };
+            let ready = pool.members.get(id).is_some_and(|m| m.ready.is_some());
+            if !ready {
+                return;
+            }
+            pool.members.remove(id);
+        }
+        self.changed.notify_one();
+    }
+
+    /// What to do with the pool of an entry now; what is to be ended is taken out. `digest` is of
+    /// what members are made from now, if that is known.
+    fn plan(
+        &self,
+        entry: &EntryName,
+        bounds: &Bounds,
+        digest: Option<&str>,
+        now: Timestamp,
+    ) -> Plan<SandboxId> {
+        let mut pools = self.by_entry.lock();
+        let pool = pools.entry(entry.clone()).or_default();
+        let outdated = |known: &Known| match (known.digest.as_deref(), digest) {
+            (Some(made_from), Some(now)) => made_from != now,
+            _ => false,
+        };
+        let members: Vec<Member<SandboxId>> = pool
+            .members
+            .iter()
+            .map(|(id, known)| Member {
+                id: id.clone(),
+                ready: known.ready,
+                outdated: outdated(known),
+            })
+            .collect();
+        let mut plan = plan(bounds, &pool.demand, &members, now);
+        if pool.not_before.is_some_and(|moment| now < moment) {
+            plan.make = 0;
+        }
+        for id in &plan.end {
+            pool.members.remove(id);
+        }
+        plan
+    }
+
+    /// Forgets the pools that are no entry's, and returns who was in them, and what members began
+    /// with.
+    fn forget_but(&self, wanted: impl Fn(&EntryName) -> bool) -> (Vec<SandboxId>, Vec<SnapshotId>) {
+        let mut pools = self.by_entry.lock();
+        let (mut left, mut seeds) = (Vec::new(), Vec::new());
+        pools.retain(|entry, pool| {
+            let stays = wanted(entry);
+            if !stays {
+                left.extend(std::mem::take(&mut pool.members).into_keys());
+                seeds.extend(pool.seed.take().and_then(|seed| seed.saved));
+            }
+            stays
+        });
+        (left, seeds)
+    }
+
+    /// When a pool that could not be filled is tried again, the first of them.
+    fn next_try(&self, now: Timestamp) -> Option<Timestamp> {
+        let pools = self.by_entry.lock();
+        let moments = pools.values().filter_map(|pool| pool.not_before);
+        moments.filter(|moment| *moment > now).min()
+    }
+}

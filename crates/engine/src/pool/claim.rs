@@ -1,0 +1,124 @@
+//! A member is handed out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::auth::Principal;
+use shoal_core::catalogue::Entry;
+use shoal_core::id::TeamId;
+use shoal_core::pool::Bounds;
+use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::MemberError;
+use crate::create::{CreateError, Created};
+use crate::engine::{Engine, SandboxError};
+use crate::room::Room;
+use crate::sandbox::Order;
+
+/// How many members are tried before one is made for whoever asks.
+const TRIES: usize = 3;
+
+/// The labels that say that a sandbox came from a pool, and for whom (seed 000).
+const LABELS: [&str; 2] = ["sbx-pool", "sbx-user"];
+
+/// How long `startupCmd` may take.
+pub(crate) const STARTUP: Duration = Duration::from_secs(30);
+
+/// The members that would do for a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// The entry that was asked for.
+    pub(crate) entry: Arc<Entry>,
+    /// Of what they are made from.
+    pub(crate) digest: String,
+}
+
+/// What becomes of a member.
+#[derive(Debug)]
+pub(crate) struct ClaimOrder {
+    /// Whose it is from now on.
+    pub(crate) team: TeamId,
+    /// What it is to be.
+    pub(crate) spec: SandboxSpec,
+    /// What is run in it first.
+    pub(crate) startup: Vec<String>,
+    /// The place that is kept for it in its team.
+    pub(crate) room: Room,
+    /// Who waits.
+    pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, MemberError>>,
+}
+
+impl Engine {
+    /// Hands out the oldest ready member, if there is one. A member that cannot be handed out is
+    /// ended, and the next one is tried: whoever asks is never told of that.
+    pub(crate) async fn claim(
+        &self,
+        principal: &Principal,
+        wanted: &Wanted,
+        spec: &SandboxSpec,
+    ) -> Result<Option<Created>, CreateError> {
+        let (shared, entry) = (&self.shared, &wanted.entry);
+        let Some(pool) = &entry.pool else {
+            return Ok(None);
+        };
+        let (begun, labels) = (Instant::now(), [("template", entry.name.to_string())]);
+        let bounds = Bounds::from(pool);
+        let mut spec = spec.clone();
+        let values = ["false", principal.slug.as_str()];
+        for (label, value) in LABELS.into_iter().zip(values) {
+            spec.metadata.insert(label.to_owned(), value.to_owned());
+        }
+        let _name = shared.keep_name(principal.team, &spec)?;
+        for _ in 0..TRIES {
+            let room = shared.room_in_team(principal.team)?;
+            let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
+                break;
+            };
+            let (reply, answer) = oneshot::channel();
+            let order = ClaimOrder {
+                team: principal.team,
+                spec: spec.clone(),
+                startup: entry.startup_argv().unwrap_or_default(),
+                room,
+                reply,
+            };
+            let gone = || MemberError::Sandbox(SandboxError::NotFound(id.clone()));
+            let sent = match shared.entries.mailbox(&id) {
+                Some(mailbox) => mailbox.send(Order::Claim(Box::new(order))).await.is_ok(),
+                None => false,
+            };
+            let outcome = if sent {
+                answer.await.unwrap_or_else(|_| Err(gone()))
+            } else {
+                Err(gone())
+            };
+            let now = shared.clock.now();
+            match outcome {
+                Ok(record) => {
+                    shared.pools.asked(&entry.name, &bounds, false, now);
+                    metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
+                    metrics::histogram!("shoal_pool_claim_seconds", &labels)
+                        .record(begun.elapsed());
+                    shared
+                        .templates
+                        .count_start(&record.spec.template, record.started_at);
+                    return Ok(Some(Created { record }));
+                }
+                Err(error) => {
+                    tracing::warn!(template = %entry.name, sandbox.id = %id, %error, "a member of a pool cannot be handed out");
+                    shared.pools.blame(&entry.name, error.to_string(), now);
+                    // The next one would take as long, and whoever asks waits.
+                    if matches!(error, MemberError::Endless { .. }) {
+                        break;
+                    }
+                }
+            }
+        }
+        let now = shared.clock.now();
+        shared.pools.asked(&entry.name, &bounds, true, now);
+        metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
+        Ok(None)
+    }
+}

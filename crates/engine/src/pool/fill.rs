@@ -1,0 +1,144 @@
+//! Pools are kept full: by the minute, and whenever something happens to one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::catalogue::{Entry, EntryName};
+use shoal_core::id::SandboxId;
+use shoal_core::pool::Bounds;
+use shoal_core::state::KillReason;
+use tokio::sync::Semaphore;
+
+use crate::engine::{Engine, Shared};
+use crate::entropy;
+use crate::sandbox::Order;
+
+/// How often pools are looked at when nothing has happened.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// How many members are made at the same time, of all pools together.
+const MAKERS: usize = 8;
+
+/// An entry with a pool, and what its members are made from now.
+struct Pooled {
+    entry: Arc<Entry>,
+    bounds: Bounds,
+    /// Not known while the image is not here.
+    digest: Option<String>,
+}
+
+impl Engine {
+    /// Keeps the pools as they are to be. Never ends.
+    pub(crate) async fn keep_pools(&self) {
+        let shared = &self.shared;
+        let mut catalogue = self.watch_catalogue();
+        let makers = Arc::new(Semaphore::new(MAKERS));
+        loop {
+            self.look_after_pools(&makers).await;
+            let now = shared.clock.now();
+            let usual = now + EVERY;
+            let next = shared.pools.next_try(now).map_or(usual, |at| at.min(usual));
+            tokio::select! {
+                _ = catalogue.changed() => {}
+                () = shared.pools.changed.notified() => {}
+                () = shared.clock.sleep_until(next) => {}
+            }
+        }
+    }
+
+    async fn look_after_pools(&self, makers: &Arc<Semaphore>) {
+        let shared = &self.shared;
+        let pooled = shared.pooled().await;
+        let known = |name: &EntryName| pooled.iter().any(|pool| pool.entry.name == *name);
+        let (left, seeds) = shared.pools.forget_but(known);
+        shared.end_members(left, KillReason::Requested);
+        for seed in seeds {
+            shared.drop_seed(seed);
+        }
+        for Pooled {
+            entry,
+            bounds,
+            digest,
+        } in pooled
+        {
+            if let Some(digest) = &digest
+                && let Some(seed) = shared.pools.outdated_seed(&entry.name, digest)
+            {
+                shared.drop_seed(seed);
+            }
+            let now = shared.clock.now();
+            let plan = shared
+                .pools
+                .plan(&entry.name, &bounds, digest.as_deref(), now);
+            shared.end_members(plan.end, KillReason::Requested);
+            for _ in 0..plan.make {
+                // The others are made when one of these has ended.
+                let Ok(turn) = makers.clone().try_acquire_owned() else {
+                    break;
+                };
+                let Ok(bytes) = entropy::bytes() else {
+                    tracing::error!("the system has no randomness: no pool is filled");
+                    return;
+                };
+                let id = SandboxId::from_entropy(bytes);
+                shared.pools.begin(&entry.name, id.clone(), now);
+                let (engine, entry) = (self.clone(), entry.clone());
+                tokio::spawn(async move {
+                    engine.make_member(&entry, id).await;
+                    drop(turn);
+                    engine.shared.pools.changed.notify_one();
+                });
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// The entries that have a pool.
+    async fn pooled(&self) -> Vec<Pooled> {
+        let in_force = self.catalogues.current();
+        let mut pooled = Vec::new();
+        for entry in in_force.catalogue.entries() {
+            let Some(pool) = entry.pool.as_ref().filter(|_| !entry.is_dynamic()) else {
+                continue;
+            };
+            let image = match entry.image.parse() {
+                // One that cannot be read is told of by whoever makes the next member.
+                Ok(name) => self.images.find(&name).await.unwrap_or(None),
+                Err(_) => None,
+            };
+            pooled.push(Pooled {
+                bounds: Bounds::from(pool),
+                digest: image.map(|image| entry.member_digest(&image.digest)),
+                entry: entry.clone(),
+            });
+        }
+        pooled
+    }
+
+    /// What the members of each pool are made from now, as far as that is known.
+    pub(crate) async fn pool_digests(&self) -> BTreeMap<EntryName, String> {
+        let pooled = self.pooled().await.into_iter();
+        pooled
+            .filter_map(|pool| Some((pool.entry.name.clone(), pool.digest?)))
+            .collect()
+    }
+
+    /// Ends sandboxes that have been taken out of their pools, without waiting for it.
+    pub(crate) fn end_members(self: &Arc<Self>, members: Vec<SandboxId>, reason: KillReason) {
+        for id in members {
+            let shared = self.clone();
+            tokio::spawn(async move {
+                let end = |reply| Order::Kill(reason, reply);
+                match shared.order(&id, end).await {
+                    // Gone, or not there yet: then whoever makes it ends it.
+                    Ok(()) | Err(crate::engine::SandboxError::NotFound(_)) => {}
+                    Err(error) => {
+                        tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
+                    }
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Pools as operators see them.
+
+use shoal_core::catalogue::EntryName;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::SandboxId;
+use shoal_core::pool::Bounds;
+use shoal_core::state::KillReason;
+
+use super::Pool;
+use crate::engine::Engine;
+
+/// Why a member could not be made, or handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolFault {
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub message: String,
+}
+
+/// A pool, for showing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolView {
+    /// The entry.
+    pub template: EntryName,
+    /// How many members are wanted.
+    pub size: usize,
+    /// How many may be handed out.
+    pub ready: usize,
+    /// How many are being made.
+    pub starting: usize,
+    /// How many were handed out since the server started.
+    pub claimed: u64,
+    /// How often it had nothing to hand out since then.
+    pub misses: u64,
+    /// What went wrong last, unless it has gone well since.
+    pub fault: Option<PoolFault>,
+}
+
+/// A member of a pool, for showing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberView {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// Since when it is made.
+    pub since: Timestamp,
+    /// Since when it may be handed out; none while it is being made.
+    pub ready: Option<Timestamp>,
+}
+
+impl Pool {
+    fn ready(&self) -> usize {
+        self.members.values().filter(|m| m.ready.is_some()).count()
+    }
+}
+
+impl Engine {
+    /// The pools of the catalogue, in its order.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolView> {
+        let in_force = self.shared.catalogues.current();
+        let now = self.shared.clock.now();
+        let pools = self.shared.pools.by_entry.lock();
+        let entries = in_force.catalogue.entries().iter();
+        let described = entries.filter_map(|entry| {
+            let bounds = Bounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
+            let mut view = PoolView {
+                template: entry.name.clone(),
+                size: bounds.size,
+                ready: 0,
+                starting: 0,
+                claimed: 0,
+                misses: 0,
+                fault: None,
+            };
+            if let Some(pool) = pools.get(&entry.name) {
+                view.size = (bounds.size + pool.demand.current(&bounds, now)).min(bounds.max);
+                view.ready = pool.ready();
+                view.starting = pool.members.len() - view.ready;
+                (view.claimed, view.misses) = (pool.claims, pool.misses);
+                let faults = pool.not_made.iter().chain(&pool.not_handed_out);
+                view.fault = faults.max_by_key(|fault| fault.at).cloned();
+            }
+            Some(view)
+        });
+        described.collect()
+    }
+
+    /// The members of the pool of an entry, the next to be handed out first; none when the catalogue
+    /// has no such pool.
+    #[must_use]
+    pub fn pool_members(&self, template: &str) -> Option<Vec<MemberView>> {
+        let in_force = self.shared.catalogues.current();
+        let entry = in_force.catalogue.entry(template)?;
+        entry.pool.as_ref().filter(|_| !entry.is_dynamic())?;
+        let pools = self.shared.pools.by_entry.lock();
+        let members = pools.get(&entry.name).map(|pool| &pool.members);
+        let mut views: Vec<MemberView> = members
+            .into_iter()
+            .flatten()
+            .map(|(id, known)| MemberView {
+                id: id.clone(),
+                since: known.since,
+                ready: known.ready,
+            })
+            .collect();
+        views.sort_by(|a, b| {
+            let rank = |view: &MemberView| (view.ready.is_none(), view.ready, view.since);
+            rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
+        });
+        Some(views)
+    }
+
+    /// Ends a member, or every member of an entry's pool: others are made in their places. Returns
+    /// how many are ended; none when there is neither a pool nor a member of this name.
+    #[must_use]
+    pub fn remove_from_pool(&self, name: &str) -> Option<usize> {
+        let pool = self.pool_members(name);
+        let whole = pool.is_some();
+        let members: Vec<SandboxId> = match pool {
+            Some(members) => members.into_iter().map(|member| member.id).collect(),
+            None => vec![SandboxId::from_wire(name).ok()?],
+        };
+        let pools = &self.shared.pools;
+        let mut ended = Vec::new();
+        {
+            let mut by_entry = pools.by_entry.lock();
+            for pool in by_entry.values_mut() {
+                for id in &members {
+                    if pool.members.remove(id).is_some() {
+                        ended.push(id.clone());
+                    }
+                }
+            }
+        }
+        if ended.is_empty() && !whole {
+            return None;
+        }
+        let count = ended.len();
+        self.shared.end_members(ended, KillReason::Operator);
+        pools.changed.notify_one();
+        Some(count)
+    }
+
+    /// Counts the pools, for whoever reads the gauges next.
+    pub(crate) fn count_pools(&self) {
+        #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
+        for pool in self.pools() {
+            let labels = [("template", pool.template.to_string())];
+            metrics::gauge!("shoal_pool_size", &labels).set(pool.size as f64);
+            metrics::gauge!("shoal_pool_ready", &labels).set(pool.ready as f64);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A member is made: started, warmed up, seen to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use shoal_core::auth::Principal;
+use shoal_core::catalogue::{Entry, EntryResources, Pool};
+use shoal_core::clock::{Clock, Timestamp};
+use shoal_core::id::SandboxId;
+use shoal_core::pool::{Membership, Stage};
+use shoal_core::resources::AskedResources;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
+use shoal_core::state::KillReason;
+use shoal_core::template::TemplateKey;
+
+use super::owner;
+use crate::create::{CreateError, NewSandbox};
+use crate::engine::{Engine, SandboxError, Shared};
+use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
+use crate::sandbox::Order;
+
+/// How long a member may take from its start until it is ready.
+const WARM_UP: Duration = Duration::from_secs(120);
+
+/// How often its port is tried.
+const PROBE_EVERY: Duration = Duration::from_millis(100);
+
+/// How much of what a command has said is told when it fails, in bytes.
+const SAID_MAX: usize = 400;
+
+/// Why a member could not be made, or handed out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MemberError {
+    /// It could not be started.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// It was ended meanwhile, or cannot be written down.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The daemon inside did not do it.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// A command failed.
+    #[error("`{what}` failed with exit status {code}{said}")]
+    Failed {
+        what: &'static str,
+        code: i32,
+        said: String,
+    },
+    /// A command did not end.
+    #[error("`{what}` did not end within {} s{hint}", .within.as_secs())]
+    Endless {
+        what: &'static str,
+        within: Duration,
+        hint: &'static str,
+    },
+    /// Nothing listens.
+    #[error("nothing answers on port {port} (`probePort`) within {} s", .within.as_secs())]
+    Closed { port: u16, within: Duration },
+    /// Nobody wants it any more: the catalogue has changed.
+    #[error("it is not wanted any more")]
+    Unwanted,
+}
+
+/// What `work` comes to, if that is before `end`.
+pub(crate) async fn within<T>(
+    clock: &dyn Clock,
+    end: Timestamp,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = clock.sleep_until(end) => None,
+    }
+}
+
+/// Waits until a command has ended, and well.
+async fn ended(what: &'static str, mut process: GuestProcess) -> Result<(), MemberError> {
+    let mut said: Vec<u8> = Vec::new();
+    loop {
+        match process.output.next().await.transpose()? {
+            Some(GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes)) => {
+                said.extend_from_slice(&bytes);
+                let superfluous = said.len().saturating_sub(SAID_MAX);
+                said.drain(..superfluous);
+            }
+            Some(GuestOutput::Exit(exit)) if exit.code == 0 => return Ok(()),
+            Some(GuestOutput::Exit(exit)) => {
+                let text = String::from_utf8_lossy(&said);
+                let said = match text.trim() {
+                    "" => String::new(),
+                    text => format!(": {text}"),
+                };
+                let code = exit.code;
+                return Err(MemberError::Failed { what, code, said });
+            }
+            None => {
+                let gone = GuestError::Unreachable("it has stopped".to_owned());
+                return Err(gone.into());
+            }
+        }
+    }
+}
+
+/// Runs a command of a pool until it has ended, and well.
+pub(crate) async fn run_to_end(
+    shared: &Shared,
+    door: GuestDoor,
+    what: &'static str,
+    argv: &[String],
+    time: Duration,
+) -> Result<(), MemberError> {
+    let Some(command) = command(argv) else {
+        return Ok(());
+    };
+    let end = shared.clock.now() + time;
+    let run = async {
+        let process = shared.guest.run(door, command).await?;
+        ended(what, process).await
+    };
+    let outcome = within(&*shared.clock, end, run).await;
+    outcome.unwrap_or(Err(MemberError::Endless {
+        what,
+        within: time,
+        hint: "",
+    }))
+}
+
+fn command(argv: &[String]) -> Option<GuestCommand> {
+    let (program, arguments) = argv.split_first()?;
+    Some(GuestCommand::new(program, arguments))
+}
+
+impl Engine {
+    /// Makes a member that its pool knows already, and lets it be handed out. What fails is noted in
+    /// the pool, and nothing is left of the sandbox.
+    pub(super) async fn make_member(&self, entry: &Arc<Entry>, id: SandboxId) {
+        let (shared, name) = (&self.shared, &entry.name);
+        let Err(error) = self.try_member(entry, &id).await else {
+            return;
+        };
+        match &error {
+            MemberError::Unwanted => {}
+            error => {
+                tracing::warn!(template = %name, sandbox.id = %id, %error, "a member of a pool cannot be made");
+            }
+        }
+        let end = |reply| Order::Kill(KillReason::Failed, reply);
+        if let Err(error) = shared.order(&id, end).await
+            && !matches!(error, SandboxError::NotFound(_))
+        {
+            tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
+        }
+        let now = shared.clock.now();
+        shared.pools.failed(name, &id, error.to_string(), now);
+    }
+
+    async fn try_member(&self, entry: &Arc<Entry>, id: &SandboxId) -> Result<(), MemberError> {
+        let shared = &self.shared;
+        let Some(pool) = &entry.pool else {
+            return Err(MemberError::Unwanted);
+        };
+        let specified = self
+            .specified(&nobody()?, member_of(entry, pool)?, None)
+            .await?;
+        // The catalogue may be another one since.
+        let wanted = specified.wanted.filter(|wanted| wanted.entry == *entry);
+        let wanted = wanted.ok_or(MemberError::Unwanted)?;
+        if !shared.pools.made_from(&entry.name, id, &wanted.digest) {
+            return Err(MemberError::Unwanted);
+        }
+        let mut spec = specified.spec;
+        // Until it is handed out nobody but this machine reaches its daemon, which is then told what
+        // to ask for.
+        spec.secure = false;
+        self.plant(entry, &wanted.digest, &mut spec);
+        spec.purpose = Purpose::Pool(Membership {
+            entry: entry.name.clone(),
+            digest: wanted.digest.clone(),
+            stage: Stage::Starting,
+        });
+        let room = shared.room_for_member().map_err(CreateError::from)?;
+        let seed = spec.snapshot.as_ref().map(|origin| origin.id);
+        let made = async {
+            let record = self.launch_as(id.clone(), owner(), spec, room).await?;
+            tokio::select! {
+                warm = self.warm_up(entry, pool, &record) => warm?,
+                () = shared.entries.ended(id) => {
+                    return Err(SandboxError::NotFound(id.clone()).into());
+                }
+            }
+            Ok::<_, MemberError>(record)
+        };
+        let made = made.await;
+        if let (Err(_), Some(seed)) = (&made, seed) {
+            self.spoil(&entry.name, id, seed);
+        }
+        self.save_seed(entry, &wanted.digest, &*made?).await?;
+        let ready = shared.clock.now();
+        shared
+            .order(id, |reply| Order::JoinPool(ready, reply))
+            .await?;
+        if shared.pools.join(&entry.name, id, ready) {
+            Ok(())
+        } else {
+            Err(MemberError::Unwanted)
+        }
+    }
+
+    /// Runs `warmupCmd`, and waits for `probePort`. With a port the command may go on: it is what
+    /// listens. Without one, it is what makes the member ready, and has to end.
+    async fn warm_up(
+        &self,
+        entry: &Entry,
+        pool: &Pool,
+        record: &SandboxRecord,
+    ) -> Result<(), MemberError> {
+        const WHAT: &str = "warmupCmd";
+        let shared = &self.shared;
+        let report = record.report.as_ref().ok_or(MemberError::Unwanted)?;
+        let door = GuestDoor {
+            address: report.address,
+            token: None,
+            user: None,
+        };
+        // What was begun with another member's memory goes on there.
+        let argv = entry
+            .warmup_argv()
+            .filter(|_| record.spec.snapshot.is_none());
+        let command = argv.as_deref().and_then(command);
+        let end = shared.clock.now() + WARM_UP;
+        let warm = async {
+            let Some(command) = command else {
+                return Ok(());
+            };
+            let process = shared.guest.run(door, command).await?;
+            ended(WHAT, process).await
+        };
+        let Some(port) = pool.probe_port else {
+            let outcome = within(&*shared.clock, end, warm).await;
+            return outcome.unwrap_or(Err(MemberError::Endless {
+                what: WHAT,
+                within: WARM_UP,
+                hint: ": say `probePort` if it is to go on",
+            }));
+        };
+        let watched = async {
+            match warm.await {
+                Ok(()) => std::future::pending().await,
+                Err(error) => Err(error),
+            }
+        };
+        let opened = async {
+            while shared
+                .guest
+                .probe(report.address, port.get())
+                .await
+                .is_err()
+            {
+                let next = shared.clock.now() + PROBE_EVERY;
+                shared.clock.sleep_until(next).await;
+            }
+            Ok(())
+        };
+        let either = async {
+            tokio::select! {
+                failed = watched => failed,
+                opened = opened => opened,
+            }
+        };
+        let outcome = within(&*shared.clock, end, either).await;
+        outcome.unwrap_or(Err(MemberError::Closed {
+            port: port.get(),
+            within: WARM_UP,
+        }))
+    }
+}
+
+/// Asks for what a member is: the entry, with what its pool gives it of the machine.
+fn member_of(entry: &Entry, pool: &Pool) -> Result<NewSandbox, MemberError> {
+    let key: Result<TemplateKey, _> = entry.name.as_str().parse();
+    let key = key.map_err(|_| MemberError::Unwanted)?;
+    let limits = pool.resources.as_ref();
+    Ok(NewSandbox {
+        resources: AskedResources {
+            cpu: limits.and_then(EntryResources::most_cpu),
+            memory: limits.and_then(EntryResources::most_memory),
+            ..AskedResources::default()
+        },
+        ..NewSandbox::of(key)
+    })
+}
+
+/// Who asks for members.
+pub(super) fn nobody() -> Result<Principal, MemberError> {
+    // A constant, and good.
+    let slug = "pool".parse().map_err(|_| MemberError::Unwanted)?;
+    Ok(Principal {
+        team: owner(),
+        slug,
+        key: shoal_core::id::KeyId::from_entropy([0; 16]),
+        admin: false,
+    })
+}

@@ -1,0 +1,170 @@
+//! A member of a pool becomes ready, and somebody's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use shoal_core::clock::Timestamp;
+use shoal_core::driver::{Origin, Phases, StartReport};
+use shoal_core::id::TeamId;
+use shoal_core::pool::{Membership, Stage};
+use shoal_core::resources::Resources;
+use shoal_core::sandbox::{Purpose, SandboxRecord, SandboxSpec};
+use shoal_core::state::{KillReason, StateKind};
+use tokio::time::Instant;
+
+use super::Sandbox;
+use super::start::count;
+use crate::engine::SandboxError;
+use crate::events::EventKind;
+use crate::guest::{GuestDoor, GuestError};
+use crate::pool::{ClaimOrder, MemberError, STARTUP, run_to_end, within};
+
+/// How long the daemon of a member may take to be told whose it is. It is up, so it does not take
+/// long, and whoever asks waits.
+const TOLD: Duration = Duration::from_secs(3);
+
+impl Sandbox {
+    /// Notes that the member may be handed out.
+    pub(super) async fn join_pool(&mut self, ready: Timestamp) -> Result<(), SandboxError> {
+        self.must_run()?;
+        let Some(membership) = self.record.membership() else {
+            return Err(SandboxError::NotFound(self.record.id.clone()));
+        };
+        let purpose = Purpose::Pool(Membership {
+            stage: Stage::Ready(ready),
+            ..membership.clone()
+        });
+        let mut next = self.record.as_ref().clone();
+        next.spec.purpose = purpose;
+        self.commit(next).await
+    }
+
+    /// Hands the member out. One that cannot be is ended: it may be half somebody's.
+    pub(super) async fn claim(&mut self, order: ClaimOrder) {
+        let ClaimOrder {
+            team,
+            spec,
+            startup,
+            room,
+            reply,
+        } = order;
+        let mut claimed = self.begin_claim(team, spec).await;
+        drop(room);
+        if let Ok(before) = &claimed {
+            let before = before.clone();
+            if let Err(error) = self.finish_claim(&before, &startup).await {
+                claimed = Err(error);
+            }
+        }
+        match claimed {
+            Ok(_) => {
+                // Whoever asked may have gone: it lives until its deadline all the same.
+                let _ = reply.send(Ok(self.record.clone()));
+            }
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                self.end(KillReason::Failed).await;
+            }
+        }
+    }
+
+    /// Commits that it is being handed out, and to whom. Returns what it was.
+    async fn begin_claim(
+        &mut self,
+        team: TeamId,
+        spec: SandboxSpec,
+    ) -> Result<SandboxSpec, MemberError> {
+        let gone = || SandboxError::NotFound(self.record.id.clone());
+        let membership = self.record.membership().ok_or_else(gone)?.clone();
+        let ready = matches!(membership.stage, Stage::Ready(_));
+        if !ready || self.record.state.kind() != StateKind::Running {
+            return Err(gone().into());
+        }
+        let before = self.record.spec.clone();
+        let next = SandboxRecord {
+            team,
+            spec: SandboxSpec {
+                purpose: Purpose::Pool(Membership {
+                    stage: Stage::Claimed,
+                    ..membership
+                }),
+                cpu_ceiling: before.cpu_ceiling,
+                ..spec
+            },
+            created_at: self.shared.clock.now(),
+            ..self.record.as_ref().clone()
+        };
+        self.commit(next).await?;
+        Ok(before)
+    }
+
+    async fn finish_claim(
+        &mut self,
+        before: &SandboxSpec,
+        startup: &[String],
+    ) -> Result<(), MemberError> {
+        let begun = Instant::now();
+        let report = self.record.report.clone();
+        let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
+        let (limits, rules, told) = tokio::join!(
+            self.raise_limits(&before.resources),
+            self.change_rules(before),
+            self.tell_guest(&report)
+        );
+        limits?;
+        rules?;
+        report.envd_version = told?;
+        let door = GuestDoor {
+            address: report.address,
+            token: self.shared.envd_access_token(&self.record),
+            user: None,
+        };
+        run_to_end(&self.shared, door, "startupCmd", startup, STARTUP).await?;
+        report.origin = Origin::Pooled;
+        report.phases = Phases {
+            ready: begun.elapsed(),
+            ..Phases::default()
+        };
+        let now = self.shared.clock.now();
+        let mut next = SandboxRecord {
+            report: Some(report),
+            started_at: now,
+            since: now,
+            deadline: now + self.record.spec.lifecycle.timeout,
+            ..self.record.as_ref().clone()
+        };
+        next.spec.purpose = Purpose::Use;
+        self.commit(next).await?;
+        self.emit(EventKind::Created, BTreeMap::new());
+        if let Some(report) = &self.record.report {
+            count(report);
+        }
+        Ok(())
+    }
+
+    async fn raise_limits(&self, before: &Resources) -> Result<(), SandboxError> {
+        let limits = self.record.spec.resources;
+        if (limits.cpu, limits.memory) == (before.cpu, before.memory) {
+            return Ok(());
+        }
+        let resized = self.shared.driver.resize(&self.record.id, limits).await;
+        resized.map_err(SandboxError::from)
+    }
+
+    async fn change_rules(&self, before: &SandboxSpec) -> Result<(), SandboxError> {
+        let egress = &self.record.spec.network.egress;
+        if *egress == before.network.egress {
+            return Ok(());
+        }
+        let driver = &self.shared.driver;
+        let set = driver.set_egress(&self.record.id, egress.clone()).await;
+        set.map_err(SandboxError::from)
+    }
+
+    async fn tell_guest(&self, report: &StartReport) -> Result<String, GuestError> {
+        let end = self.shared.clock.now() + TOLD;
+        let told = self.shared.guest.init(report.address, self.init_order());
+        let told = within(&*self.shared.clock, end, told).await;
+        told.unwrap_or_else(|| Err(GuestError::Unreachable("no answer".to_owned())))
+    }
+}
