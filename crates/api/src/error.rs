@@ -319,7 +319,7 @@ impl From<TagError> for ApiError {
         let message = error.to_string();
         match error {
             TagError::Template(template) => template.into(),
-            TagError::Default | TagError::NotBuilt(_) => {
+            TagError::Default | TagError::Last | TagError::NotBuilt(_) => {
                 Self::new(StatusCode::BAD_REQUEST, message)
             }
             TagError::Store(store) => store.into(),

@@ -23,6 +23,9 @@ use crate::entropy::{self, NoEntropy};
 /// How many builds of a team may be under way or wait for their turn.
 pub const BUILDS_MAX: usize = 20;
 
+/// How many builds of a team may be announced and not begun.
+const ANNOUNCED_MAX: usize = 200;
+
 /// A build that is announced.
 #[derive(Debug, Clone)]
 pub struct NewBuild {
@@ -78,7 +81,9 @@ impl Engine {
     ) -> Result<Arc<BuildRecord>, BuildError> {
         new.resources.validate()?;
         let template = self.template_to_build(principal, &new.name)?;
-        if self.unfinished_builds(principal.team) >= BUILDS_MAX {
+        self.shared.forget_unbegun(principal.team).await?;
+        let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
+        if waiting >= ANNOUNCED_MAX {
             return Err(BuildError::TooMany);
         }
         let mut tags = new.tags;
@@ -159,7 +164,7 @@ impl Engine {
         if record.status != BuildStatus::Waiting {
             return Err(BuildError::NotWaiting(id, record.status));
         }
-        if self.unfinished_builds(principal.team) >= BUILDS_MAX {
+        if self.builds_at(principal.team, BuildStatus::Building) >= BUILDS_MAX {
             return Err(BuildError::TooMany);
         }
         let build = self.shared.builds.get(id).ok_or_else(missing)?;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::Principal;
@@ -9,6 +10,7 @@ use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Mad
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::StoreError;
+use shoal_core::template::Template;
 use tokio::sync::{Semaphore, watch};
 
 use crate::engine::{Engine, Shared};
@@ -21,6 +23,12 @@ const LINES_MAX: usize = 10_000;
 
 /// How many bytes of a line are kept.
 const LINE_MAX: usize = 4 << 10;
+
+/// How many builds of a template are remembered that no tag means.
+const BUILDS_KEPT: usize = 20;
+
+/// How long a build may be announced and not begun: uploads take their time.
+const UNBEGUN_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How many layers are kept for a team: those that were used last.
 const LAYERS_MAX: usize = 128;
@@ -84,6 +92,8 @@ pub(crate) struct Builds {
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
     layers: RwLock<Vec<Layer>>,
     pub(crate) turns: Semaphore,
+    /// What tags of a template mean is read and written by one at a time.
+    pub(crate) tagging: tokio::sync::Mutex<()>,
 }
 
 impl Builds {
@@ -93,6 +103,7 @@ impl Builds {
             all: RwLock::new(all),
             layers: RwLock::new(layers),
             turns: Semaphore::new(AT_ONCE),
+            tagging: tokio::sync::Mutex::new(()),
         }
     }
 
@@ -143,12 +154,15 @@ impl Builds {
 }
 
 impl Shared {
-    /// Writes the next value of a build, and lets it be seen.
+    /// Writes the next value of a build, and lets it be seen. One that was forgotten stays so.
     pub(crate) async fn put_build(
         &self,
         build: &Build,
         next: BuildRecord,
     ) -> Result<(), StoreError> {
+        if self.builds.get(next.id).is_none() {
+            return Ok(());
+        }
         let log = next.status.is_final().then(|| build.log.lock().clone());
         self.store.put_build(next.clone(), log).await?;
         *build.record.write() = Arc::new(next);
@@ -203,6 +217,48 @@ impl Shared {
         if let Err(error) = self.driver.remove_snapshot(id).await {
             tracing::warn!(snapshot.id = %id, %error, "the data of a build stay until the next start");
         }
+    }
+
+    /// Drops what builds of a template have made that no tag means any more, and all but the latest
+    /// of its builds that have nothing.
+    pub(crate) async fn prune_builds(&self, template: &Template) -> Result<(), StoreError> {
+        let meant = |build: BuildId| template.tags.values().any(|tagged| tagged.build == build);
+        let mut builds = self.builds.records();
+        builds.retain(|build| build.template == template.id && build.status.is_final());
+        builds.retain(|build| !meant(build.id));
+        builds.sort_by_key(|build| std::cmp::Reverse(build.created_at));
+        for (place, record) in builds.iter().enumerate() {
+            if place >= BUILDS_KEPT {
+                self.store.delete_build(record.id).await?;
+                self.builds.remove(record.id);
+            } else if record.made.is_some()
+                && let Some(build) = self.builds.get(record.id)
+            {
+                let dropped = BuildRecord {
+                    made: None,
+                    ..record.as_ref().clone()
+                };
+                self.store.put_build(dropped.clone(), None).await?;
+                *build.record.write() = Arc::new(dropped);
+            }
+            if let Some(made) = &record.made {
+                self.release_snapshot(made.snapshot.id).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets builds of a team that were announced so long ago that nobody will begin them.
+    pub(crate) async fn forget_unbegun(&self, team: TeamId) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        for record in self.builds.records() {
+            let waits = record.team == team && record.status == BuildStatus::Waiting;
+            if waits && record.created_at + UNBEGUN_MAX <= now {
+                self.store.delete_build(record.id).await?;
+                self.builds.remove(record.id);
+            }
+        }
+        Ok(())
     }
 
     /// Forgets every build of a template, with what they have made.
@@ -279,12 +335,12 @@ impl Engine {
         Ok(log)
     }
 
-    /// Whether a team has so many builds that are not finished.
-    pub(crate) fn unfinished_builds(&self, team: TeamId) -> usize {
+    /// How many builds of a team are at this status.
+    pub(crate) fn builds_at(&self, team: TeamId, status: BuildStatus) -> usize {
         let builds = self.shared.builds.records();
         builds
             .iter()
-            .filter(|build| build.team == team && build.status == BuildStatus::Building)
+            .filter(|build| build.team == team && build.status == status)
             .count()
     }
 }

@@ -18,6 +18,9 @@ pub enum TagError {
     /// The default tag stays.
     #[error("the tag 'default' cannot be removed")]
     Default,
+    /// A template has a tag as long as it is there.
+    #[error("the last tag of a template stays: remove the template")]
+    Last,
     /// A template over an image has no builds that tags could mean.
     #[error("template '{0}' was not built: it has no tags")]
     NotBuilt(TemplateRef),
@@ -37,6 +40,7 @@ impl Engine {
         let Some(made) = &build.made else {
             return Ok(());
         };
+        let _tagging = self.shared.builds.tagging.lock().await;
         let now = self.shared.clock.now();
         let known = self.shared.templates.by_id(&build.template);
         let fresh = known.is_none();
@@ -59,7 +63,8 @@ impl Engine {
             template.tags.insert(tag.clone(), tagged);
         }
         template.updated_at = now;
-        self.keep_template(template).await
+        self.keep_template(template.clone()).await?;
+        self.shared.prune_builds(&template).await
     }
 
     /// Lets more tags mean what `target` means. Returns the build.
@@ -96,12 +101,17 @@ impl Engine {
         if tags.iter().any(|tag| tag == DEFAULT_TAG) {
             return Err(TagError::Default);
         }
+        let _tagging = self.shared.builds.tagging.lock().await;
         let known = self.any_of_template(principal, template)?;
         let mut next = known.as_ref().clone();
         for tag in tags {
             next.tags.remove(tag);
         }
-        self.keep_template(next).await?;
+        if next.tags.is_empty() && !known.tags.is_empty() {
+            return Err(TagError::Last);
+        }
+        self.keep_template(next.clone()).await?;
+        self.shared.prune_builds(&next).await?;
         Ok(())
     }
 
@@ -115,6 +125,7 @@ impl Engine {
         template: &TemplateRef,
         public: bool,
     ) -> Result<(), TagError> {
+        let _tagging = self.shared.builds.tagging.lock().await;
         let known = self.any_of_template(principal, template)?;
         let next = Template {
             public,

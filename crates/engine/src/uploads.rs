@@ -16,6 +16,9 @@ use tempfile::{NamedTempFile, TempPath};
 /// The largest archive, in bytes.
 pub const UPLOAD_MAX: u64 = 4 << 30;
 
+/// How much is kept for a team beside its latest archive, in bytes.
+const TEAM_MAX: u64 = 4 << 30;
+
 /// How long an archive stays after it was last needed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -82,7 +85,31 @@ impl Uploads {
             fs::create_dir_all(parent)?;
         }
         sync(&file)?;
-        file.persist(&path).map_err(|e| e.error)
+        file.persist(&path).map_err(|e| e.error)?;
+        self.make_room(team, hash)
+    }
+
+    /// Removes what a team's builds have needed longest ago, until the rest is within its bound. What
+    /// was sent just now stays.
+    fn make_room(&self, team: TeamId, newest: &FilesHash) -> io::Result<()> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(self.directory.join(team.to_string()))? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            if entry.file_name() != newest.as_str() {
+                kept.push((about.modified()?, about.len(), entry.path()));
+            }
+        }
+        kept.sort();
+        let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, size, path) in kept {
+            if bytes <= TEAM_MAX {
+                break;
+            }
+            fs::remove_file(path)?;
+            bytes -= size;
+        }
+        Ok(())
     }
 }
 

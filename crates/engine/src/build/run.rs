@@ -128,6 +128,10 @@ impl Engine {
             ..before.as_ref().clone()
         };
         self.shared.put_build(build, ready.clone()).await?;
+        if self.shared.builds.get(ready.id).is_none() {
+            // Its template was removed meanwhile.
+            return Ok(());
+        }
         self.assign_tags(principal, &ready, &before.tags).await
     }
 }

@@ -1,6 +1,7 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod build;
 mod catalogue;
 mod native;
 mod pool;

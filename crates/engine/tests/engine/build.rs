@@ -1,0 +1,240 @@
+//! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
+
+use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};
+use shoal_core::resources::Resources;
+use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild};
+
+use super::*;
+
+fn run(line: &str) -> Step {
+    Step {
+        action: Action::Run {
+            command: line.to_owned(),
+            user: None,
+        },
+        line: None,
+        force: false,
+    }
+}
+
+fn plan(lines: &[&str]) -> Plan {
+    Plan {
+        stages: vec![Stage {
+            base: Base::Template("base".parse().unwrap()),
+            steps: lines.iter().map(|line| run(line)).collect(),
+        }],
+        start: None,
+        ready: None,
+        force: false,
+    }
+}
+
+/// The words by which a fake knows what a step runs.
+fn words(line: &str) -> String {
+    format!("/bin/bash -l -c {line}")
+}
+
+impl Fixture {
+    async fn announce(&self, name: &str) -> Arc<BuildRecord> {
+        let new = NewBuild {
+            name: name.parse().unwrap(),
+            tags: Vec::new(),
+            resources: Resources::default(),
+        };
+        self.engine.announce_build(&self.me, new).await.unwrap()
+    }
+
+    async fn begin(&self, build: &BuildRecord, plan: Plan) -> Result<(), BuildError> {
+        let begun = self
+            .engine
+            .begin_build(&self.me, &build.template, build.id, plan);
+        begun.await
+    }
+
+    fn now_of(&self, build: &BuildRecord) -> Arc<BuildRecord> {
+        self.engine
+            .build(&self.me, &build.template, build.id)
+            .unwrap()
+    }
+
+    /// Waits until a build has come to its end.
+    async fn built(&self, build: &BuildRecord) -> Arc<BuildRecord> {
+        loop {
+            let now = self.now_of(build);
+            if now.status.is_final() {
+                return now;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn build(&self, name: &str, lines: &[&str]) -> Arc<BuildRecord> {
+        let build = self.announce(name).await;
+        self.begin(&build, plan(lines)).await.unwrap();
+        self.built(&build).await
+    }
+
+    fn ran(&self) -> Vec<String> {
+        let commands = std::mem::take(&mut *self.guest.commands.lock());
+        let lines = commands
+            .into_iter()
+            .filter_map(|(_, c)| c.args.last().cloned());
+        lines.collect()
+    }
+
+    async fn said(&self, build: &BuildRecord) -> Vec<String> {
+        let log = self.engine.build_log(build, LogLevel::Debug).await.unwrap();
+        log.into_iter().map(|entry| entry.message).collect()
+    }
+}
+
+#[tokio::test]
+async fn what_was_done_is_not_done_again_as_far_as_it_is_the_same() {
+    let fixture = fixture().await;
+    let one = fixture.build("made", &["a", "b"]).await;
+    assert_eq!(one.status, BuildStatus::Ready, "{:?}", one.failure);
+    assert_eq!(fixture.ran(), ["a", "b"]);
+    let two = fixture.build("made", &["a", "b"]).await;
+    assert_eq!((two.status, fixture.ran().len()), (BuildStatus::Ready, 0));
+    assert_eq!(one.template, two.template);
+    fixture.build("made", &["a", "c", "b"]).await;
+    assert_eq!(fixture.ran(), ["c", "b"]);
+    // Another team has done nothing yet.
+    let other = Fixture {
+        me: principal(&fixture.engine, "other").await,
+        ..fixture
+    };
+    other.build("made", &["a", "b"]).await;
+    assert_eq!(other.ran(), ["a", "b"]);
+    assert_eq!(other.driver.sandboxes().len(), 0, "nothing is left running");
+}
+
+#[tokio::test]
+async fn a_step_that_fails_ends_the_build_and_leaves_no_template() {
+    let fixture = fixture().await;
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 3,
+        error: None,
+    });
+    let said = GuestOutput::Stderr("why\nand how".into());
+    fixture
+        .guest
+        .answers
+        .lock()
+        .insert(words("b"), vec![said, exit]);
+    let build = fixture.build("made", &["a", "b", "c"]).await;
+    let failure = build.failure.clone().unwrap();
+    assert_eq!(failure.part.unwrap().to_string(), "2");
+    assert!(
+        failure.message.contains("exit status 3"),
+        "{}",
+        failure.message
+    );
+    let log = fixture.said(&build).await;
+    assert!(
+        log.contains(&"why".to_owned()) && log.contains(&"and how".to_owned()),
+        "{log:?}"
+    );
+    assert_eq!(fixture.ran(), ["a", "b"]);
+    let reference: TemplateRef = "made".parse().unwrap();
+    assert!(
+        fixture
+            .engine
+            .resolve_template(&fixture.me, &reference)
+            .is_err()
+    );
+    assert!(fixture.driver.sandboxes().is_empty());
+    // What was well done is kept.
+    fixture.guest.answers.lock().clear();
+    fixture.build("made", &["a", "b", "c"]).await;
+    assert_eq!(fixture.ran(), ["b", "c"]);
+}
+
+#[tokio::test]
+async fn a_build_that_is_cancelled_or_forgotten_leaves_nothing() {
+    let fixture = fixture().await;
+    fixture.guest.endless.lock().insert(words("for ever"));
+    let build = fixture.announce("made").await;
+    fixture.begin(&build, plan(&["for ever"])).await.unwrap();
+    let again = fixture.begin(&build, plan(&["a"])).await;
+    assert!(
+        matches!(again, Err(BuildError::NotWaiting(..))),
+        "{again:?}"
+    );
+    while fixture.guest.commands.lock().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let cancelled = fixture
+        .engine
+        .cancel_build(&fixture.me, &build.template, build.id);
+    cancelled.await.unwrap();
+    let ended = fixture.built(&build).await;
+    assert_eq!(
+        ended.failure.as_ref().unwrap().message,
+        "the build was cancelled"
+    );
+    while !fixture.driver.sandboxes().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // One that nobody has begun, and one whose server ends.
+    let unbegun = fixture.announce("unbegun").await;
+    let lost = fixture.announce("lost").await;
+    fixture.begin(&lost, plan(&["for ever"])).await.unwrap();
+    while fixture.driver.sandboxes().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let directory = fixture.directory.path();
+    let engine = engine_on(directory, &fixture.driver, &fixture.clock, |_| ()).await;
+    let found = engine.build(&fixture.me, &lost.template, lost.id).unwrap();
+    assert!(
+        found
+            .failure
+            .as_ref()
+            .unwrap()
+            .message
+            .contains("restarted")
+    );
+    let found = engine
+        .build(&fixture.me, &unbegun.template, unbegun.id)
+        .unwrap();
+    assert_eq!(found.status, BuildStatus::Waiting);
+    while !fixture.driver.sandboxes().is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_no_tag_means_is_dropped_and_what_one_means_is_kept() {
+    let fixture = fixture().await;
+    let one = fixture.build("made:v1", &["a"]).await;
+    let two = fixture.build("made", &["b"]).await;
+    let three = fixture.build("made", &["c"]).await;
+    let made = |build: &BuildRecord| fixture.now_of(build).made.is_some();
+    assert_eq!((made(&one), made(&two), made(&three)), (true, false, true));
+    for (name, build) in [("made:v1", &one), ("made", &three)] {
+        let reference: TemplateRef = name.parse().unwrap();
+        let found = fixture.engine.resolve_template(&fixture.me, &reference);
+        assert_eq!(found.unwrap().build, build.id);
+    }
+    let reference: TemplateRef = "made".parse().unwrap();
+    let tags = ["v1".to_owned()];
+    let engine = &fixture.engine;
+    engine
+        .remove_tags(&fixture.me, &reference, &tags)
+        .await
+        .unwrap();
+    assert!(!made(&one));
+    engine
+        .delete_template(&fixture.me, &reference)
+        .await
+        .unwrap();
+    assert!(engine.builds_of(&one.template).is_empty());
+    // What is left are layers, and a start finds them again.
+    let before = fixture.driver.kept().len();
+    let directory = fixture.directory.path();
+    let again = engine_on(directory, &fixture.driver, &fixture.clock, |_| ()).await;
+    assert_eq!(fixture.driver.kept().len(), before);
+    drop(again);
+    let last = fixture.build("made", &["a"]).await;
+    assert_eq!((last.status, fixture.ran().len()), (BuildStatus::Ready, 3));
+}
