@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 import time
 from urllib.parse import quote
 
 import pytest
 
-from ..installation import ROOT
+from ..installation import ROOT, wait_until
 from .conftest import SMALL, create
 from .machine import Call, run
 
@@ -80,14 +81,32 @@ NATIVE = [
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
 #: Those of a sandbox, which is its team's.
-NATIVE_BY_ID = [("PATCH", "/sandbox/{id}/resources", {"cpu": 1})]
+NATIVE_BY_ID = [
+    ("PATCH", "/sandbox/{id}/resources", {"cpu": 1}),
+    ("GET", "/sandbox/{id}", None), ("DELETE", "/sandbox/{id}", None),
+    ("POST", "/sandbox/pause/{id}", {}), ("POST", "/sandbox/resume/{id}", {}),
+    ("GET", "/sandbox/files/{id}?path=/", None), ("DELETE", "/sandbox/files/{id}?path=/home/user/mine.txt", None),
+    ("GET", "/sandbox/files/{id}/download?path=/etc/passwd", None),
+    ("POST", "/sandbox/files/{id}/upload?path=/home/user/mine.txt", b"x"),
+    ("POST", "/terminal/sandbox/{id}", {"command": "id"}), ("GET", "/terminal/sandbox/{id}/ws", None),
+    ("GET", "/logs/sandbox/{id}", None),
+]
+#: What a body or a query asks for, which is answered to every team, each with its own.
+NATIVE_OWN = [
+    ("POST", "/sandbox/metrics", {"names": ["{id}"]}), ("GET", "/events", None), ("GET", "/sandbox", None),
+    ("GET", "/ratelimit", None), ("GET", "/status", None),
+]
+#: What makes something, for whoever asks.
+NATIVE_MAKES = [("POST", "/sandbox", {"template": SMALL})]
+#: Ways to ports, each with what asks for more than is there.
+DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
 
 UNKNOWN = "i" + "z" * 20
 NO_BUILD = "00000000-0000-4000-8000-000000000000"
 
 
 def all_routes():
-    native = [(method, NATIVE_PREFIX + path, body) for method, path, body, _ in NATIVE]
+    native = [(method, NATIVE_PREFIX + path, body) for method, path, body, *_ in NATIVE + NATIVE_OWN + NATIVE_MAKES]
     return native + of_a_sandbox() + [
         (method, prefix + path, body)
         for prefix in PREFIXES for method, path, body in OTHER + of_a_build("base", NO_BUILD)
@@ -139,7 +158,7 @@ def test_every_route_of_the_program_is_in_the_lists():
             if path.startswith("/"):
                 routes.add(path.replace("{alias}", "base").replace("{template}", "{id}"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
-    listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID}
+    listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID + NATIVE_OWN + NATIVE_MAKES}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}
     listed |= {
         path.replace("{template}", "{id}").replace("0" * 64, "{hash}") for _, path, _ in OF_A_BUILD
@@ -218,6 +237,21 @@ def test_anothers_build_is_no_build(server, theirs):
     assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]
 
 
+def test_a_build_asks_no_registry_that_its_caller_may_not_name(server, theirs):
+    """An image's name is an address on this machine's network."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.2)
+        image = f"127.0.0.1:{listener.getsockname()[1]}/x"
+        begun = theirs.post("/v3/templates", {"name": "asks"})[1]
+        path = f"/templates/{begun['templateID']}/builds/{begun['buildID']}"
+        assert theirs.post(f"/v2{path}", {"fromImage": image})[0] == 202
+        wait_until(lambda: theirs.get(f"{path}/status")[1]["status"] == "error", 20, "the build's end")
+        reason = theirs.get(f"{path}/status")[1]["reason"]
+        assert "image" in reason["message"] and reason["step"] == "base", reason
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
 def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
     mine = Call(server)
     begun = mine.post("/v3/templates", {"name": "files-alone"})[1]
@@ -248,6 +282,44 @@ def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
     # What one team has sent is not there for another.
     theirs_begun = theirs.post("/v3/templates", {"name": "files-theirs"})[1]
     assert theirs.get(f"/templates/{theirs_begun['templateID']}/files/{files}")[1]["present"] is False
+
+
+def test_what_is_listed_is_each_teams_own(server, ours, theirs):
+    for method, path, body in NATIVE_OWN:
+        body = body and {name: [one.format(id=ours.sandbox_id) for one in value] for name, value in body.items()}
+        status, answer = theirs(method, NATIVE_PREFIX + path, body)
+        assert status == 200 and ours.sandbox_id not in str(answer), (path, answer)
+    for asked in (ours.sandbox_id, UNKNOWN):
+        assert theirs.get(f"{NATIVE_PREFIX}/events?sandbox={asked}")[0] == 404
+    # A name is looked for among one's own, and may be the same as another team's.
+    for caller in (Call(server), theirs):
+        status, made = caller.post(NATIVE_PREFIX + "/sandbox", {"template": SMALL, "name": "mine", "timeout": 60})
+        assert status == 201, made
+        assert caller.get(NATIVE_PREFIX + "/sandbox/mine")[1]["data"]["id"] == made["data"]["id"]
+    for caller in (Call(server), theirs):
+        assert caller.delete(NATIVE_PREFIX + "/sandbox/mine")[0] == 200
+        assert caller.get(NATIVE_PREFIX + "/sandbox/mine")[0] == 404
+
+
+def test_no_door_opens_for_strangers_or_tells_them_what_is_there(server, ours, theirs, private):
+    key, token = server.key, private.traffic_access_token
+    for door in DOORS:
+        for name in (ours.sandbox_id, private.sandbox_id, UNKNOWN, "mine", "..", "%2e%2e", "%00", "x" * 5000):
+            path = door.format(id=name)
+            for headers in ({}, {"X-API-Key": ""}, {"X-API-Key": "e2b_" + "0" * 40}, {"X-API-Key": key[:-1]},
+                            {"e2b-traffic-access-token": ""}, {"e2b-traffic-access-token": "x"},
+                            {"Cookie": f"X-API-Key={key}"}, {"Authorization": f"Bearer {key}"}):
+                assert Call(server, None).get(path, headers=headers)[0] == 401, (path, headers)
+            foreign = theirs.get(path)
+            assert foreign[0] == 502 and foreign[1] == {"code": 502, "message": "The sandbox was not found"}, foreign
+    # A token is one sandbox's, and opens its ports alone: not the daemon, and no other sandbox.
+    stranger, good = Call(server, None), {"e2b-traffic-access-token": token}
+    assert stranger.get(f"/sandboxes/router/{private.sandbox_id}/8000/", headers=good)[0] == 200
+    assert stranger.get(f"/sandboxes/router/{ours.sandbox_id}/8000/", headers=good)[0] == 401
+    assert stranger.get(f"/sandboxes/router/{private.sandbox_id}/49983/envs", headers=good)[0] == 401
+    assert Call(server).get(f"/sandbox/{private.sandbox_id}/?port=8000")[0] == 200
+    # The key opens the way, and the daemon asks for its own token all the same.
+    assert Call(server).get(f"/sandbox/{ours.sandbox_id}/envs?port=49983")[0] == 401
 
 
 def test_no_cursor_shows_another_teams_list(server, ours, theirs):

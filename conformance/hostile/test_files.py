@@ -94,6 +94,24 @@ def test_what_is_moved_removed_or_watched_is_the_sandboxs(server, sandbox, outsi
         assert path.read_text() == MARK
 
 
+def test_the_native_api_sees_the_sandboxs_files_too(server, sandbox, outside):
+    call, files = Call(server), f"/api/v1/sandbox/files/{sandbox.sandbox_id}"
+    form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nchanged\r\n--b--\r\n'
+    multipart = {"Content-Type": "multipart/form-data; boundary=b"}
+    for n, target in enumerate(targets(outside)):
+        run(sandbox, f"ln -sfn {target} /tmp/nlink{n}; ln -sfn {Path(target).parent} /tmp/ndir{n}", root=True)
+        for path in (target, f"/tmp/nlink{n}", f"/tmp/ndir{n}/{Path(target).name}"):
+            for query in (f"?path={path}", f"?path={path}&user=root"):
+                for method, route in (("GET", "/download"), ("GET", ""), ("DELETE", "")):
+                    status, answer = call(method, files + route + query)
+                    assert status in (200, 400, 404) and MARK not in str(answer), (path, status, answer)
+                status, answer = call.post(files + "/upload" + query, form, headers=multipart)
+                assert status in (201, 400, 404), (path, status, answer)
+    for path in outside:
+        assert path.read_text() == MARK
+    run(sandbox, "rm -rf /root/shoal-outside /tmp/nlink* /tmp/ndir*", root=True)
+
+
 def test_a_race_of_links_ends_inside(server, sandbox, outside):
     """A path that changes between a directory and a link to a directory of the machine's name."""
     name = outside[1].parent

@@ -55,10 +55,8 @@ test('the daemon is closed to who has no token', async () => {
   assert.equal(files.status, 401)
 })
 
-test('volumes and builds are said not to be there', async () => {
+test('volumes are said not to be there', async () => {
   await assert.rejects(Volume.create('mine'), /404: there is no such route|501/)
-  const template = Template().fromImage('debian').runCmd('true')
-  await assert.rejects(Template.build(template, 'mine'), /404: there is no such route|501/)
 })
 
 test('exists of templates', async () => {

@@ -35,7 +35,7 @@ def refused(answer: httpx.Response, status: int) -> str:
         (b"", 400),
         (b"{", 400),
         (b"[]", 400),
-        (b"{}", 400),
+        (b'{"image": "a b"}', 400),
         (b'{"templateID": 7}', 400),
         (b'{"templateID": "base", "timeout": "soon"}', 400),
         (b'{"templateID": "base", "timeout": -5}', 400),

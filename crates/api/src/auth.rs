@@ -3,6 +3,7 @@
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderName, StatusCode};
 use shoal_core::auth::{ApiKey, Principal};
 use shoal_engine::Engine;
@@ -11,6 +12,10 @@ use crate::error::ApiError;
 
 /// Where the field's clients put the key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Where Agent-Sandbox's clients put it.
+const BEARER: &str = "Bearer ";
+/// What begins the name of the protocol by which a web page offers it.
+const KEY_PROTOCOL: &str = "shoal-key.";
 /// Where they name a team; it must be the key's own.
 const TEAM: HeaderName = HeaderName::from_static("x-team-id");
 
@@ -25,15 +30,30 @@ pub(crate) async fn require_key(
     Ok(next.run(request).await)
 }
 
+/// The key that is offered, as text if it is one; none when there is none. What a browser sends by
+/// itself never is one.
+fn offered(headers: &HeaderMap) -> Option<Option<&str>> {
+    if let Some(key) = headers.get(&API_KEY) {
+        return Some(key.to_str().ok());
+    }
+    if let Some(said) = headers.get(AUTHORIZATION) {
+        let said = said.to_str().ok();
+        return said.and_then(|said| said.strip_prefix(BEARER)).map(Some);
+    }
+    // Of a WebSocket a web page can say nothing but which protocols it speaks.
+    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    protocols
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .find_map(|protocol| protocol.trim().strip_prefix(KEY_PROTOCOL))
+        .map(Some)
+}
+
 async fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Principal, ApiError> {
     let unauthorized = |message: &str| ApiError::new(StatusCode::UNAUTHORIZED, message);
-    let offered = headers
-        .get(&API_KEY)
+    let offered = offered(headers)
         .ok_or_else(|| unauthorized("no API key: send it in the header X-API-Key"))?;
-    let key = offered
-        .to_str()
-        .ok()
-        .and_then(|text| ApiKey::parse(text).ok());
+    let key = offered.and_then(|text| ApiKey::parse(text).ok());
     let invalid = || unauthorized("the API key is not valid");
     let principal = engine
         .authenticate(&key.ok_or_else(invalid)?)

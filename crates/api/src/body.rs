@@ -3,6 +3,7 @@
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::ApiError;
 
@@ -19,14 +20,37 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
+        let bytes = whole(request, state).await?;
         Ok(Self {
-            value: parse(&bytes)?,
+            value: parse_object(&bytes)?,
             bytes,
         })
     }
+}
+
+/// A JSON body that may be a list as well as an object.
+#[derive(Debug)]
+pub(crate) struct AnyJson(pub(crate) Value);
+
+impl<S: Send + Sync> FromRequest<S> for AnyJson {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        parse(&whole(request, state).await?).map(Self)
+    }
+}
+
+async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    let bytes = Bytes::from_request(request, state).await;
+    bytes.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))
+}
+
+/// An object alone: a list would be read as its fields, in their order.
+fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(ApiError::invalid("the body: must be an object"));
+    }
+    parse(bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
@@ -75,7 +99,7 @@ mod tests {
         );
         assert!(parse::<Outer>(b"").unwrap().inner.is_none());
         for bad in [&b"[]"[..], b"{", b"{} x", b"\xff"] {
-            assert!(parse::<Outer>(bad).is_err());
+            assert!(parse_object::<Outer>(bad).is_err());
         }
     }
 }

@@ -13,8 +13,8 @@ use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
-    BuildError, CatalogueError, CreateError, CreateTemplateError, KeyError, NoRoom, SandboxError,
-    SnapshotError, TagError, TakeError, TemplateError,
+    BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
+    NoRoom, SandboxError, SnapshotError, TagError, TakeError, TemplateError,
 };
 
 /// Says to the field's clients whether to try again by themselves.
@@ -196,10 +196,11 @@ impl From<SandboxError> for ApiError {
     fn from(error: SandboxError) -> Self {
         let message = error.to_string();
         match error {
-            SandboxError::NotFound(_) => Self::not_found(message),
-            SandboxError::Busy(_) | SandboxError::Refused(_) | SandboxError::Infeasible(_) => {
-                Self::new(StatusCode::CONFLICT, message)
-            }
+            SandboxError::NotFound(_) | SandboxError::NoSuchName(_) => Self::not_found(message),
+            SandboxError::Busy(_)
+            | SandboxError::Paused(_)
+            | SandboxError::Refused(_)
+            | SandboxError::Infeasible(_) => Self::new(StatusCode::CONFLICT, message),
             SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
                 .with_code("sandbox_snapshot_guest_agent_unresponsive"),
             SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -230,6 +231,8 @@ impl From<CreateError> for ApiError {
             | CreateError::NoTimeout
             | CreateError::Resources(_)
             | CreateError::Network(_) => bad(message),
+            CreateError::Name(NameError::Invalid(_)) => Self::invalid(message),
+            CreateError::Name(NameError::Taken(_)) => Self::new(StatusCode::CONFLICT, message),
             CreateError::Full(full) => full.into(),
             CreateError::IdempotencyMismatch => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
@@ -248,6 +251,23 @@ impl From<CreateError> for ApiError {
             CreateError::Store(store) => store.into(),
             CreateError::Entropy(_) => Self::internal(message),
         }
+    }
+}
+
+impl From<GuestError> for ApiError {
+    /// Of what was asked of the daemon inside, not of what a run needs.
+    fn from(error: GuestError) -> Self {
+        let message = error.to_string();
+        let status = match error {
+            GuestError::Unreachable(_) | GuestError::Refused(_) => StatusCode::BAD_GATEWAY,
+            GuestError::NotFound(_) => StatusCode::NOT_FOUND,
+            GuestError::Invalid(_) => StatusCode::BAD_REQUEST,
+            GuestError::Denied(_) => StatusCode::FORBIDDEN,
+            GuestError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+            GuestError::TooMuch(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            GuestError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        };
+        Self::new(status, message)
     }
 }
 

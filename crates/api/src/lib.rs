@@ -9,11 +9,13 @@ mod auth;
 mod body;
 mod e2b;
 mod error;
+mod labels;
 mod native;
 mod query;
 mod rate;
 mod request_id;
 mod router;
+mod texts;
 
 pub use rate::RateLimit;
 pub use router::{ApiConfig, router};

@@ -2,22 +2,32 @@
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
 //! work on images is answered in lines of JSON. Keys, images and templates are made and removed
-//! by admin keys only, and pools are seen by them only.
+//! by admin keys only, and pools are seen by them only. Sandboxes have Agent-Sandbox's fields, and
+//! are named by their names or ids; another team's is not found, also by an admin, who sees it in
+//! the list.
 
 mod admin;
 mod answer;
 mod catalogue;
+mod create;
+mod files;
 mod images;
 mod keys;
+mod limits;
+mod observe;
 mod pool;
 mod progress;
+mod resize;
 mod sandboxes;
 mod snapshots;
 mod status;
 mod templates;
+mod terminal;
+mod view;
 
 use axum::Router;
-use axum::routing::{delete, get, patch, post};
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{any, delete, get, patch, post};
 use shoal_engine::Engine;
 
 pub(crate) use self::answer::enveloped;
@@ -35,6 +45,25 @@ pub(crate) fn routes() -> Router<Engine> {
             "/templates/{id}",
             get(templates::one).delete(templates::remove),
         )
+        .route("/sandbox", get(sandboxes::list).post(create::create))
+        .route("/sandbox/metrics", post(observe::metrics))
+        .route(
+            "/sandbox/{id}",
+            get(sandboxes::get).delete(sandboxes::remove),
+        )
+        .route("/sandbox/{id}/resources", patch(resize::resize))
+        .route("/sandbox/pause/{id}", post(sandboxes::pause))
+        .route("/sandbox/resume/{id}", post(sandboxes::resume))
+        .route(
+            "/sandbox/files/{id}",
+            get(files::list).delete(files::remove),
+        )
+        .route("/sandbox/files/{id}/download", get(files::download))
+        .route("/logs/sandbox/{id}", get(observe::logs))
+        .route("/events", get(observe::events))
+        .route("/terminal/sandbox/{id}", post(terminal::run))
+        .route("/terminal/sandbox/{id}/ws", any(terminal::open))
+        .route("/ratelimit", get(limits::get))
         .route(
             "/config/templates",
             get(catalogue::get).post(catalogue::replace),
@@ -43,8 +72,14 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/pool", get(pool::list))
         .route("/pool/sandbox/{id}", get(pool::members))
         .route("/pool/{id}", delete(pool::remove))
-        .route("/sandbox/{id}/resources", patch(sandboxes::resize))
         .route("/snapshots/export", post(snapshots::export))
         .route("/snapshots/import", post(snapshots::import))
         .route("/status", get(status::get))
+}
+
+/// The routes whose requests may be large, and take their time.
+pub(crate) fn uploads() -> Router<Engine> {
+    Router::new()
+        .route("/sandbox/files/{id}/upload", post(files::upload))
+        .layer(DefaultBodyLimit::max(files::UPLOAD_MAX))
 }

@@ -27,6 +27,9 @@ const BODY_MAX: usize = 16 << 20;
 /// How long a call may take. The same as E2B's.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(70);
 
+/// How long an upload may take: a hundred megabytes over a slow line.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
+
 /// Where the E2B API is found beside the root: what clients of other systems are pointed at.
 const E2B_PREFIX: &str = "/e2b/v1";
 
@@ -50,6 +53,13 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         };
         routes.layer(from_fn_with_state(engine.clone(), require_key))
     };
+    let uploads = Router::new().nest(
+        native::PREFIX,
+        protected(crate::native::uploads())
+            .method_not_allowed_fallback(no_method)
+            .layer(from_fn(enveloped))
+            .layer(within(UPLOAD_TIMEOUT)),
+    );
     // The last layer is the first that a request meets.
     Router::new()
         .merge(protected(e2b::routes()))
@@ -64,20 +74,22 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .route("/health", get(health))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(within(HANDLER_TIMEOUT))
+        .merge(uploads)
         .layer(Extension(config))
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::GATEWAY_TIMEOUT,
-            HANDLER_TIMEOUT,
-        ))
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .merge(uploads())
+        .merge(archives())
         .layer(cors())
         .layer(from_fn(identify))
         .with_state(engine)
 }
 
-/// What takes longer, and more, than a call may.
-fn uploads() -> Router<Engine> {
+fn within(time: Duration) -> TimeoutLayer {
+    TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, time)
+}
+
+/// Files for builds, which take longer, and more, than a call may.
+fn archives() -> Router<Engine> {
     e2b::uploads::routes().layer(DefaultBodyLimit::disable())
 }
 

@@ -174,6 +174,7 @@ async fn foolish_requests_are_answered_with_what_is_wrong() {
     let fixture = fixture().await;
     for (body, status, text) in [
         (json!({}), 400, "neither a template nor an image is named"),
+        (json!([]), 400, "the body: must be an object"),
         (json!({"image": "a b"}), 400, "`image`: invalid image name"),
         (json!({"templateID": 7}), 400, "`templateID`: invalid type"),
         (

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::BoxFuture;
-use crate::auth::Token;
+use crate::auth::{ApiKey, Token};
 use crate::id::{ExecutionId, SandboxId};
 use crate::network::HostMask;
 
@@ -47,6 +47,38 @@ pub struct Sleeper {
     pub traffic_access_token: Option<Token>,
 }
 
+/// What is shown at a door that is open to nobody without.
+#[derive(Debug, Clone)]
+pub enum Proof {
+    /// A key of the team whose the sandbox is.
+    Key(ApiKey),
+    /// The traffic token of the sandbox, which one that is public does not have.
+    Traffic(String),
+}
+
+/// What a name means to whoever has shown something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// The port that is meant when none is said.
+    pub port: u16,
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// What was shown opens nothing.
+    #[error("what was shown is not valid")]
+    Unproven,
+    /// There is no sandbox of that name, or it is another tenant's.
+    #[error("the sandbox was not found")]
+    NotFound,
+    /// It cannot be found out.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// Why a sandbox was not woken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotWoken {
@@ -68,6 +100,10 @@ pub trait Catalog: Send + Sync {
 
     /// Lets a sandbox go on that rests; those who ask while it is on its way wait for the same run.
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>>;
+
+    /// Finds the sandbox that is called `name`, or has this id, for whoever shows `proof`. With a
+    /// traffic token only an id names one.
+    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>>;
 
     /// Every route there is now.
     fn routes(&self) -> Vec<Arc<Route>>;

@@ -1,6 +1,9 @@
 //! A sandbox: what was asked ([`SandboxSpec`]) and what is known ([`SandboxRecord`]).
 
+mod reserved;
+
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +19,10 @@ use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
 use crate::state::State;
 use crate::template::RuntimeName;
+
+pub use self::reserved::{
+    DEFAULT_PORT, InvalidSandboxName, NAME_KEY, RESERVED_PREFIX, SandboxName,
+};
 
 /// What happens at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -80,6 +87,10 @@ pub struct SandboxSpec {
     /// What it is for.
     #[serde(default)]
     pub purpose: Purpose,
+    /// The port that is meant when a request to it names none; [`DEFAULT_PORT`] when nothing is
+    /// said.
+    #[serde(default)]
+    pub port: Option<NonZeroU16>,
 }
 
 /// What a sandbox is for.
@@ -138,6 +149,12 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
+    /// Whether somebody may see it and use it: it lives, and no build has it to itself.
+    #[must_use]
+    pub fn is_anybodys(&self) -> bool {
+        self.state.is_live() && self.spec.purpose == Purpose::Use
+    }
+
     /// The record with `state`, entered at `now`.
     #[must_use]
     pub fn with_state(&self, state: State, now: Timestamp) -> Self {

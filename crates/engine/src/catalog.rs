@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
+use shoal_core::catalog::{
+    Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
+};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::engine::{SandboxError, Shared};
+use crate::engine::{Engine, SandboxError, Shared};
 use crate::sandbox::{Order, ResumeOrder};
 
 /// The least that a sandbox lives after traffic has woken it (E2B's rule).
@@ -131,7 +133,7 @@ fn can_wake(record: &SandboxRecord) -> bool {
 impl Shared {
     /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
     /// waits for the same run.
-    async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
+    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
         let (published, mailbox) = {
             let entries = self.entries.0.read();
             let entry = entries.get(id).ok_or(NotWoken::Gone)?;
@@ -152,6 +154,35 @@ impl Shared {
             Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
             Err(error) => Err(NotWoken::Failed(error.to_string())),
         }
+    }
+}
+
+impl Engine {
+    async fn admit(&self, name: &str, proof: Proof) -> Result<Admitted, NotAdmitted> {
+        let record = match proof {
+            Proof::Key(key) => {
+                let principal = self.authenticate(&key).await;
+                let principal = principal.map_err(|e| NotAdmitted::Failed(e.to_string()))?;
+                let principal = principal.ok_or(NotAdmitted::Unproven)?;
+                let found = self.find(&principal, name);
+                found.map_err(|_| NotAdmitted::NotFound)?.1
+            }
+            Proof::Traffic(offered) => {
+                let id = SandboxId::from_wire(name).map_err(|_| NotAdmitted::Unproven)?;
+                let record = self.shared.entries.record(&id);
+                let record = record.filter(|record| record.is_anybodys());
+                let record = record.ok_or(NotAdmitted::Unproven)?;
+                let token = self.shared.traffic_access_token(&record);
+                if !token.is_some_and(|token| token.matches(&offered)) {
+                    return Err(NotAdmitted::Unproven);
+                }
+                record
+            }
+        };
+        Ok(Admitted {
+            sandbox: record.id.clone(),
+            port: record.default_port(),
+        })
     }
 }
 
@@ -193,6 +224,14 @@ impl Catalog for EngineCatalog {
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
         let (shared, id) = (self.0.clone(), id.clone());
         Box::pin(async move { shared.wake(&id).await })
+    }
+
+    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+        let engine = Engine {
+            shared: self.0.clone(),
+        };
+        let name = name.to_owned();
+        Box::pin(async move { engine.admit(&name, proof).await })
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {

@@ -3,6 +3,7 @@
 mod specify;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
+use crate::names::{KeptName, NameError};
 use crate::resolve::Resolved;
 use crate::room::{NoRoom, Room};
 use crate::sandbox::Sandbox;
@@ -56,6 +58,10 @@ pub struct NewSandbox {
     pub network: AskedNetwork,
     /// The user's labels, over those of the template.
     pub metadata: BTreeMap<String, String>,
+    /// Where commands start, over that of the template.
+    pub workdir: Option<String>,
+    /// The port that is meant when a request to it names none, over that of the template.
+    pub port: Option<NonZeroU16>,
     /// Environment of every process, over that of the template.
     pub env: BTreeMap<String, String>,
     /// The OCI runtime, over that of the template.
@@ -124,6 +130,8 @@ impl NewSandbox {
             secure: true,
             network: AskedNetwork::default(),
             metadata: BTreeMap::new(),
+            workdir: None,
+            port: None,
             env: BTreeMap::new(),
             runtime: None,
             resources: AskedResources::default(),
@@ -189,6 +197,9 @@ pub enum CreateError {
     /// A rule of the network makes no sense.
     #[error(transparent)]
     Network(#[from] InvalidRule),
+    /// The name cannot be one, or another sandbox has it.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// There are as many sandboxes as there may be.
     #[error(transparent)]
     Full(#[from] NoRoom),
@@ -365,21 +376,23 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let room = shared.room_for_one(principal.team)?;
+        let name = shared.keep_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(entropy::bytes()?);
-        let record = self.launch_as(id, principal.team, spec, room).await?;
+        let places = (room, name);
+        let record = self.launch_as(id, principal.team, spec, places).await?;
         shared
             .templates
             .count_start(&record.spec.template, record.started_at);
         Ok(Created { record })
     }
 
-    /// The same under an id that was made before, in a place that is kept for it.
+    /// The same under an id that was made before, in places that are kept for it.
     pub(crate) async fn launch_as(
         &self,
         id: SandboxId,
         team: TeamId,
         spec: SandboxSpec,
-        room: Room,
+        places: (Room, Option<KeptName>),
     ) -> Result<Arc<SandboxRecord>, CreateError> {
         let shared = &self.shared;
         let now = shared.clock.now();
@@ -401,7 +414,8 @@ impl Engine {
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
-        drop(room);
+        // It is known itself now.
+        drop(places);
         outcome.await.map_err(|_| SandboxError::NotFound(id))?
     }
 }

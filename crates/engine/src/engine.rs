@@ -9,7 +9,7 @@ use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
 use shoal_core::id::SandboxId;
 use shoal_core::image::Images;
 use shoal_core::resources::InvalidResources;
-use shoal_core::sandbox::{Purpose, SandboxRecord};
+use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, Refused, StateKind};
 use shoal_core::store::{Store, StoreError};
 use tokio::sync::{Semaphore, broadcast, oneshot};
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, broadcast, oneshot};
 use crate::builds::Builds;
 use crate::catalog::{EngineCatalog, Entries};
 use crate::catalogue::Catalogues;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, Limits};
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
 use crate::events::{Events, SandboxEvent};
@@ -25,6 +25,7 @@ use crate::guest::{Guest, GuestError};
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
+use crate::names::Names;
 use crate::pool::Pools;
 use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
@@ -69,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) seed: TokenSeed,
     pub(crate) entries: Entries,
     pub(crate) coming: Coming,
+    pub(crate) names: Names,
     pub(crate) deadlines: Deadlines,
     pub(crate) events: Events,
     pub(crate) logs: LogStore,
@@ -108,6 +110,12 @@ pub enum SandboxError {
     /// There is none, or it is another tenant's.
     #[error("sandbox {0} was not found")]
     NotFound(SandboxId),
+    /// None is called so, or it is another tenant's.
+    #[error("sandbox {0:?} was not found")]
+    NoSuchName(String),
+    /// It is paused, and what was asked needs it to run.
+    #[error("sandbox {0} is paused: resume it first")]
+    Paused(SandboxId),
     /// Too many operations wait for it already.
     #[error("sandbox {0} is busy: try again")]
     Busy(SandboxId),
@@ -172,6 +180,7 @@ impl Engine {
             seed,
             entries: Entries::default(),
             coming: Coming::default(),
+            names: Names::default(),
             deadlines: Deadlines::default(),
             events: Events::new(),
             logs,
@@ -203,6 +212,12 @@ impl Engine {
             () = shared.expire_snapshots() => {}
             () = self.keep_pools() => {}
         }
+    }
+
+    /// What no request may exceed.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.config.limits
     }
 
     /// What can be run here.
@@ -248,7 +263,7 @@ impl Engine {
             .shared
             .entries
             .record(id)
-            .filter(|record| record.state.is_live() && record.spec.purpose == Purpose::Use);
+            .filter(|record| record.is_anybodys());
         record
             .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
             .ok_or_else(|| SandboxError::NotFound(id.clone()))

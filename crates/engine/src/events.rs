@@ -1,16 +1,25 @@
 //! What happened to sandboxes, for whoever wants to hear.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use serde::Serialize;
+use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId, TemplateId};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{Purpose, SandboxRecord};
 use tokio::sync::broadcast;
+
+use crate::engine::Engine;
 
 /// How many events are kept for a listener that is behind; one that is further behind misses some,
 /// and is told.
 const KEPT: usize = 1024;
+
+/// How many events of each tenant are kept for those who ask later: one that does much does not
+/// push out what others did. A restart begins anew.
+pub const EVENTS_MAX: usize = 500;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -49,17 +58,26 @@ pub struct SandboxEvent {
     pub detail: BTreeMap<&'static str, String>,
 }
 
-/// Spreads events; never waits for a listener.
+/// The latest events of each tenant, the oldest first.
+type Latest = Arc<RwLock<HashMap<TeamId, VecDeque<SandboxEvent>>>>;
+
+/// Spreads events, and keeps the latest; never waits for a listener.
 #[derive(Debug, Clone)]
-pub(crate) struct Events(broadcast::Sender<SandboxEvent>);
+pub(crate) struct Events {
+    listeners: broadcast::Sender<SandboxEvent>,
+    latest: Latest,
+}
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self(broadcast::channel(KEPT).0)
+        Self {
+            listeners: broadcast::channel(KEPT).0,
+            latest: Latest::default(),
+        }
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<SandboxEvent> {
-        self.0.subscribe()
+        self.listeners.subscribe()
     }
 
     pub(crate) fn emit(
@@ -69,8 +87,7 @@ impl Events {
         record: &SandboxRecord,
         detail: BTreeMap<&'static str, String>,
     ) {
-        // That nobody listens is no failure.
-        let _ = self.0.send(SandboxEvent {
+        let event = SandboxEvent {
             kind,
             at,
             sandbox: record.id.clone(),
@@ -78,6 +95,40 @@ impl Events {
             team: record.team,
             template: record.spec.template.clone(),
             detail,
-        });
+        };
+        if record.spec.purpose == Purpose::Use {
+            self.keep(event.clone());
+        }
+        // That nobody listens is no failure.
+        let _ = self.listeners.send(event);
+    }
+
+    fn keep(&self, event: SandboxEvent) {
+        let mut latest = self.latest.write();
+        let of_team = latest.entry(event.team).or_default();
+        if of_team.len() >= EVENTS_MAX {
+            of_team.pop_front();
+        }
+        of_team.push_back(event);
+    }
+}
+
+impl Engine {
+    /// The latest events of the tenant of `principal`, of one sandbox if it is named, the newest
+    /// first. Those of sandboxes that have ended are among them.
+    #[must_use]
+    pub fn events(
+        &self,
+        principal: &Principal,
+        sandbox: Option<&SandboxId>,
+        limit: usize,
+    ) -> Vec<SandboxEvent> {
+        let latest = self.shared.events.latest.read();
+        let of_team = latest.get(&principal.team).into_iter().flatten().rev();
+        of_team
+            .filter(|event| sandbox.is_none_or(|id| event.sandbox == *id))
+            .take(limit)
+            .cloned()
+            .collect()
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::SnapshotId;
-use shoal_core::sandbox::{Lifecycle, SandboxSpec, SnapshotOrigin};
+use shoal_core::sandbox::{Lifecycle, NAME_KEY, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
 use crate::create::{CreateError, Created};
@@ -36,7 +36,11 @@ impl Engine {
         let forked = tokio::spawn(async move {
             let id = SnapshotId::from_entropy(entropy::bytes()?);
             let (source, saved) = engine.take_as(&permit, id, Some(Contents::Memory)).await?;
+            let mut metadata = source.spec.metadata.clone();
+            // There is one of that name.
+            metadata.remove(NAME_KEY);
             let spec = SandboxSpec {
+                metadata,
                 lifecycle: Lifecycle {
                     timeout: timeout.min(engine.shared.config.limits.max_timeout),
                     ..source.spec.lifecycle.clone()

@@ -20,11 +20,13 @@ mod entropy;
 mod events;
 mod fork;
 mod guest;
+mod inside;
 mod keys;
 mod kill;
 mod list;
 mod logs;
 mod metrics;
+mod names;
 mod pause;
 mod pool;
 mod private_images;
@@ -45,6 +47,7 @@ mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
 mod uploads;
+mod usage;
 
 pub use build::{BUILDS_MAX, BuildError, NewBuild};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
@@ -53,16 +56,18 @@ pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
-pub use events::{EventKind, SandboxEvent};
+pub use events::{EVENTS_MAX, EventKind, SandboxEvent};
 pub use fork::FORKS_MAX;
 pub use guest::{
     EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
     GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
 };
+pub use inside::Inside;
 pub use keys::KeyError;
 pub use list::{ListFilter, Order, Page, PageToken};
 pub use logs::{LogEntry, LogLevel, LogQuery};
 pub use metrics::Sample;
+pub use names::NameError;
 pub use pool::{MemberView, PoolFault, PoolView};
 pub use resize::{Infeasible, Resize};
 pub use resolve::{Explained, Meaning, Resolved};
@@ -74,3 +79,4 @@ pub use system_clock::SystemClock;
 pub use tags::TagError;
 pub use templates::{Starts, TemplateError};
 pub use uploads::UPLOAD_MAX;
+pub use usage::Use;

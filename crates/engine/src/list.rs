@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TemplateId};
-use shoal_core::sandbox::{Purpose, SandboxRecord};
+use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::Engine;
 
@@ -83,6 +83,8 @@ pub struct ListFilter {
     pub limit: usize,
     /// Behind which.
     pub after: Option<PageToken>,
+    /// Whether those of all tenants are wanted: an admin is shown them, others see their own.
+    pub all_teams: bool,
 }
 
 /// A part of a list.
@@ -115,8 +117,7 @@ impl ListFilter {
             self.paused
         };
         let labels = &record.spec.metadata;
-        record.state.is_live()
-            && record.spec.purpose == Purpose::Use
+        record.is_anybodys()
             && wanted
             && self
                 .metadata
@@ -148,7 +149,10 @@ impl Engine {
     #[must_use]
     pub fn list(&self, principal: &Principal, filter: &ListFilter) -> Page {
         let mut records = self.shared.entries.records();
-        records.retain(|record| record.team == principal.team && filter.matches(record));
+        let all_teams = filter.all_teams && principal.admin;
+        records.retain(|record| {
+            (all_teams || record.team == principal.team) && filter.matches(record)
+        });
         let running = records
             .iter()
             .filter(|record| shows_as_running(record))

@@ -64,6 +64,7 @@ pub fn record(id: &str) -> SandboxRecord {
             cpu_ceiling: MilliCpu(8000),
             snapshot: None,
             purpose: Purpose::Use,
+            port: None,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),

@@ -24,6 +24,10 @@ pub(crate) enum Refusal {
     TokenMissing,
     /// The traffic token is wrong.
     TokenInvalid,
+    /// A path names it, and nothing is shown that opens it, or something that does not.
+    Unproven,
+    /// It cannot be found out whether somebody may.
+    Unknown,
     /// It rests, and whoever asks may not wake it.
     MayNotWake,
     /// It rests, and there are as many sandboxes as there may be.
@@ -43,6 +47,8 @@ impl Refusal {
             Self::NotFound | Self::PortClosed | Self::Broken => StatusCode::BAD_GATEWAY,
             Self::Busy => StatusCode::CONFLICT,
             Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
+            Self::Unproven => StatusCode::UNAUTHORIZED,
+            Self::Unknown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
             Self::TooMany(_) | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
         }
@@ -62,6 +68,10 @@ impl Refusal {
                                    header 'e2b-traffic-access-token' is invalid"
                     .to_owned()
             }
+            Self::Unproven => "Send a key of the sandbox's team in the header 'X-API-Key', or its \
+                               traffic access token in 'e2b-traffic-access-token'"
+                .to_owned(),
+            Self::Unknown => "The server cannot read its keys: try again".to_owned(),
             Self::MayNotWake => {
                 "The sandbox is paused, and only a valid access token wakes it".to_owned()
             }
@@ -79,7 +89,11 @@ impl Refusal {
     /// The answer to a request with these headers.
     pub(crate) fn answer(&self, headers: &HeaderMap, target: Option<&Target>) -> Response<Bytes> {
         let (kind, body) = match (self, target) {
-            (Self::Invalid(_), _) | (_, None) => ("text/plain; charset=utf-8", self.message()),
+            (Self::Invalid(_), _) => ("text/plain; charset=utf-8", self.message()),
+            (_, None) => {
+                let body = json!({"message": self.message(), "code": self.status().as_u16()});
+                ("application/json; charset=utf-8", body.to_string())
+            }
             (_, Some(target)) => match self.page(target).filter(|_| wants_page(headers)) {
                 Some(page) => ("text/html; charset=utf-8", page),
                 None => (

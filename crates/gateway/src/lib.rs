@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod door;
 mod forward;
 mod guarded;
 mod limit;
@@ -14,5 +15,6 @@ mod signed;
 mod target;
 mod upstream;
 
+pub use door::Door;
 pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig};
 pub use target::{InvalidTarget, Target, find as find_target};

@@ -1,5 +1,7 @@
 //! A request's way to a sandbox and back.
 
+mod enter;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -122,13 +124,12 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         let asked = request.headers().clone();
-        let answer = match self.pass_on(request, &target, client).await {
-            Ok(response) => response,
-            Err(refusal) => answer_of(refusal.answer(&asked, Some(&target))),
-        };
-        let class = answer.status().as_u16() / 100;
-        metrics::counter!("shoal_gateway_requests_total", "status" => format!("{class}xx"))
-            .increment(1);
+        let passed = self
+            .pass_on(request, &target, client, Vouched::ByNobody)
+            .await;
+        let answer =
+            passed.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, Some(&target))));
+        count(&answer);
         answer
     }
 
@@ -137,6 +138,7 @@ impl Gateway {
         request: Request<B>,
         target: &Target,
         client: Client,
+        vouched: Vouched,
     ) -> Result<Response<GatewayBody>, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -148,15 +150,17 @@ impl Gateway {
         }
         let route = match shared.catalog.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
-            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, request.headers()).await?,
+            Lookup::Asleep(sleeper) => {
+                let headers = request.headers();
+                self.wake(&sleeper, target, headers, vouched).await?
+            }
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Unknown => return Err(Refusal::NotFound),
         };
-        ask_traffic_token(
-            route.traffic_access_token.as_ref(),
-            target,
-            request.headers(),
-        )?;
+        if vouched == Vouched::ByNobody {
+            let token = route.traffic_access_token.as_ref();
+            ask_traffic_token(token, target, request.headers())?;
+        }
         let slot = shared.connections.take(&target.sandbox);
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
         let http2 = needs_http2(request.version(), request.headers());
@@ -203,16 +207,10 @@ impl Gateway {
         sleeper: &Sleeper,
         target: &Target,
         headers: &http::HeaderMap,
+        vouched: Vouched,
     ) -> Result<Arc<Route>, Refusal> {
-        ask_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
-        let envd = sleeper.envd_access_token.as_ref();
-        if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
-            let offered = headers
-                .get(&ACCESS_TOKEN)
-                .and_then(|text| text.to_str().ok());
-            if !offered.is_some_and(|offered| token.matches(offered)) {
-                return Err(Refusal::MayNotWake);
-            }
+        if vouched == Vouched::ByNobody {
+            may_wake(sleeper, target, headers)?;
         }
         let woken = self.shared.catalog.wake(&target.sandbox).await;
         woken.map_err(|error| match error {
@@ -238,6 +236,36 @@ impl Gateway {
         });
         upstream
     }
+}
+
+/// Who answers for a request beside what is in it for the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vouched {
+    /// Nobody.
+    ByNobody,
+    /// A key of the sandbox's team.
+    ByKey,
+}
+
+fn count(answer: &Response<GatewayBody>) {
+    let class = answer.status().as_u16() / 100;
+    metrics::counter!("shoal_gateway_requests_total", "status" => format!("{class}xx"))
+        .increment(1);
+}
+
+/// Whether a request has what opens the port that it is for.
+fn may_wake(sleeper: &Sleeper, target: &Target, headers: &http::HeaderMap) -> Result<(), Refusal> {
+    ask_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
+    let envd = sleeper.envd_access_token.as_ref();
+    if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
+        let offered = headers
+            .get(&ACCESS_TOKEN)
+            .and_then(|text| text.to_str().ok());
+        if !offered.is_some_and(|offered| token.matches(offered)) {
+            return Err(Refusal::MayNotWake);
+        }
+    }
+    Ok(())
 }
 
 /// The daemon has a token of its own; every other port of a sandbox that is not public asks for

@@ -99,7 +99,7 @@ fn sandbox(text: &str) -> Result<SandboxId, InvalidTarget> {
     SandboxId::from_wire(text).map_err(|_| InvalidTarget::Sandbox)
 }
 
-fn port_of(text: &str) -> Result<u16, InvalidTarget> {
+pub(crate) fn port_of(text: &str) -> Result<u16, InvalidTarget> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.parse()
         .ok()

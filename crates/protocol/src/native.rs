@@ -5,6 +5,8 @@
 
 mod catalogue;
 mod pool;
+mod sandbox;
+mod status;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +18,12 @@ pub use self::catalogue::{
     ResolvedTemplate, ResolvedValue,
 };
 pub use self::pool::{Pool, PoolError, PoolMember, RemovedMembers};
+pub use self::sandbox::{
+    AskMetrics, CallLimit, Event, FileEntry, Items, LONGEST, NewSandbox, OpenShare, RanCommand,
+    RateLimits, ResumeSandbox, RunCommand, Sandbox, SandboxLogs, SandboxUse, Share,
+    TIMEOUT_SECONDS,
+};
+pub use self::status::{Runtime, Status, Totals};
 
 /// Where all of it is found.
 pub const PREFIX: &str = "/api/v1";
@@ -33,6 +41,9 @@ pub struct Envelope<T> {
     pub code: String,
     /// `ok`, or what failed and what to do.
     pub message: String,
+    /// The message of a failure once more, where Agent-Sandbox's clients look for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// The answer; none when the call failed or has nothing to tell.
     pub data: Option<T>,
 }
@@ -44,6 +55,7 @@ impl<T> Envelope<T> {
         Self {
             code: OK.to_owned(),
             message: "ok".to_owned(),
+            error: None,
             data: Some(data),
         }
     }
@@ -51,9 +63,11 @@ impl<T> Envelope<T> {
     /// Wraps a failure.
     #[must_use]
     pub fn failed(status: u16, message: impl Into<String>) -> Self {
+        let message = message.into();
         Self {
             code: status.to_string(),
-            message: message.into(),
+            error: Some(message.clone()),
+            message,
             data: None,
         }
     }
@@ -290,46 +304,12 @@ pub struct Template {
     pub updated_at: String,
 }
 
-/// What the server is and does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Status {
-    /// The server's version.
-    pub version: String,
-    /// The team of the key that asked.
-    pub team: String,
-    /// Whether that key may make keys, images and templates.
-    pub admin: bool,
-    /// How many sandboxes of that team run.
-    pub running: usize,
-    /// What runs sandboxes.
-    pub driver: String,
-    /// The OCI runtimes; the first is the default.
-    pub runtimes: Vec<Runtime>,
-    /// How the disk of a sandbox is bounded, for people.
-    pub disk_limit: String,
-}
-
-/// An OCI runtime on the server's machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Runtime {
-    /// Its name.
-    pub name: String,
-    /// Its version, as it says.
-    pub version: String,
-    /// What it isolates with: `namespaces`, `userspace_kernel`, `virtual_machine` or `none`.
-    pub isolation: String,
-    /// Whether memory can be saved and started again.
-    pub memory_snapshot: bool,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_has_its_three_fields_always() {
+    fn an_envelope_has_its_three_fields_always_and_a_failure_is_told_twice() {
         let ok = serde_json::to_value(Envelope::ok(1)).unwrap();
         assert_eq!(
             ok,
@@ -338,7 +318,7 @@ mod tests {
         let failed = serde_json::to_value(Envelope::<()>::failed(404, "no")).unwrap();
         assert_eq!(
             failed,
-            serde_json::json!({"code": "404", "message": "no", "data": null})
+            serde_json::json!({"code": "404", "message": "no", "error": "no", "data": null})
         );
     }
 

@@ -73,20 +73,30 @@ impl Dispatch {
                 .proxy(request, target, client)
                 .await
                 .map(Body::new),
-            Ok(None) => {
-                let mut request = request.map(Body::new);
-                // For addresses that are told to clients.
-                let scheme = if client.tls {
-                    Scheme::HTTPS
-                } else {
-                    Scheme::HTTP
-                };
-                request.extensions_mut().insert(scheme);
-                let call = tower_service_call(self.api, request);
-                call.await.unwrap_or_else(|never| match never {})
-            }
+            Ok(None) => match self.gateway.door(&request) {
+                Ok(Some(door)) => self
+                    .gateway
+                    .enter(request, door, client)
+                    .await
+                    .map(Body::new),
+                Ok(None) => self.call(request.map(Body::new), client).await,
+                Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
+            },
             Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
         }
+    }
+
+    /// A call of the API.
+    async fn call(self, mut request: Request<Body>, client: Client) -> Response<Body> {
+        // For addresses that are told to clients.
+        let scheme = if client.tls {
+            Scheme::HTTPS
+        } else {
+            Scheme::HTTP
+        };
+        request.extensions_mut().insert(scheme);
+        let call = tower_service_call(self.api, request);
+        call.await.unwrap_or_else(|never| match never {})
     }
 }
 

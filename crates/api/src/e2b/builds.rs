@@ -231,15 +231,18 @@ pub(super) fn template_id(
     principal: &Principal,
     text: &str,
 ) -> Result<TemplateId, ApiError> {
-    if let Some(found) = engine.find_template(principal, &reference(text)?) {
-        return Ok(found.id.clone());
-    }
+    let reference = reference(text)?;
+    // In this order: what is no more to come is there.
     let to_come = engine.templates_to_come(principal);
     let build = to_come
         .iter()
-        .find(|build| build.template.as_str() == text || build.name.as_str() == text);
-    let build = build.ok_or_else(|| ApiError::not_found(format!("template {text:?} not found")))?;
-    Ok(build.template.clone())
+        .find(|build| build.template.as_str() == text || build.name == reference.name);
+    if let Some(build) = build {
+        return Ok(build.template.clone());
+    }
+    let found = engine.find_template(principal, &reference);
+    let found = found.ok_or_else(|| ApiError::not_found(format!("template {text:?} not found")))?;
+    Ok(found.id.clone())
 }
 
 pub(super) fn progress(build: &BuildRecord) -> Progress {

@@ -20,15 +20,10 @@ use super::view::{Ran, Sandbox};
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::router::ApiConfig;
+use crate::texts;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// What a client may say of the whole in labels and variables, in bytes.
-const TEXT_MAX: usize = 256 << 10;
-
-/// The label that names the OCI runtime.
-const RUNTIME_KEY: &str = "shoal/runtime";
 
 /// The two dialects differ in two defaults.
 #[derive(Clone, Copy)]
@@ -115,6 +110,10 @@ async fn create(
     headers: HeaderMap,
     body: JsonBody<NewSandboxBody>,
 ) -> Result<Response, ApiError> {
+    // Nothing is required, so that what says nothing at all would be read as a request too.
+    if body.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::invalid("the body: must be an object"));
+    }
     let idempotency = idempotency(dialect, &headers, &body.bytes)?;
     let new = body.value.translate(dialect)?;
     let created = engine.create(&principal, new, idempotency).await?;
@@ -192,13 +191,8 @@ impl NewSandboxBody {
         }
         let metadata = self.metadata.unwrap_or_default();
         let env = self.env_vars.unwrap_or_default();
-        check_texts("metadata", &metadata)?;
-        check_texts("envVars", &env)?;
-        check_env(&env)?;
-        let runtime = metadata
-            .get(RUNTIME_KEY)
-            .map(|name| name.parse())
-            .transpose();
+        texts::check("metadata", &metadata)?;
+        texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
         Ok(NewSandbox {
             template,
@@ -214,37 +208,10 @@ impl NewSandboxBody {
             keep_memory,
             secure,
             network,
-            runtime: runtime
-                .map_err(|e| ApiError::invalid(format_args!("`metadata.{RUNTIME_KEY}`: {e}")))?,
+            runtime: texts::runtime(&metadata)?,
             metadata,
             env,
             ..NewSandbox::unnamed()
         })
-    }
-}
-
-fn check_texts(name: &str, texts: &BTreeMap<String, String>) -> Result<(), ApiError> {
-    let bytes: usize = texts
-        .iter()
-        .map(|(key, value)| key.len() + value.len())
-        .sum();
-    if bytes > TEXT_MAX {
-        return Err(ApiError::invalid(format_args!(
-            "`{name}`: at most {TEXT_MAX} bytes"
-        )));
-    }
-    Ok(())
-}
-
-/// What no environment can hold is refused here, not met by the first command.
-fn check_env(env: &BTreeMap<String, String>) -> Result<(), ApiError> {
-    let bad = env
-        .iter()
-        .find(|(key, value)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0'));
-    match bad {
-        Some((key, _)) => Err(ApiError::invalid(format_args!(
-            "`envVars`: {key:?} cannot be set"
-        ))),
-        None => Ok(()),
     }
 }

@@ -269,9 +269,13 @@ pub(super) async fn one(
     Path(id): Path<String>,
 ) -> Result<Json<TemplateWithBuilds>, ApiError> {
     let reference = reference(&id)?;
-    let Some(template) = engine.find_template(&principal, &reference) else {
-        return to_come(&engine, &principal, &id);
-    };
+    // In this order: what is no more to come is there.
+    if let Some(to_come) = to_come(&engine, &principal, &reference) {
+        return Ok(Json(to_come));
+    }
+    let missing = || ApiError::not_found(format!("template {id:?} not found"));
+    let template = engine.find_template(&principal, &reference);
+    let template = template.ok_or_else(missing)?;
     let (aliases, names) = names(&template, &principal);
     let starts = engine.template_starts(&template.id);
     let (created, updated) = (
@@ -295,14 +299,15 @@ pub(super) async fn one(
 fn to_come(
     engine: &Engine,
     principal: &Principal,
-    id: &str,
-) -> Result<Json<TemplateWithBuilds>, ApiError> {
-    let template = template_id(engine, principal, id)?;
-    let builds = engine.builds_of(&template);
-    let latest = builds.first();
-    let latest = latest.ok_or_else(|| ApiError::not_found(format!("template {id:?} not found")))?;
-    Ok(Json(TemplateWithBuilds {
-        template_id: template.to_string(),
+    reference: &TemplateRef,
+) -> Option<TemplateWithBuilds> {
+    let to_come = engine.templates_to_come(principal);
+    let latest = to_come.iter().find(|build| {
+        build.template.as_str() == reference.name.as_str() || build.name == reference.name
+    })?;
+    let builds = engine.builds_of(&latest.template);
+    Some(TemplateWithBuilds {
+        template_id: latest.template.to_string(),
         public: false,
         aliases: vec![latest.name.to_string()],
         names: vec![format!("{}/{}", principal.slug, latest.name)],
@@ -311,7 +316,7 @@ fn to_come(
         last_spawned_at: None,
         spawn_count: 0,
         builds: builds.iter().map(|build| build_view(build)).collect(),
-    }))
+    })
 }
 
 /// `DELETE /templates/{id}`: a template, or a snapshot by what E2B calls it.
@@ -339,17 +344,14 @@ pub(super) async fn alias(
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
     let reference = reference(&alias)?;
-    if let Some(template) = engine.find_template(&principal, &reference) {
-        return Ok(Json(Alias {
-            template_id: template.id.to_string(),
-            public: template.public,
-        }));
-    }
     match template_id(&engine, &principal, &alias) {
-        Ok(template) => Ok(Json(Alias {
-            template_id: template.to_string(),
-            public: false,
-        })),
+        Ok(template) => {
+            let known = engine.template_by_id(&template);
+            Ok(Json(Alias {
+                template_id: template.to_string(),
+                public: known.is_some_and(|known| known.public),
+            }))
+        }
         Err(_) if engine.template_is_hidden(&principal, &reference) => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "the name belongs to another team",

@@ -20,7 +20,7 @@ use shoal_protocol::native::{
 
 use super::admin::Admin;
 use super::answer::Answer;
-use crate::body::JsonBody;
+use crate::body::AnyJson;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -66,9 +66,9 @@ pub(super) async fn replace(
     State(engine): State<Engine>,
     Admin(_): Admin,
     headers: HeaderMap,
-    body: JsonBody<Value>,
+    AnyJson(body): AnyJson,
 ) -> Result<Response, ApiError> {
-    let (templates, version) = match body.value {
+    let (templates, version) = match body {
         list @ Value::Array(_) => (list, None),
         other => {
             let body: ReplaceCatalogue = serde_json::from_value(other)

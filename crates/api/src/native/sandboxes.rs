@@ -1,69 +1,137 @@
-//! Sandboxes, as far as E2B's API has no words.
+//! Sandboxes by name or id: their life.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Path, State};
-use serde_json::Value;
-use shoal_core::auth::Principal;
-use shoal_core::id::SandboxId;
-use shoal_core::quantity;
-use shoal_engine::{Engine, Resize};
-use shoal_protocol::native::{ResizeSandbox, SandboxResources};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_engine::{Engine, ListFilter, PageToken};
+use shoal_protocol::native::{LONGEST, ResumeSandbox, Sandbox};
 
 use super::answer::Answer;
+use super::view::{listed, whole};
 use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::labels;
+use crate::query::Query;
 
-/// `PATCH /sandbox/{id}/resources`: other limits, while it runs. What is not said stays.
-pub(super) async fn resize(
+/// How many sandboxes a page has at most, and when nothing is said.
+const PAGE_MAX: usize = 100;
+
+/// Where the next page begins; absent on the last.
+const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    metadata: Option<String>,
+    limit: Option<usize>,
+    next: Option<String>,
+}
+
+/// `GET /sandbox`: those of the key's team, or of all for an admin; the newest first.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Query(query): Query<ListQuery>,
+) -> Result<Response, ApiError> {
+    let limit = query.limit.unwrap_or(PAGE_MAX);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(ApiError::invalid(format_args!("`limit`: 1 to {PAGE_MAX}")));
+    }
+    let metadata = query.metadata.as_deref().map(labels::read).transpose()?;
+    let after = query.next.as_deref().filter(|token| !token.is_empty());
+    let after = after.map(str::parse::<PageToken>).transpose();
+    let filter = ListFilter {
+        metadata: metadata.unwrap_or_default(),
+        after: after.map_err(|e| ApiError::invalid(format_args!("`next`: {e}")))?,
+        all_teams: principal.admin,
+        ..ListFilter::all(limit)
+    };
+    let page = engine.list(&principal, &filter);
+    let sandboxes: Vec<Sandbox> = page
+        .sandboxes
+        .iter()
+        .map(|record| listed(record, &principal))
+        .collect();
+    let mut response = Answer::ok(sandboxes).into_response();
+    let next = page.next.map(|next| next.to_string());
+    if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
+        response.headers_mut().insert(NEXT_TOKEN, next);
+    }
+    Ok(response)
+}
+
+/// `GET /sandbox/{id}`.
+pub(super) async fn get(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    body: JsonBody<ResizeSandbox>,
-) -> Result<Answer<SandboxResources>, ApiError> {
-    let id = SandboxId::from_wire(&id)
-        .map_err(|_| ApiError::not_found(format!("sandbox {id:?} was not found")))?;
-    let (permit, _) = engine.authorize(&principal, &id)?;
-    let ResizeSandbox { cpu, memory } = body.value;
-    let resize = Resize {
-        cpu: read("cpu", cpu, quantity::cpu)?,
-        memory: read("memory", memory, |text| {
-            // A bare number is mebibytes, as everywhere in this API.
-            let bare = text.bytes().all(|b| b.is_ascii_digit());
-            quantity::memory(&if bare {
-                format!("{text}Mi")
-            } else {
-                text.to_owned()
-            })
-        })?,
-    };
-    if resize == Resize::default() {
-        return Err(ApiError::invalid("say `cpu`, `memory` or both"));
-    }
-    let record = engine.resize(&permit, resize).await?;
-    let now = record.spec.resources;
-    Ok(Answer::ok(SandboxResources {
-        cpu_milli: now.cpu.0,
-        memory_mb: now.memory.0,
-        disk_size_mb: now.disk.0,
-        pids: now.pids,
-    }))
+) -> Result<Answer<Sandbox>, ApiError> {
+    let (_, record) = engine.find(&principal, &id)?;
+    Ok(Answer::ok(whole(&record, &principal)))
 }
 
-fn read<T>(
-    name: &str,
-    value: Option<Value>,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, ApiError> {
-    let text = match value {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => text,
-        Some(other) => other.to_string(),
+/// `DELETE /sandbox/{id}`: answers when all that was its is gone.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Answer<()>, ApiError> {
+    let (permit, _) = engine.find(&principal, &id)?;
+    engine.kill(&permit).await?;
+    Ok(Answer::ok(()))
+}
+
+/// `POST /sandbox/pause/{id}`: answers when all of it is on the disk.
+pub(super) async fn pause(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<Answer<Sandbox>, ApiError> {
+    let (permit, record) = engine.find(&principal, &id)?;
+    engine.pause(&permit, None, false).await?;
+    Ok(Answer::ok(seen(&engine, &principal, &permit, &record)))
+}
+
+/// `POST /sandbox/resume/{id}`: answers when it runs.
+pub(super) async fn resume(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<ResumeSandbox>,
+) -> Result<Answer<Sandbox>, ApiError> {
+    let (permit, record) = engine.find(&principal, &id)?;
+    let most = engine.limits().max_timeout;
+    let timeout = match body.value.timeout {
+        None => record.spec.lifecycle.timeout,
+        Some(LONGEST) => most,
+        Some(seconds) => u64::try_from(seconds)
+            .ok()
+            .map(Duration::from_secs)
+            .filter(|timeout| (Duration::from_secs(1)..=most).contains(timeout))
+            .ok_or_else(|| {
+                ApiError::invalid(format_args!(
+                    "`timeout`: 1 to {} seconds, or -1 for as long as it may live",
+                    most.as_secs()
+                ))
+            })?,
     };
-    match parse(&text) {
-        Some(read) => Ok(Some(read)),
-        None => Err(ApiError::invalid(format_args!(
-            "`{name}`: {} is no quantity above 0",
-            text.chars().take(64).collect::<String>()
-        ))),
-    }
+    let record = engine.resume(&permit, timeout, true).await?;
+    Ok(Answer::ok(whole(&record, &principal)))
+}
+
+/// A sandbox as it is now; as it was when it has ended meanwhile.
+fn seen(
+    engine: &Engine,
+    principal: &Principal,
+    permit: &SandboxPermit,
+    before: &Arc<SandboxRecord>,
+) -> Sandbox {
+    let now = engine.authorize(principal, permit.sandbox());
+    whole(&now.map_or_else(|_| before.clone(), |now| now.1), principal)
 }

@@ -5,7 +5,7 @@ use axum::extract::State;
 use shoal_core::auth::Principal;
 use shoal_core::driver::Isolation;
 use shoal_engine::{Engine, ListFilter};
-use shoal_protocol::native::{Runtime, Status};
+use shoal_protocol::native::{Runtime, Share, Status, Totals};
 
 use super::answer::Answer;
 
@@ -26,6 +26,20 @@ pub(super) async fn get(
         limit: 1,
         ..ListFilter::default()
     };
+    let limits = engine.limits();
+    let totals = engine.usage_of_all(&principal).map(|used| Totals {
+        sandboxes: Share {
+            used: used.counted as u64,
+            limit: limits.sandboxes as u64,
+        },
+        cpu_milli: Share {
+            used: used.cpu.0.into(),
+            limit: capabilities.cpu.0.into(),
+        },
+        memory_mb: used.memory_mib,
+        teams: used.teams,
+        states: used.states,
+    });
     Answer::ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         team: principal.slug.to_string(),
@@ -34,6 +48,8 @@ pub(super) async fn get(
         driver: capabilities.driver.clone(),
         runtimes: runtimes.collect(),
         disk_limit: capabilities.disk_limit.clone(),
+        states: engine.usage(&principal).states,
+        totals,
     })
 }
 

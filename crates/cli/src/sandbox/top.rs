@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::list::{self, Listed};
 use crate::calls::encode;
@@ -52,6 +53,8 @@ impl TopArgs {
         if self.once || !output::is_terminal() {
             return self.table(server).await?.print();
         }
+        // Heard from now on: one that comes while the server is asked is not lost.
+        let mut interrupted = signal(SignalKind::interrupt())?;
         loop {
             let text = self.table(server).await?.text();
             let mut out = io::stdout().lock();
@@ -62,7 +65,7 @@ impl TopArgs {
             let every = self.every.max(Duration::from_millis(500));
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
+                _ = interrupted.recv() => return Ok(()),
             }
         }
     }

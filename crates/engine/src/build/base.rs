@@ -80,6 +80,9 @@ impl Run<'_> {
         auth: Option<&RegistryAuth>,
         place: Place,
     ) -> Result<Image, BuildFailure> {
+        // Before anything is asked of a registry: its name is the caller's.
+        let allowed = self.engine.resolve(self.principal, None, Some(name));
+        allowed.map_err(|e| place.failure(e))?;
         let brought = self.engine.shared.bring(name, auth.cloned()).await;
         brought.map_err(|e| place.failure(e))
     }

@@ -32,6 +32,7 @@ impl NewSandbox {
             disk,
             pids,
             runtime: self.runtime.clone(),
+            workdir: self.workdir.clone(),
             network: self.network.clone(),
             env: self.env.clone(),
             metadata: self.metadata.clone(),
@@ -197,6 +198,7 @@ impl Engine {
             cpu_ceiling,
             snapshot,
             purpose: Purpose::Use,
+            port: new.port.or_else(|| resolved.entry()?.port),
         }
     }
 

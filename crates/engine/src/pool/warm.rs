@@ -184,7 +184,9 @@ impl Engine {
         let room = shared.room_for_member().map_err(CreateError::from)?;
         let seed = spec.snapshot.as_ref().map(|origin| origin.id);
         let made = async {
-            let record = self.launch_as(id.clone(), owner(), spec, room).await?;
+            let record = self
+                .launch_as(id.clone(), owner(), spec, (room, None))
+                .await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record) => warm?,
                 () = shared.entries.ended(id) => {

@@ -46,6 +46,7 @@ impl Sandbox {
             spec,
             startup,
             room,
+            name,
             reply,
         } = order;
         let mut claimed = self.begin_claim(team, spec).await;
@@ -56,6 +57,8 @@ impl Sandbox {
                 claimed = Err(error);
             }
         }
+        // It is known by it now, or another sandbox may be.
+        drop(name);
         match claimed {
             Ok(_) => {
                 // Whoever asked may have gone: it lives until its deadline all the same.

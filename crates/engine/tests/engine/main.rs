@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod catalogue;
+mod native;
 mod pool;
 mod rest;
 

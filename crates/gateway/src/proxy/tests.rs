@@ -6,12 +6,20 @@ use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
-use shoal_core::auth::TokenSeed;
+use shoal_core::auth::{Token, TokenSeed};
+use shoal_core::catalog::{Admitted, NotAdmitted, Proof};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use super::*;
+
+/// A key of the sandbox's team.
+const KEY: &str = "e2b_abababababababababababababababab";
+
+fn traffic_token() -> Token {
+    TokenSeed::new([1; 32]).traffic_access_token(&"iabc".parse().unwrap())
+}
 
 /// A catalogue with one sandbox, whose ports are this machine's.
 struct OneSandbox {
@@ -59,6 +67,26 @@ impl Catalog for OneSandbox {
             self.route.send_replace(Some(route.clone()));
         }
         Box::pin(async move { woken })
+    }
+
+    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+        let admitted = match proof {
+            Proof::Key(key) if key.reveal() == KEY => match name {
+                "box" | "iabc" => Ok(Admitted {
+                    sandbox: sandbox().sandbox,
+                    port: 1,
+                }),
+                _ => Err(NotAdmitted::NotFound),
+            },
+            Proof::Traffic(token) if name == "iabc" && traffic_token().matches(&token) => {
+                Ok(Admitted {
+                    sandbox: sandbox().sandbox,
+                    port: 1,
+                })
+            }
+            Proof::Key(_) | Proof::Traffic(_) => Err(NotAdmitted::Unproven),
+        };
+        Box::pin(async move { admitted })
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {
@@ -117,7 +145,11 @@ async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
         async move {
             match gateway.target(&request) {
                 Ok(Some(target)) => gateway.proxy(request, target, Client::default()).await,
-                Ok(None) => answer_of(Response::new(Bytes::from("the api"))),
+                Ok(None) => match gateway.door(&request) {
+                    Ok(Some(door)) => gateway.enter(request, door, Client::default()).await,
+                    Ok(None) => answer_of(Response::new(Bytes::from("the api"))),
+                    Err(invalid) => gateway.refuse(invalid),
+                },
                 Err(invalid) => gateway.refuse(invalid),
             }
         }
@@ -456,4 +488,79 @@ async fn why_a_sandbox_was_not_woken_is_said() {
             "{answer}"
         );
     }
+}
+
+fn by_path(path: &str, more: &str) -> String {
+    format!("GET {path} HTTP/1.1\nHost: localhost\nConnection: close\n{more}\n")
+}
+
+#[tokio::test]
+async fn a_path_leads_to_a_sandbox_for_whoever_has_a_key_of_its_team() {
+    let mut fixture = fixture(|route| route.traffic_access_token = Some(traffic_token())).await;
+    let port = fixture.server.port();
+    let key = format!("X-API-Key: {KEY}\n");
+    for path in [
+        format!("/sandbox/box/a?port={port}&b=c"),
+        format!("/sandboxes/router/iabc/{port}/a?b=c"),
+    ] {
+        let answer = ask(&fixture, &by_path(&path, &key)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.ends_with("hello"), "{answer}");
+        assert!(
+            answer.contains("content-security-policy: sandbox"),
+            "{answer}"
+        );
+        let seen = fixture.asked.recv().await.unwrap();
+        assert_eq!(seen.uri.to_string(), "/a?b=c");
+        assert!(!seen.headers.contains_key("x-api-key"));
+    }
+    let token = format!("e2b-traffic-access-token: {}\n", traffic_token().reveal());
+    let path = format!("/sandboxes/router/iabc/{port}/");
+    assert!(
+        ask(&fixture, &by_path(&path, &token))
+            .await
+            .ends_with("hello")
+    );
+}
+
+#[tokio::test]
+async fn no_path_is_open_without_what_opens_it() {
+    let fixture = fixture(|_| {}).await;
+    let port = fixture.server.port();
+    let other = format!("X-API-Key: e2b_{}\n", "0".repeat(32));
+    for more in ["", "X-API-Key: \n", &other, "e2b-traffic-access-token: x\n"] {
+        for path in [
+            format!("/sandbox/box/?port={port}"),
+            format!("/sandbox/nothing/?port={port}"),
+            format!("/sandboxes/router/iabc/{port}/"),
+        ] {
+            let answer = ask(&fixture, &by_path(&path, more)).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 401"),
+                "{path} {more}: {answer}"
+            );
+        }
+    }
+    let key = format!("X-API-Key: {KEY}\n");
+    let answer = ask(&fixture, &by_path("/sandbox/nothing/", &key)).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    let path = format!("/sandbox/box//init?port={ENVD_PORT}");
+    let answer = ask(&fixture, &by_path(&path, &key)).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_key_wakes_what_rests_and_a_stranger_does_not() {
+    let fixture = fixture(|_| {}).await;
+    fixture.catalog.rest(Ok(()));
+    let path = format!("/sandbox/box/?port={}", fixture.server.port());
+    let answer = ask(&fixture, &by_path(&path, "")).await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    assert!(fixture.catalog.asleep.lock().is_some(), "it still rests");
+    let key = format!("X-API-Key: {KEY}\n");
+    assert!(
+        ask(&fixture, &by_path(&path, &key))
+            .await
+            .ends_with("hello")
+    );
 }

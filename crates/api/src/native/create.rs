@@ -1,0 +1,199 @@
+//! `POST /sandbox`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use serde_json::Value;
+use shoal_core::auth::Principal;
+use shoal_core::resources::{AskedResources, Mib, MilliCpu};
+use shoal_core::sandbox::{NAME_KEY, OnTimeout};
+use shoal_engine::{Created, Engine, GuestCommand, NewSandbox as Order};
+use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
+
+use super::answer::Answer;
+use super::resize::{cpu, memory};
+use super::view::{COMMAND_KEY, whole};
+use crate::body::JsonBody;
+use crate::error::ApiError;
+use crate::texts;
+
+/// Answers when the sandbox runs, with its program started if it has one.
+pub(super) async fn create(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<NewSandbox>,
+) -> Result<Answer<Sandbox>, ApiError> {
+    let new = body.value;
+    let command = command(&new)?;
+    let order = order(&engine, &principal, new, command.as_ref())?;
+    let created = engine.create(&principal, order, None).await?;
+    if let Some(command) = command {
+        start(&engine, &principal, &created, command).await?;
+    }
+    Ok(Answer::created(whole(&created.record, &principal)))
+}
+
+/// What a request starts from: a template, an image, or the default that is configured.
+fn source(new: &NewSandbox) -> Result<Order, ApiError> {
+    let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let template = said(&new.template).map(|name| name.parse()).transpose();
+    let image = said(&new.image).map(|name| name.parse()).transpose();
+    Ok(Order {
+        template: template.map_err(|e| ApiError::invalid(format_args!("`template`: {e}")))?,
+        image: image.map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?,
+        ..Order::unnamed()
+    })
+}
+
+fn order(
+    engine: &Engine,
+    principal: &Principal,
+    new: NewSandbox,
+    command: Option<&GuestCommand>,
+) -> Result<Order, ApiError> {
+    let order = source(&new)?;
+    if new
+        .user
+        .as_deref()
+        .is_some_and(|user| !user.is_empty() && user != principal.slug.as_str())
+    {
+        return Err(ApiError::invalid(format_args!(
+            "`user`: a sandbox is the key's team's, {}",
+            principal.slug
+        )));
+    }
+    if new.idle_timeout.is_some_and(|seconds| seconds != LONGEST) {
+        return Err(ApiError::invalid(format_args!(
+            "`idle_timeout`: only {LONGEST} is supported; `timeout` ends a sandbox"
+        )));
+    }
+    let resources = resources(&new)?;
+    let timeout = timeout(engine, new.timeout)?;
+    let env = new.env_vars.clone().unwrap_or_default();
+    texts::check_env("envVars", &env)?;
+    if new.workdir.as_deref().is_some_and(|dir| dir.contains('\0')) {
+        return Err(ApiError::invalid("`workdir`: is no path"));
+    }
+    let metadata = labels(&new, command)?;
+    Ok(Order {
+        timeout,
+        on_timeout: if new.auto_pause.unwrap_or(false) {
+            OnTimeout::Pause
+        } else {
+            OnTimeout::Kill
+        },
+        auto_resume: new.auto_resume.unwrap_or(false),
+        runtime: texts::runtime(&metadata)?,
+        metadata,
+        env,
+        workdir: new.workdir.filter(|dir| !dir.is_empty()),
+        port: new.port,
+        resources,
+        ..order
+    })
+}
+
+/// The labels, with what Shoal itself reads of them.
+fn labels(
+    new: &NewSandbox,
+    command: Option<&GuestCommand>,
+) -> Result<BTreeMap<String, String>, ApiError> {
+    let mut metadata = new.metadata.clone().unwrap_or_default();
+    if let Some(name) = new.name.as_ref().filter(|name| !name.is_empty()) {
+        metadata.insert(NAME_KEY.to_owned(), name.clone());
+    }
+    if let Some(GuestCommand { program, args, .. }) = command {
+        let words: Vec<&String> = std::iter::once(program).chain(args).collect();
+        // A list of texts can always be written.
+        let words = serde_json::to_string(&words).unwrap_or_default();
+        metadata.insert(COMMAND_KEY.to_owned(), words);
+    }
+    texts::check("metadata", &metadata)?;
+    Ok(metadata)
+}
+
+/// The program that is to be started.
+fn command(new: &NewSandbox) -> Result<Option<GuestCommand>, ApiError> {
+    let args = new.args.clone().unwrap_or_default();
+    let Some(program) = new.cmd.as_deref().filter(|program| !program.is_empty()) else {
+        return match args.is_empty() {
+            true => Ok(None),
+            false => Err(ApiError::invalid("`args`: need a `cmd`")),
+        };
+    };
+    if program.contains('\0') || args.iter().any(|arg| arg.contains('\0')) {
+        return Err(ApiError::invalid("`cmd`, `args`: without NUL"));
+    }
+    Ok(Some(GuestCommand::new(program, args)))
+}
+
+/// Starts the program of a new sandbox, which goes on by itself. A sandbox whose program cannot be
+/// started is of no use to whoever asked for it.
+async fn start(
+    engine: &Engine,
+    principal: &Principal,
+    created: &Created,
+    command: GuestCommand,
+) -> Result<(), ApiError> {
+    let (permit, _) = engine.authorize(principal, &created.record.id)?;
+    let started = engine.inside(&permit).await?.run(command).await;
+    let Err(error) = started else {
+        return Ok(());
+    };
+    if let Err(error) = engine.kill(&permit).await {
+        tracing::warn!(sandbox.id = %created.record.id, %error, "a sandbox of no use is left");
+    }
+    let failed = ApiError::from(error);
+    Err(ApiError::new(
+        failed.status(),
+        format!("`cmd`: {}", failed.message()),
+    ))
+}
+
+fn timeout(engine: &Engine, asked: Option<i64>) -> Result<Duration, ApiError> {
+    match asked {
+        None => Ok(Duration::from_secs(TIMEOUT_SECONDS).min(engine.limits().max_timeout)),
+        Some(LONGEST) => Ok(engine.limits().max_timeout),
+        Some(seconds) => u64::try_from(seconds)
+            .map(Duration::from_secs)
+            .map_err(|_| ApiError::invalid("`timeout`: seconds, or -1 for as long as it may live")),
+    }
+}
+
+/// The limits that are asked for over those of the template. What a sandbox is given is bounded by
+/// its limits alone, so those count where both are said.
+fn resources(new: &NewSandbox) -> Result<AskedResources, ApiError> {
+    let cpu = larger::<MilliCpu>(
+        ("cpu", cpu("cpu", quantity(&new.cpu))?),
+        cpu("cpu_limit", quantity(&new.cpu_limit))?,
+    )?;
+    let memory = larger::<Mib>(
+        ("memory", memory("memory", quantity(&new.memory))?),
+        memory("memory_limit", quantity(&new.memory_limit))?,
+    )?;
+    Ok(AskedResources {
+        cpu,
+        memory,
+        ..AskedResources::default()
+    })
+}
+
+/// A quantity as it was sent; an empty text says nothing.
+fn quantity(value: &Option<Value>) -> Option<Value> {
+    value.clone().filter(|value| value.as_str() != Some(""))
+}
+
+/// The limit, or what is asked for at least where there is none.
+fn larger<T: PartialOrd>(
+    (name, least): (&str, Option<T>),
+    most: Option<T>,
+) -> Result<Option<T>, ApiError> {
+    match (least, most) {
+        (Some(least), Some(most)) if least > most => Err(ApiError::invalid(format_args!(
+            "`{name}`: is more than `{name}_limit`"
+        ))),
+        (least, most) => Ok(most.or(least)),
+    }
+}

@@ -1,0 +1,220 @@
+//! Files in sandboxes. What a path means, and who may, is the daemon's to say: it acts as the
+//! sandbox's user.
+
+use std::io;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::multipart::{Field, MultipartRejection};
+use axum::extract::{Multipart, Path, State};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use http::header::{
+    CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderValue, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use shoal_core::auth::Principal;
+use shoal_engine::{Engine, GuestEntry, GuestFileKind, Inside};
+use shoal_protocol::native::FileEntry;
+use tokio::sync::mpsc;
+
+use super::answer::Answer;
+use crate::error::ApiError;
+use crate::query::Query;
+
+/// How large an uploaded file may be, in bytes.
+const FILE_MAX: u64 = 100 << 20;
+
+/// How large the body may be that it comes in: a little for what is around it.
+pub(super) const UPLOAD_MAX: usize = (100 << 20) + (64 << 10);
+
+/// How many pieces of an upload wait for the sandbox.
+const WAITING: usize = 4;
+
+/// The part of an upload that is the file.
+const PART: &str = "file";
+
+/// Where a list begins when nothing is said.
+const ROOT: &str = "/";
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FileQuery {
+    path: Option<String>,
+    user: Option<String>,
+}
+
+impl FileQuery {
+    fn path(&self) -> Result<String, ApiError> {
+        let path = self.path.clone().filter(|path| !path.is_empty());
+        let path = path.ok_or_else(|| ApiError::invalid("`path`: is missing"))?;
+        if path.contains('\0') {
+            return Err(ApiError::invalid("`path`: without NUL"));
+        }
+        Ok(path)
+    }
+
+    /// The way into the sandbox, as whom the query says.
+    async fn inside(
+        &self,
+        engine: &Engine,
+        principal: &Principal,
+        id: &str,
+    ) -> Result<Inside, ApiError> {
+        let (permit, _) = engine.find(principal, id)?;
+        let inside = engine.inside(&permit).await?;
+        Ok(match self.user.as_deref().filter(|user| !user.is_empty()) {
+            Some(user) => inside.with_user(user),
+            None => inside,
+        })
+    }
+}
+
+/// `GET /sandbox/files/{id}`: what lies in a directory, by name.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(mut query): Query<FileQuery>,
+) -> Result<Answer<Vec<FileEntry>>, ApiError> {
+    let inside = query.inside(&engine, &principal, &id).await?;
+    query.path.get_or_insert_with(|| ROOT.to_owned());
+    let mut entries = inside.list_dir(query.path()?).await?;
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Answer::ok(entries.into_iter().map(view).collect()))
+}
+
+fn view(entry: GuestEntry) -> FileEntry {
+    FileEntry {
+        is_dir: entry.kind == GuestFileKind::Directory,
+        name: entry.name,
+        path: entry.path,
+        size: entry.size,
+    }
+}
+
+/// `GET /sandbox/files/{id}/download`: a file's bytes as they are.
+pub(super) async fn download(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<FileQuery>,
+) -> Result<Response, ApiError> {
+    let inside = query.inside(&engine, &principal, &id).await?;
+    let path = query.path()?;
+    let file = inside.read_file(path.clone()).await?;
+    let mut response = Response::new(Body::from_stream(file.contents));
+    let headers = response.headers_mut();
+    let plain = |name: HeaderName, value| (name, HeaderValue::from_static(value));
+    headers.extend([
+        plain(CONTENT_TYPE, "application/octet-stream"),
+        // What a sandbox holds is nobody's page here.
+        plain(X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ]);
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
+    let disposition = format!("attachment; filename*=UTF-8''{name}");
+    if let Ok(disposition) = HeaderValue::from_str(&disposition) {
+        headers.insert(CONTENT_DISPOSITION, disposition);
+    }
+    if let Some(size) = file.size {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(size));
+    }
+    Ok(response)
+}
+
+/// `DELETE /sandbox/files/{id}`: a regular file, or a link to one.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<FileQuery>,
+) -> Result<Answer<()>, ApiError> {
+    let inside = query.inside(&engine, &principal, &id).await?;
+    let path = query.path()?;
+    if inside.stat(path.clone()).await?.kind != GuestFileKind::File {
+        return Err(ApiError::invalid(
+            "`path`: is no regular file, and only those are removed here",
+        ));
+    }
+    inside.remove(path).await?;
+    Ok(Answer::ok(()))
+}
+
+/// `POST /sandbox/files/{id}/upload`: the part `file` of a form, passed on as it comes.
+pub(super) async fn upload(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<FileQuery>,
+    form: Result<Multipart, MultipartRejection>,
+) -> Result<Answer<FileEntry>, ApiError> {
+    let inside = query.inside(&engine, &principal, &id).await?;
+    let path = query.path()?;
+    let mut form = form.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
+    loop {
+        let part = form.next_field().await;
+        let part = part.map_err(|e| ApiError::new(e.status(), e.body_text()))?;
+        match part {
+            Some(part) if part.name() == Some(PART) => {
+                write(&inside, path.clone(), part).await?;
+                let entry = inside.stat(path).await?;
+                return Ok(Answer::created(view(entry)));
+            }
+            Some(_) => {}
+            None => {
+                return Err(ApiError::invalid(format_args!(
+                    "the form has no part `{PART}`"
+                )));
+            }
+        }
+    }
+}
+
+/// Passes a part on. The sandbox is told when it breaks off, so that it does not take a part for
+/// the whole.
+async fn write(inside: &Inside, path: String, mut part: Field<'_>) -> Result<(), ApiError> {
+    let (sender, pieces) = mpsc::channel::<io::Result<Bytes>>(WAITING);
+    let pieces = stream::unfold(pieces, async |mut pieces| {
+        Some((pieces.recv().await?, pieces))
+    });
+    let pump = async move {
+        let mut bytes: u64 = 0;
+        loop {
+            let broken = match part.chunk().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(piece)) => {
+                    bytes += piece.len() as u64;
+                    if bytes <= FILE_MAX {
+                        if sender.send(Ok(piece)).await.is_err() {
+                            // The sandbox wants no more, and says why.
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                    too_large()
+                }
+                Err(error) => ApiError::new(error.status(), error.body_text()),
+            };
+            let told = io::Error::other("the upload broke off");
+            let _ = sender.send(Err(told)).await;
+            return Err(broken);
+        }
+    };
+    let (pumped, written) = tokio::join!(pump, inside.write_file(path, pieces.boxed()));
+    // What broke here is why it broke there.
+    pumped?;
+    Ok(written?)
+}
+
+fn too_large() -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!(
+            "a file of more than {} MiB: upload it through the daemon",
+            FILE_MAX >> 20
+        ),
+    )
+}

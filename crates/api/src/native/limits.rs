@@ -1,0 +1,36 @@
+//! `GET /ratelimit`.
+
+use axum::Extension;
+use axum::extract::State;
+use shoal_core::auth::Principal;
+use shoal_engine::Engine;
+use shoal_protocol::native::{CallLimit, OpenShare, RateLimits, Share};
+
+use super::answer::Answer;
+use crate::router::ApiConfig;
+
+/// What the key's team may have, and has.
+pub(super) async fn get(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Extension(config): Extension<ApiConfig>,
+) -> Answer<RateLimits> {
+    let (limits, used) = (engine.limits(), engine.usage(&principal));
+    let calls = config.rate_limit.map(|limit| CallLimit {
+        calls: limit.calls.get(),
+        seconds: limit.per.as_secs(),
+    });
+    Answer::ok(RateLimits {
+        calls,
+        sandboxes: Share {
+            used: used.counted as u64,
+            limit: limits.sandboxes_per_team.min(limits.sandboxes) as u64,
+        },
+        starting: used.starting,
+        cpu_milli: OpenShare {
+            used: used.cpu.0.into(),
+            limit: limits.cpu_per_team.map(|cpu| cpu.0.into()),
+        },
+        max_timeout: limits.max_timeout.as_secs(),
+    })
+}

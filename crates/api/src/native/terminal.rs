@@ -1,0 +1,169 @@
+//! Shells in sandboxes: a line at a time, or a terminal over a WebSocket.
+
+mod messages;
+mod socket;
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Path, State};
+use futures_util::StreamExt;
+use shoal_core::auth::Principal;
+use shoal_engine::{Engine, GuestCommand, GuestError, GuestExit, GuestOutput, GuestProcess};
+use shoal_protocol::native::{RanCommand, RunCommand};
+
+use super::answer::Answer;
+use crate::body::JsonBody;
+use crate::error::ApiError;
+
+pub(super) use self::socket::open;
+
+/// How long a line may run at most, and when nothing is said, in seconds. An answer has to come
+/// while its client still waits.
+const SECONDS_MAX: u64 = 60;
+
+/// How much of each of its outputs is kept, in bytes.
+const OUTPUT_MAX: usize = 1 << 20;
+
+/// Runs a line in a login shell: bash where there is one, as the field's clients expect it.
+const LOGIN_SHELL: &str =
+    r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
+
+/// `POST /terminal/sandbox/{id}`.
+pub(super) async fn run(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<RunCommand>,
+) -> Result<Answer<RanCommand>, ApiError> {
+    let (permit, record) = engine.find(&principal, &id)?;
+    let asked = body.value;
+    let seconds = asked.timeout.unwrap_or(SECONDS_MAX);
+    if !(1..=SECONDS_MAX).contains(&seconds) {
+        return Err(ApiError::invalid(format_args!(
+            "`timeout`: 1 to {SECONDS_MAX} seconds"
+        )));
+    }
+    if asked.command.trim().is_empty() || asked.command.contains('\0') {
+        return Err(ApiError::invalid("`command`: a line, without NUL"));
+    }
+    if asked
+        .workdir
+        .as_deref()
+        .is_some_and(|dir| dir.contains('\0'))
+    {
+        return Err(ApiError::invalid("`workdir`: is no path"));
+    }
+    let mut inside = engine.inside(&permit).await?;
+    if let Some(user) = asked.user.as_deref().filter(|user| !user.is_empty()) {
+        inside = inside.with_user(user);
+    }
+    let executed_at = engine.now().to_string();
+    let command = GuestCommand {
+        cwd: asked.workdir,
+        timeout: Some(Duration::from_secs(seconds)),
+        ..GuestCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &asked.command])
+    };
+    let heard = hear(inside.run(command).await?, seconds).await?;
+    Ok(Answer::ok(RanCommand {
+        sandbox: record.name(),
+        command: asked.command,
+        output: String::from_utf8_lossy(&heard.output).into_owned(),
+        error_output: String::from_utf8_lossy(&heard.errors).into_owned(),
+        exit_code: heard.exit.code,
+        error: heard.exit.error,
+        truncated: heard.truncated,
+        executed_at,
+    }))
+}
+
+/// What a line printed, and how it ended.
+struct Heard {
+    output: Vec<u8>,
+    errors: Vec<u8>,
+    exit: GuestExit,
+    truncated: bool,
+}
+
+/// Listens to the end, or until it is too much or too long: then it is ended.
+async fn hear(mut process: GuestProcess, seconds: u64) -> Result<Heard, GuestError> {
+    let mut heard = Heard {
+        output: Vec::new(),
+        errors: Vec::new(),
+        exit: GuestExit {
+            code: -1,
+            error: None,
+        },
+        truncated: false,
+    };
+    while let Some(output) = process.output.next().await {
+        let (kept, bytes) = match output {
+            Ok(GuestOutput::Stdout(bytes)) => (&mut heard.output, bytes),
+            Ok(GuestOutput::Stderr(bytes)) => (&mut heard.errors, bytes),
+            Ok(GuestOutput::Exit(exit)) => {
+                heard.exit = exit;
+                break;
+            }
+            Err(GuestError::TimedOut) => {
+                heard.exit.error = Some(format!("it was ended after {seconds} s"));
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let room = OUTPUT_MAX - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() > room {
+            heard.truncated = true;
+            heard.exit.error = Some(format!("it printed more than {OUTPUT_MAX} bytes"));
+            // It may have ended by itself meanwhile.
+            let _ = process.control.kill().await;
+            break;
+        }
+    }
+    Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_engine::test_util::FakeGuest;
+    use shoal_engine::{Guest, GuestDoor};
+
+    use super::*;
+
+    async fn heard(output: Vec<GuestOutput>) -> Heard {
+        let guest = FakeGuest::default();
+        *guest.output.lock() = output;
+        let door = GuestDoor {
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            token: None,
+            user: None,
+        };
+        let process = guest.run(door, GuestCommand::default()).await.unwrap();
+        hear(process, 1).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn both_outputs_and_the_code_are_told() {
+        let exit = GuestExit {
+            code: 3,
+            error: None,
+        };
+        let said = heard(vec![
+            GuestOutput::Stdout("a".into()),
+            GuestOutput::Stderr("b".into()),
+            GuestOutput::Stdout("c".into()),
+            GuestOutput::Exit(exit),
+        ])
+        .await;
+        assert_eq!((said.output, said.errors), (b"ac".to_vec(), b"b".to_vec()));
+        assert_eq!((said.exit.code, said.truncated), (3, false));
+    }
+
+    #[tokio::test]
+    async fn what_prints_without_end_is_cut() {
+        let much = GuestOutput::Stdout(vec![b'x'; OUTPUT_MAX].into());
+        let said = heard(vec![much.clone(), much]).await;
+        assert_eq!(said.output.len(), OUTPUT_MAX);
+        assert!(said.truncated && said.exit.error.is_some());
+    }
+}

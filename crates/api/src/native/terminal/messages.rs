@@ -1,0 +1,145 @@
+//! What is said over a terminal's WebSocket: objects of JSON, as Agent-Sandbox's are.
+
+use serde::{Deserialize, Serialize};
+use shoal_engine::TerminalSize;
+
+/// The size of a terminal of which nothing is said.
+const SIZE: TerminalSize = TerminalSize { cols: 80, rows: 24 };
+
+/// The most columns or rows.
+const SIDE_MAX: u16 = 4096;
+
+/// What a client says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(super) enum Said {
+    /// Begin. The first word.
+    Init {
+        cols: Option<u16>,
+        rows: Option<u16>,
+    },
+    /// The window is of another size.
+    Resize { cols: u16, rows: u16 },
+    /// Keys.
+    Input { data: String },
+    /// End.
+    Close,
+}
+
+/// What is told to a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(super) enum Told {
+    /// The shell runs.
+    Ready,
+    /// It printed something.
+    Output { data: String },
+    /// Something went wrong.
+    Error { error: String },
+    /// The shell has ended.
+    Exit { code: i32 },
+    /// Nothing follows.
+    Closed,
+}
+
+/// The size that is meant, within what a terminal can be.
+pub(super) fn size(cols: Option<u16>, rows: Option<u16>) -> TerminalSize {
+    let side = |asked: Option<u16>, usual| asked.unwrap_or(usual).clamp(1, SIDE_MAX);
+    TerminalSize {
+        cols: side(cols, SIZE.cols),
+        rows: side(rows, SIZE.rows),
+    }
+}
+
+/// Bytes as text, though a character may come in two pieces.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    begun: Vec<u8>,
+}
+
+impl Decoder {
+    /// The text so far; what may be the beginning of a character is kept for the next piece.
+    pub(super) fn decode(&mut self, bytes: &[u8]) -> String {
+        self.begun.extend_from_slice(bytes);
+        let whole = self.begun.len() - begun_character(&self.begun);
+        let rest = self.begun.split_off(whole);
+        let text = String::from_utf8_lossy(&self.begun).into_owned();
+        self.begun = rest;
+        text
+    }
+}
+
+/// How many bytes at the end are a character that is not whole yet.
+fn begun_character(bytes: &[u8]) -> usize {
+    let last = bytes.iter().rev().take(3).enumerate();
+    for (behind, byte) in last {
+        let length = match byte {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            // It goes on with a character.
+            0x80..=0xbf => continue,
+            _ => return 0,
+        };
+        return if behind + 1 < length { behind + 1 } else { 0 };
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_read_and_written_as_the_field_has_them() {
+        let said = |text| serde_json::from_str::<Said>(text);
+        assert_eq!(
+            said(r#"{"type":"init","cols":100}"#).unwrap(),
+            Said::Init {
+                cols: Some(100),
+                rows: None
+            }
+        );
+        assert_eq!(said(r#"{"type":"close"}"#).unwrap(), Said::Close);
+        for bad in [
+            "",
+            "[]",
+            r#"{"type":"root"}"#,
+            r#"{"type":"resize","cols":-1,"rows":1}"#,
+        ] {
+            assert!(said(bad).is_err(), "{bad}");
+        }
+        let told = serde_json::to_string(&Told::Exit { code: 1 }).unwrap();
+        assert_eq!(told, r#"{"type":"exit","code":1}"#);
+    }
+
+    #[test]
+    fn a_terminal_has_a_size() {
+        assert_eq!(size(None, None), SIZE);
+        let small = TerminalSize {
+            cols: 1,
+            rows: 4096,
+        };
+        assert_eq!(size(Some(0), Some(u16::MAX)), small);
+    }
+
+    proptest! {
+        #[test]
+        fn text_in_pieces_is_the_same_text(text in ".{0,40}", cut in 0..80usize) {
+            let bytes = text.as_bytes();
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
+            let mut decoder = Decoder::default();
+            let whole = decoder.decode(first) + &decoder.decode(second);
+            prop_assert_eq!(whole, text);
+        }
+
+        #[test]
+        fn no_bytes_are_kept_for_ever(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut decoder = Decoder::default();
+            decoder.decode(&bytes);
+            prop_assert!(decoder.begun.len() < 4);
+        }
+    }
+}

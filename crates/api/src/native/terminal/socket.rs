@@ -1,0 +1,243 @@
+//! `GET /terminal/sandbox/{id}/ws`: a shell with a terminal.
+//!
+//! Who may is said as everywhere, in `X-API-Key`. A web page cannot send that header with a
+//! WebSocket: it offers two subprotocols, [`PROTOCOL`] and `shoal-key.<key>`, of which the first is
+//! chosen. Not in the address: addresses are written into logs.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http::header::{HOST, ORIGIN};
+use http::{HeaderMap, StatusCode, Uri};
+use shoal_core::auth::Principal;
+use shoal_engine::{Engine, GuestCommand, GuestControl, GuestOutput, GuestProcess, Inside};
+use tokio::time::{Instant, interval_at, timeout};
+
+use super::messages::{Decoder, Said, Told, size};
+use crate::error::ApiError;
+
+/// What is spoken, if a client asks for a protocol by name.
+const PROTOCOL: &str = "shoal-terminal";
+
+/// The largest message, in bytes.
+const MESSAGE_MAX: usize = 64 << 10;
+
+/// How long a client may take to begin.
+const INIT: Duration = Duration::from_secs(10);
+
+/// How often a client is asked whether it is there, and how long it may be silent.
+const PING: Duration = Duration::from_secs(30);
+const SILENT: Duration = Duration::from_secs(90);
+
+/// A login shell for a person: bash where there is one.
+const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -il; fi; exec sh -il";
+
+/// The variable that tells programs what the terminal can do.
+const TERM: (&str, &str) = ("TERM", "xterm-256color");
+
+type Sender = SplitSink<WebSocket, Message>;
+type Receiver = SplitStream<WebSocket>;
+
+/// Opens a terminal.
+pub(in crate::native) async fn open(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, ApiError> {
+    let (permit, _) = engine.find(&principal, &id)?;
+    check_origin(&headers, &uri)?;
+    let upgrade =
+        upgrade.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
+    let inside = engine.inside(&permit).await?;
+    Ok(upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(MESSAGE_MAX)
+        .max_frame_size(MESSAGE_MAX)
+        .on_upgrade(async move |socket| serve(socket, inside).await))
+}
+
+/// A page of another site must not open a terminal with what a browser knows of this one.
+fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(ORIGIN) else {
+        return Ok(());
+    };
+    let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
+    // HTTP/2 has the host in the address.
+    let named = headers.get(HOST).and_then(text);
+    let host = named.or_else(|| Some(uri.authority()?.as_str().to_ascii_lowercase()));
+    let origin = text(origin);
+    let origin = origin
+        .as_deref()
+        .and_then(|origin| origin.split_once("://"));
+    match (origin, host) {
+        (Some((_, origin)), Some(host)) if origin == host => Ok(()),
+        _ => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "a page of another site may not open a terminal",
+        )),
+    }
+}
+
+async fn serve(socket: WebSocket, inside: Inside) {
+    let (mut sender, mut receiver) = socket.split();
+    let served = match begin(&mut receiver, &inside).await {
+        Ok(Some(process)) => talk(&mut sender, &mut receiver, process).await,
+        Ok(None) => Ok(()),
+        Err(error) => tell(&mut sender, &Told::Error { error }).await,
+    };
+    // A client that is gone hears nothing any more.
+    if served.is_ok() && tell(&mut sender, &Told::Closed).await.is_ok() {
+        let _ = sender.close().await;
+    }
+}
+
+/// Waits for the first word and starts the shell; none when the client went away.
+async fn begin(receiver: &mut Receiver, inside: &Inside) -> Result<Option<GuestProcess>, String> {
+    let first = timeout(INIT, receiver.next()).await;
+    let first = first.map_err(|_| "nothing was said: begin with init".to_owned())?;
+    let Some(Ok(message)) = first else {
+        return Ok(None);
+    };
+    let size = match read(&message) {
+        Ok(Some(Said::Init { cols, rows })) => size(cols, rows),
+        Ok(Some(Said::Close)) => return Ok(None),
+        _ => return Err("the first message must be init".to_owned()),
+    };
+    let mut command = GuestCommand::new("/bin/sh", ["-c", SHELL]);
+    command.terminal = Some(size);
+    command.env.insert(TERM.0.to_owned(), TERM.1.to_owned());
+    let started = inside.run(command).await;
+    started.map(Some).map_err(|error| error.to_string())
+}
+
+/// Passes keys in and output back, until a side ends.
+async fn talk(
+    sender: &mut Sender,
+    receiver: &mut Receiver,
+    process: GuestProcess,
+) -> Result<(), axum::Error> {
+    let control = process.control.clone();
+    let mut output = process.output;
+    let (problems, mut problem) = tokio::sync::mpsc::channel(1);
+    let hearing = hear(receiver, control.as_ref(), problems);
+    let telling = async {
+        let mut decoder = Decoder::default();
+        let mut ping = interval_at(Instant::now() + PING, PING);
+        tell(sender, &Told::Ready).await?;
+        loop {
+            let told = tokio::select! {
+                next = output.next() => match next {
+                    Some(Ok(GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes))) => {
+                        let data = decoder.decode(&bytes);
+                        Told::Output { data }
+                    }
+                    Some(Ok(GuestOutput::Exit(exit))) => Told::Exit { code: exit.code },
+                    Some(Err(error)) => Told::Error { error: error.to_string() },
+                    None => return Ok(()),
+                },
+                Some(error) = problem.recv() => Told::Error { error },
+                _ = ping.tick() => {
+                    sender.send(Message::Ping(Bytes::new())).await?;
+                    continue;
+                }
+            };
+            tell(sender, &told).await?;
+        }
+    };
+    let ended = tokio::select! {
+        told = telling => told,
+        () = hearing => Ok(()),
+    };
+    // A shell that nobody sees any more; it may have ended by itself.
+    let _ = control.kill().await;
+    ended
+}
+
+/// Passes on what a client says, one after the other, until it goes. A shell that does not read
+/// holds up its own keys, and nothing else.
+async fn hear(
+    receiver: &mut Receiver,
+    control: &dyn GuestControl,
+    problems: tokio::sync::mpsc::Sender<String>,
+) {
+    while let Ok(Some(Ok(message))) = timeout(SILENT, receiver.next()).await {
+        let said = match read(&message) {
+            Ok(Some(said)) => said,
+            Ok(None) => continue,
+            Err(error) => {
+                let _ = problems.send(error).await;
+                continue;
+            }
+        };
+        let done = match said {
+            Said::Close => return,
+            Said::Init { .. } => Ok(()),
+            Said::Resize { cols, rows } => control.resize(size(Some(cols), Some(rows))).await,
+            Said::Input { data } => control.input(data.into()).await,
+        };
+        if let Err(error) = done {
+            let _ = problems.send(error.to_string()).await;
+        }
+    }
+}
+
+/// What a message says; nothing when it is between the two programs.
+fn read(message: &Message) -> Result<Option<Said>, String> {
+    match message {
+        Message::Text(text) => serde_json::from_str(text)
+            .map(Some)
+            .map_err(|error| format!("a message makes no sense: {error}")),
+        Message::Binary(_) => Err("a message makes no sense: it is not text".to_owned()),
+        Message::Close(_) => Ok(Some(Said::Close)),
+        Message::Ping(_) | Message::Pong(_) => Ok(None),
+    }
+}
+
+async fn tell(sender: &mut Sender, told: &Told) -> Result<(), axum::Error> {
+    // It is made of texts and numbers, which always can be written.
+    let text = serde_json::to_string(told).unwrap_or_default();
+    sender.send(Message::Text(text.into())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(host: &'static str, origin: Option<&'static str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, http::HeaderValue::from_static(host));
+        if let Some(origin) = origin {
+            headers.insert(ORIGIN, http::HeaderValue::from_static(origin));
+        }
+        check_origin(&headers, &Uri::from_static("/")).is_ok()
+    }
+
+    #[test]
+    fn only_pages_of_the_same_host_open_terminals() {
+        assert!(allowed("shoal.example:3000", None));
+        assert!(allowed(
+            "shoal.example:3000",
+            Some("https://Shoal.example:3000")
+        ));
+        for other in [
+            "https://shoal.example",
+            "https://shoal.example:3000.evil.example",
+            "https://evil.example",
+            "null",
+            "",
+            "shoal.example:3000",
+        ] {
+            assert!(!allowed("shoal.example:3000", Some(other)), "{other}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What this API shows of a sandbox.
+
+use std::collections::BTreeMap;
+
+use shoal_core::auth::Principal;
+use shoal_core::resources::Resources;
+use shoal_core::sandbox::{OnTimeout, RESERVED_PREFIX, SandboxRecord};
+use shoal_protocol::native::{LONGEST, Sandbox};
+
+/// The label that keeps which program was started in a sandbox: a list of texts in JSON.
+pub(super) const COMMAND_KEY: &str = "shoal/command";
+
+/// A sandbox as whoever made it sees it.
+pub(super) fn whole(record: &SandboxRecord, principal: &Principal) -> Sandbox {
+    Sandbox {
+        env_vars: Some(record.spec.env.clone()),
+        ..listed(record, principal)
+    }
+}
+
+/// A sandbox as one of a list: without what may be secret, and is much.
+pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
+    let spec = &record.spec;
+    let (cpu, memory) = quantities(&spec.resources);
+    let (cmd, args) = command(&spec.metadata);
+    let template = spec.template_name.clone();
+    Sandbox {
+        name: record.name(),
+        id: record.id.to_string(),
+        template: template.unwrap_or_else(|| spec.template.to_string()),
+        image: spec.image.to_string(),
+        user: if record.team == principal.team {
+            principal.slug.to_string()
+        } else {
+            record.team.to_string()
+        },
+        is_pool: false,
+        cmd,
+        args,
+        env_vars: None,
+        timeout: spec.lifecycle.timeout.as_secs(),
+        idle_timeout: LONGEST,
+        auto_pause: spec.lifecycle.on_timeout == OnTimeout::Pause,
+        auto_resume: spec.lifecycle.auto_resume,
+        workdir: spec.workdir.clone(),
+        cpu_limit: cpu.clone(),
+        memory_limit: memory.clone(),
+        cpu,
+        memory,
+        port: record.default_port(),
+        status: record.state.kind().to_string(),
+        created_at: record.created_at.to_string(),
+        expires_at: record.deadline.to_string(),
+        runtime: record.report.as_ref().map(|ran| ran.runtime.to_string()),
+        metadata: labels(&spec.metadata),
+    }
+}
+
+/// The user's own labels: what Shoal reads has fields of its own.
+fn labels(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let own = metadata
+        .iter()
+        .filter(|(key, _)| !key.starts_with(RESERVED_PREFIX));
+    own.map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+/// Limits as Kubernetes writes them.
+fn quantities(resources: &Resources) -> (String, String) {
+    let Resources { cpu, memory, .. } = resources;
+    (format!("{}m", cpu.0), format!("{}Mi", memory.0))
+}
+
+/// The program that was started, and its arguments. Users write labels too: what is none is not
+/// shown.
+fn command(metadata: &BTreeMap<String, String>) -> (String, Vec<String>) {
+    let words = metadata.get(COMMAND_KEY);
+    let words: Vec<String> = words
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    let mut words = words.into_iter();
+    (words.next().unwrap_or_default(), words.collect())
+}

@@ -1,0 +1,102 @@
+//! Sandboxes by what they are called.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::sandbox::{InvalidSandboxName, NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
+
+use crate::engine::{Engine, SandboxError, Shared};
+
+/// How much of what was asked for is said again.
+const TOLD: usize = 64;
+
+/// Why a sandbox cannot be called what it was to be called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is no name.
+    #[error(transparent)]
+    Invalid(#[from] InvalidSandboxName),
+    /// Another sandbox of the team is called so.
+    #[error("there is a sandbox {0:?} already: choose another name, or remove it first")]
+    Taken(String),
+}
+
+type Kept = Arc<Mutex<HashSet<(TeamId, String)>>>;
+
+/// The names of sandboxes that are about to be.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Kept);
+
+/// A name that is kept for a sandbox.
+#[derive(Debug)]
+pub(crate) struct KeptName {
+    kept: Kept,
+    name: (TeamId, String),
+}
+
+impl Drop for KeptName {
+    fn drop(&mut self) {
+        self.kept.lock().remove(&self.name);
+    }
+}
+
+impl Shared {
+    /// Keeps the name that a sandbox is to have, if it was given one, until it is known itself.
+    pub(crate) fn keep_name(
+        &self,
+        team: TeamId,
+        spec: &SandboxSpec,
+    ) -> Result<Option<KeptName>, NameError> {
+        let Some(name) = spec.metadata.get(NAME_KEY) else {
+            return Ok(None);
+        };
+        let name: SandboxName = name.parse()?;
+        let mut kept = self.names.0.lock();
+        let key = (team, name.as_str().to_owned());
+        if kept.contains(&key) || self.called(team, name.as_str()).is_some() {
+            return Err(NameError::Taken(name.to_string()));
+        }
+        kept.insert(key.clone());
+        Ok(Some(KeptName {
+            kept: self.names.0.clone(),
+            name: key,
+        }))
+    }
+
+    /// The sandbox of a team that is called so.
+    fn called(&self, team: TeamId, name: &str) -> Option<Arc<SandboxRecord>> {
+        let mut records = self.entries.records().into_iter();
+        records.find(|record| record.team == team && record.is_anybodys() && record.name() == name)
+    }
+}
+
+impl Engine {
+    /// The right of `principal` to the sandbox that has this id or is called so; the id comes
+    /// first.
+    ///
+    /// # Errors
+    /// [`SandboxError::NoSuchName`] when there is none, or it is another tenant's.
+    pub fn find(
+        &self,
+        principal: &Principal,
+        text: &str,
+    ) -> Result<(SandboxPermit, Arc<SandboxRecord>), SandboxError> {
+        if let Ok(id) = text.parse::<SandboxId>()
+            && let Ok(found) = self.authorize(principal, &id)
+        {
+            return Ok(found);
+        }
+        let called = self.shared.called(principal.team, text);
+        // Some clients append their own id to that of a sandbox.
+        let called = called.or_else(|| {
+            let id = SandboxId::from_wire(text).ok()?;
+            Some(self.authorize(principal, &id).ok()?.1)
+        });
+        called
+            .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
+            .ok_or_else(|| SandboxError::NoSuchName(text.chars().take(TOLD).collect()))
+    }
+}
