@@ -73,6 +73,7 @@ impl Engine {
         for (label, value) in LABELS.into_iter().zip(values) {
             spec.metadata.insert(label.to_owned(), value.to_owned());
         }
+        let _claiming = shared.pools.claiming();
         for _ in 0..TRIES {
             let room = shared.room_in_team(principal.team)?;
             let name = shared.keep_name(principal.team, &spec)?;
