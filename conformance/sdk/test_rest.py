@@ -409,15 +409,16 @@ async def test_processor_time_grows_in_place(sdk):
     )
     info = await done(small.get_info())
     assert info.cpu_count == 1
-    # Two loops for a second of the wall: what they get is what they may use.
+    # Two loops for a while of the wall: how far they come is what they may use. (What gVisor says of
+    # their processor time counts the time too for which the kernel held them back.)
     burn = (
-        "python3 -c \"import os,time; os.fork(); e=time.time()+1.5\n"
-        "while time.time()<e: pass\nprint(time.process_time())\""
+        "python3 -c \"import os,time; os.fork(); e=time.time()+1.5; n=0\n"
+        "while time.time()<e:\n n+=sum(range(1000)) and 1\nprint(n)\""
     )
 
-    async def used() -> float:
+    async def used() -> int:
         ran = await done(small.commands.run(burn))
-        return sum(float(line) for line in ran.stdout.split()) / 1.5
+        return sum(int(line) for line in ran.stdout.split())
 
     def quota() -> float:
         """Processors, as the kernel has them."""
@@ -432,7 +433,7 @@ async def test_processor_time_grows_in_place(sdk):
     counter = await Counter.start(sdk, small)
     assert await counter.ask("one") == "one 42 1"
     little = await used()
-    assert little < 0.9 and quota() == 0.5, (little, quota())
+    assert quota() == 0.5
     import httpx
 
     answer = httpx.patch(
@@ -443,7 +444,9 @@ async def test_processor_time_grows_in_place(sdk):
     assert answer.status_code == 200, answer.text
     assert (await done(small.get_info())).cpu_count == 2
     assert quota() == 2
-    assert await used() > little * 1.3, "it has more"
+    # Four times as much; half of that, on a machine that others use too.
+    much = await used()
+    assert much > little * 1.3, (little, much)
     assert await counter.ask("two") == "two 43 2", "the same processes go on"
 
 

@@ -295,10 +295,12 @@ async def test_others_use_what_is_published(sdk, builder):
 
 
 async def test_without_saved_memory_the_files_are_there(sdk, builder):
-    template = builder.Template().from_template("base").run_cmd("echo kept > /tmp/kept")
+    template = builder.Template().from_template("base").run_cmd("echo kept > /tmp/kept").set_envs({"WORD": "built"})
+    template = template.set_start_cmd("echo $WORD > /tmp/word; sleep infinity", wait_for_file("/tmp/word"))
     await builder.build(template, "files")
     sandbox = await sdk.create(builder.name("files"), "runc", timeout=60)
-    assert await out(sandbox, "cat /tmp/kept") == "kept\n"
+    # What was started is started again.
+    assert await out(sandbox, "cat /tmp/kept /tmp/word; pgrep -c sleep") == "kept\nbuilt\n1\n"
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from ..installation import free_port
+from ..installation import free_port, wait_until
 
 #: What a person's program does, in a process of its own: the trust is read from its environment.
 PROGRAM = """
@@ -44,7 +44,10 @@ def secure(another):
 @pytest.fixture(scope="module")
 def said(secure):
     """The variables that the server prints for a shell."""
-    log = (secure.data / "server.log").read_text(errors="replace")
+    file = secure.data / "server.log"
+    # It answers a moment before it says so.
+    wait_until(lambda: "export NODE_EXTRA_CA_CERTS" in file.read_text(errors="replace"), 10, "what it prints")
+    log = file.read_text(errors="replace")
     lines = [line.removeprefix("export ") for line in log.splitlines() if line.startswith("export ")]
     return dict(line.split("=", 1) for line in lines)
 

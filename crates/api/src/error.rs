@@ -245,8 +245,10 @@ impl From<CreateError> for ApiError {
                 Self::new(StatusCode::CONFLICT, message).with_code("idempotency_outcome_unknown")
             }
             CreateError::Driver(driver) => driver.into(),
-            CreateError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-                .with_code("sandbox_create_failed"),
+            CreateError::Start(_) | CreateError::Guest(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                    .with_code("sandbox_create_failed")
+            }
             CreateError::Sandbox(sandbox) => sandbox.into(),
             CreateError::Store(store) => store.into(),
             CreateError::Entropy(_) => Self::internal(message),

@@ -2,9 +2,8 @@
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
 //! work on images is answered in lines of JSON. Keys, images and templates are made and removed
-//! by admin keys only, and pools are seen by them only. Sandboxes have Agent-Sandbox's fields, and
-//! are named by their names or ids; another team's is not found, also by an admin, who sees it in
-//! the list.
+//! by admin keys only, and pools are seen by them only. Sandboxes have Agent-Sandbox's fields, and are
+//! named by their names or ids; another team's is not found, also by an admin, who sees it in the list.
 
 mod admin;
 mod answer;

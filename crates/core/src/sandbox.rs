@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::Token;
+use crate::build::StartCommand;
 use crate::clock::Timestamp;
 use crate::driver::StartReport;
 use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
@@ -84,6 +85,12 @@ pub struct SandboxSpec {
     /// The snapshot that it begins with, in the place of its image alone.
     #[serde(default)]
     pub snapshot: Option<SnapshotOrigin>,
+    /// What runs in it from its start on; in saved memory it does already.
+    #[serde(default)]
+    pub start: Option<StartCommand>,
+    /// Variables of that command alone.
+    #[serde(default)]
+    pub start_env: BTreeMap<String, String>,
     /// What it is for.
     #[serde(default)]
     pub purpose: Purpose,

@@ -215,6 +215,9 @@ pub enum CreateError {
     /// The driver could not make it.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// What its template starts in it does not run.
+    #[error("the start command of its template failed: {0}")]
+    Start(String),
     /// It was made and does not answer.
     #[error(transparent)]
     Guest(#[from] GuestError),

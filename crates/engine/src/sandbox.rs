@@ -4,6 +4,7 @@ mod member;
 mod resize;
 mod rest;
 mod start;
+mod start_command;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

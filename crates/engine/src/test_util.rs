@@ -63,6 +63,8 @@ pub fn record(id: &str) -> SandboxRecord {
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),
             snapshot: None,
+            start: None,
+            start_env: BTreeMap::new(),
             purpose: Purpose::Use,
             port: None,
         },

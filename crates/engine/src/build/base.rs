@@ -106,6 +106,8 @@ impl Run<'_> {
             resources: record.resources,
             user: "root".to_owned(),
             workdir: None,
+            // It is run at the end, when all is built.
+            start: None,
             purpose: Purpose::Build(record.id),
             ..spec
         };

@@ -1,6 +1,9 @@
 //! What a sandbox is to be, value by value.
 
+use std::collections::BTreeMap;
+
 use shoal_core::auth::Principal;
+use shoal_core::build::StartCommand;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::driver::DriverError;
 use shoal_core::image::Image;
@@ -50,6 +53,26 @@ fn snapshot_for(template: &Template, runtime: Option<&RuntimeName>) -> Option<Sn
         memory: snapshot.memory && same,
         ..snapshot
     })
+}
+
+/// What runs in a sandbox from its start on, and with which variables of its own.
+fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, String>) {
+    match &resolved.meaning {
+        Meaning::Template(template) => (template.start.clone(), template.build_env.clone()),
+        Meaning::Snapshot(snapshot) => {
+            let spec = &snapshot.spec;
+            (spec.start.clone(), spec.start_env.clone())
+        }
+        Meaning::Entry(found) => {
+            let (command, ready) = (&found.entry.start_cmd, &found.entry.ready_cmd);
+            let start = (command.is_some() || ready.is_some()).then(|| StartCommand {
+                command: command.clone().unwrap_or_default(),
+                ready: ready.clone(),
+            });
+            (start, BTreeMap::new())
+        }
+        Meaning::Image => (None, BTreeMap::new()),
+    }
 }
 
 /// What a sandbox is to be, and from where it may come.
@@ -175,7 +198,10 @@ impl Engine {
         if new.network.said_open && network.egress.internet.is_none() {
             network.egress.internet = Some(true);
         }
+        let (start, start_env) = start_of(resolved);
         SandboxSpec {
+            start,
+            start_env,
             template: resolved.id.clone(),
             template_name,
             image: resolved.image.clone(),

@@ -32,10 +32,18 @@ impl Sandbox {
                 snapshot.guest_token.clone(),
             ),
         };
-        match self.bring_up(start, known).await {
+        let up = match self.bring_up(start, known).await {
+            Ok(mut report) => {
+                let began = Instant::now();
+                let started = self.run_start_command(&report).await;
+                report.phases.ready += began.elapsed();
+                started.map(|()| report)
+            }
+            Err(error) => Err(CreateError::from(error)),
+        };
+        match up {
             Ok(report) => self.ready(report).await,
             Err(error) => {
-                let error = CreateError::from(error);
                 metrics::counter!("shoal_sandbox_start_failures_total").increment(1);
                 let reason = FailReason::Create(error.to_string());
                 // The reason is for whoever asked, who is told; the state is kept all the same.
