@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use http::Method;
 use shoal_protocol::native::{Pool, PoolMember, RemovedMembers};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::calls::encode;
 use crate::connection::{Connection, ConnectionArgs};
@@ -155,6 +156,8 @@ impl TopArgs {
         if json || self.once || !output::is_terminal() {
             return list(server, json).await;
         }
+        // Heard from now on: one that comes while the server is asked is not lost.
+        let mut interrupted = signal(SignalKind::interrupt())?;
         loop {
             let text = table(pools(server).await?).text();
             let mut out = io::stdout().lock();
@@ -165,7 +168,7 @@ impl TopArgs {
             let every = self.every.max(Duration::from_millis(500));
             tokio::select! {
                 () = tokio::time::sleep(every) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
+                _ = interrupted.recv() => return Ok(()),
             }
         }
     }

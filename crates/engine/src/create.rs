@@ -23,7 +23,7 @@ use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy::{self, NoEntropy};
 use crate::guest::GuestError;
-use crate::names::NameError;
+use crate::names::{KeptName, NameError};
 use crate::resolve::Resolved;
 use crate::room::{NoRoom, Room};
 use crate::sandbox::Sandbox;
@@ -379,24 +379,23 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let room = shared.room_for_one(principal.team)?;
-        let id = SandboxId::from_entropy(entropy::bytes()?);
         let name = shared.keep_name(principal.team, &spec)?;
-        let record = self.launch_as(id, principal.team, spec, room).await?;
-        // It is known itself now.
-        drop(name);
+        let id = SandboxId::from_entropy(entropy::bytes()?);
+        let places = (room, name);
+        let record = self.launch_as(id, principal.team, spec, places).await?;
         shared
             .templates
             .count_start(&record.spec.template, record.started_at);
         Ok(Created { record })
     }
 
-    /// The same under an id that was made before, in a place that is kept for it.
+    /// The same under an id that was made before, in places that are kept for it.
     pub(crate) async fn launch_as(
         &self,
         id: SandboxId,
         team: TeamId,
         spec: SandboxSpec,
-        room: Room,
+        places: (Room, Option<KeptName>),
     ) -> Result<Arc<SandboxRecord>, CreateError> {
         let shared = &self.shared;
         let now = shared.clock.now();
@@ -418,7 +417,8 @@ impl Engine {
         let (started, outcome) = oneshot::channel();
         let id = record.id.clone();
         Sandbox::spawn_new(shared.clone(), record, version, started);
-        drop(room);
+        // It is known itself now.
+        drop(places);
         outcome.await.map_err(|_| SandboxError::NotFound(id))?
     }
 }

@@ -12,6 +12,7 @@ mod view;
 mod warm;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shoal_core::catalogue::EntryName;
@@ -25,6 +26,9 @@ use self::seed::Seed;
 pub use self::view::{MemberView, PoolFault, PoolView};
 pub(crate) use self::warm::{MemberError, run_to_end, within};
 
+/// How many members are made at the same time, of all pools together.
+const MAKERS: usize = 8;
+
 /// Whose members are: nobody's, until they are handed out.
 pub(crate) fn owner() -> TeamId {
     TeamId::from_entropy([0; 16])
@@ -36,6 +40,19 @@ pub(crate) struct Pools {
     by_entry: Mutex<BTreeMap<EntryName, Pool>>,
     /// Something has happened that may ask for more members, or fewer.
     changed: Notify,
+    /// How many members are being handed out.
+    claiming: AtomicUsize,
+}
+
+/// A member is being handed out, until this is dropped.
+struct Claiming<'a>(&'a Pools);
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        if self.0.claiming.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.changed.notify_one();
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +83,22 @@ struct Known {
 }
 
 impl Pools {
+    /// Says that a member is being handed out.
+    fn claiming(&self) -> Claiming<'_> {
+        self.claiming.fetch_add(1, Ordering::Relaxed);
+        Claiming(self)
+    }
+
+    /// How many members may be made at the same time: while others are handed out, one. Whoever asks
+    /// goes first, and is not to wait for the processor.
+    fn makers(&self) -> usize {
+        if self.claiming.load(Ordering::Relaxed) > 0 {
+            1
+        } else {
+            MAKERS
+        }
+    }
+
     /// Begins a member of which nothing is there yet.
     fn begin(&self, entry: &EntryName, id: SandboxId, now: Timestamp) {
         let known = Known {
@@ -155,20 +188,20 @@ impl Pools {
         self.changed.notify_one();
     }
 
-    /// A member could not be made: the next one is tried later, and later each time. Nothing is said
-    /// of one that was not wanted any more.
-    fn failed(&self, entry: &EntryName, id: &SandboxId, message: String, now: Timestamp) {
-        {
-            let mut pools = self.by_entry.lock();
-            if let Some(pool) = pools.get_mut(entry)
-                && pool.members.remove(id).is_some()
-            {
-                pool.failures = pool.failures.saturating_add(1);
-                pool.not_before = Some(now + back_off(pool.failures));
-                pool.not_made = Some(PoolFault { at: now, message });
-            }
+    /// A member could not be made: the next one is tried later, and later each time. False, and
+    /// no matter, when it was not wanted any more.
+    fn failed(&self, entry: &EntryName, id: &SandboxId, message: String, now: Timestamp) -> bool {
+        let mut pools = self.by_entry.lock();
+        let Some(pool) = pools.get_mut(entry) else {
+            return false;
+        };
+        let wanted = pool.members.remove(id).is_some();
+        if wanted {
+            pool.failures = pool.failures.saturating_add(1);
+            pool.not_before = Some(now + back_off(pool.failures));
+            pool.not_made = Some(PoolFault { at: now, message });
         }
-        self.changed.notify_one();
+        wanted
     }
 
     /// A member could not be handed out.

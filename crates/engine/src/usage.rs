@@ -50,7 +50,10 @@ impl Engine {
             if record.spec.purpose == Purpose::Use {
                 *states.entry(kind.to_string()).or_insert(0) += 1;
             }
-            teams.insert(record.team);
+            // A member of a pool is no tenant's.
+            if record.membership().is_none() {
+                teams.insert(record.team);
+            }
             starting += usize::from(matches!(kind, StateKind::Creating | StateKind::Resuming));
             if kind != StateKind::Paused {
                 counted += 1;

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::MemberError;
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
+use crate::names::KeptName;
 use crate::room::Room;
 use crate::sandbox::Order;
 
@@ -46,6 +47,8 @@ pub(crate) struct ClaimOrder {
     pub(crate) startup: Vec<String>,
     /// The place that is kept for it in its team.
     pub(crate) room: Room,
+    /// The name that is kept for it, until it is known by it.
+    pub(crate) name: Option<KeptName>,
     /// Who waits.
     pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, MemberError>>,
 }
@@ -70,9 +73,10 @@ impl Engine {
         for (label, value) in LABELS.into_iter().zip(values) {
             spec.metadata.insert(label.to_owned(), value.to_owned());
         }
-        let _name = shared.keep_name(principal.team, &spec)?;
+        let _claiming = shared.pools.claiming();
         for _ in 0..TRIES {
             let room = shared.room_in_team(principal.team)?;
+            let name = shared.keep_name(principal.team, &spec)?;
             let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
                 break;
             };
@@ -82,6 +86,7 @@ impl Engine {
                 spec: spec.clone(),
                 startup: entry.startup_argv().unwrap_or_default(),
                 room,
+                name,
                 reply,
             };
             let gone = || MemberError::Sandbox(SandboxError::NotFound(id.clone()));

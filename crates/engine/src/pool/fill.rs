@@ -10,15 +10,13 @@ use shoal_core::pool::Bounds;
 use shoal_core::state::KillReason;
 use tokio::sync::Semaphore;
 
+use super::MAKERS;
 use crate::engine::{Engine, Shared};
 use crate::entropy;
 use crate::sandbox::Order;
 
 /// How often pools are looked at when nothing has happened.
 const EVERY: Duration = Duration::from_secs(60);
-
-/// How many members are made at the same time, of all pools together.
-const MAKERS: usize = 8;
 
 /// An entry with a pool, and what its members are made from now.
 struct Pooled {
@@ -74,6 +72,9 @@ impl Engine {
             shared.end_members(plan.end, KillReason::Requested);
             for _ in 0..plan.make {
                 // The others are made when one of these has ended.
+                if MAKERS - makers.available_permits() >= shared.pools.makers() {
+                    break;
+                }
                 let Ok(turn) = makers.clone().try_acquire_owned() else {
                     break;
                 };

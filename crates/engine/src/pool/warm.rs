@@ -141,12 +141,6 @@ impl Engine {
         let Err(error) = self.try_member(entry, &id).await else {
             return;
         };
-        match &error {
-            MemberError::Unwanted => {}
-            error => {
-                tracing::warn!(template = %name, sandbox.id = %id, %error, "a member of a pool cannot be made");
-            }
-        }
         let end = |reply| Order::Kill(KillReason::Failed, reply);
         if let Err(error) = shared.order(&id, end).await
             && !matches!(error, SandboxError::NotFound(_))
@@ -154,7 +148,9 @@ impl Engine {
             tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
         }
         let now = shared.clock.now();
-        shared.pools.failed(name, &id, error.to_string(), now);
+        if shared.pools.failed(name, &id, error.to_string(), now) {
+            tracing::warn!(template = %name, sandbox.id = %id, %error, "a member of a pool cannot be made");
+        }
     }
 
     async fn try_member(&self, entry: &Arc<Entry>, id: &SandboxId) -> Result<(), MemberError> {
@@ -184,7 +180,9 @@ impl Engine {
         let room = shared.room_for_member().map_err(CreateError::from)?;
         let seed = spec.snapshot.as_ref().map(|origin| origin.id);
         let made = async {
-            let record = self.launch_as(id.clone(), owner(), spec, room).await?;
+            let record = self
+                .launch_as(id.clone(), owner(), spec, (room, None))
+                .await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record) => warm?,
                 () = shared.entries.ended(id) => {

@@ -46,6 +46,7 @@ impl Sandbox {
             spec,
             startup,
             room,
+            name,
             reply,
         } = order;
         let mut claimed = self.begin_claim(team, spec).await;
@@ -56,6 +57,8 @@ impl Sandbox {
                 claimed = Err(error);
             }
         }
+        // It is known by it now, or another sandbox may be.
+        drop(name);
         match claimed {
             Ok(_) => {
                 // Whoever asked may have gone: it lives until its deadline all the same.
@@ -106,12 +109,9 @@ impl Sandbox {
         let begun = Instant::now();
         let report = self.record.report.clone();
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
-        let (limits, rules, told) = tokio::join!(
-            self.raise_limits(&before.resources),
-            self.change_rules(before),
-            self.tell_guest(&report)
-        );
-        limits?;
+        // First: with the little that a member has its daemon would take its time.
+        self.raise_limits(&before.resources).await?;
+        let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
         rules?;
         report.envd_version = told?;
         let door = GuestDoor {

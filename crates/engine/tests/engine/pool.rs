@@ -646,3 +646,21 @@ async fn a_member_that_cannot_be_saved_is_a_member_all_the_same() {
     fixture.full(3).await;
     assert_eq!(fixture.view().fault, None);
 }
+
+#[tokio::test]
+async fn a_claimed_member_has_the_name_that_was_asked_for_and_nobody_else_has_it() {
+    let fixture = Pooled::filled(2).await;
+    let mut called = asked();
+    called
+        .metadata
+        .insert("shoal/name".to_owned(), "mine".to_owned());
+    let made = fixture.asked(called.clone()).await;
+    assert_eq!(origin(&made), Origin::Pooled);
+    let found = fixture.engine.find(&fixture.me, "mine").unwrap().1;
+    assert_eq!(found.id, made.id);
+    let again = fixture.engine.create(&fixture.me, called, None).await;
+    assert!(matches!(again, Err(CreateError::Name(_))), "{again:?}");
+    // Nothing was taken for that.
+    fixture.full(2).await;
+    assert_eq!(fixture.view().claimed, 1);
+}
