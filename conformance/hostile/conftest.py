@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def furnish(installation: Installation) -> None:
     installation.start()
     installation.add_team("other")
     installation.add_template(SMALL, **{WORDS[name]: limit for name, limit in LIMITS.items()})
+
+
+@contextmanager
+def furnished(scratch: Path, name: str, *settings: str):
+    """An installation of a test's own, which may end and start it as it likes; gone behind it."""
+    installation = new_installation(scratch / name, settings=list(settings))
+    furnish(installation)
+    yield installation
+    if installation.process is None:
+        installation.start()
+    for sandbox in Call(installation).ids():
+        Call(installation).delete(f"/sandboxes/{sandbox}")
+    installation.stop()
+    installation.remove()
 
 
 @pytest.fixture(scope="session")

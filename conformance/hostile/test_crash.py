@@ -13,7 +13,7 @@ import time
 import pytest
 from e2b import Sandbox
 
-from .conftest import SMALL, furnish, new_installation
+from .conftest import SMALL, furnished
 from ..installation import Installation, wait_until
 from .machine import Call
 
@@ -106,15 +106,8 @@ class Client(threading.Thread):
 
 @pytest.fixture
 def crashing(scratch):
-    installation = new_installation(scratch / "crashing")
-    furnish(installation)
-    yield installation
-    if installation.process is None:
-        installation.start()
-    for sandbox in Call(installation).ids():
-        Call(installation).delete(f"/sandboxes/{sandbox}")
-    installation.stop()
-    installation.remove()
+    with furnished(scratch, "crashing") as installation:
+        yield installation
 
 
 def check(server: Installation, ledger: Ledger) -> None:

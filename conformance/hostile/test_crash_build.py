@@ -15,7 +15,7 @@ import pytest
 from e2b import Sandbox
 
 from ..installation import wait_until
-from .conftest import furnish, new_installation
+from .conftest import furnished
 from .machine import Call
 
 ROUNDS = int(os.environ.get("SHOAL_BUILD_CRASH_ROUNDS", "40"))
@@ -24,13 +24,8 @@ SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrang
 
 @pytest.fixture
 def server(scratch):
-    installation = new_installation(scratch / "crash-build", settings=["disk.size=1GiB"])
-    furnish(installation)
-    yield installation
-    if installation.process is None:
-        installation.start()
-    installation.stop()
-    installation.remove()
+    with furnished(scratch, "crash-build", "disk.size=1GiB") as installation:
+        yield installation
 
 
 def begin(call: Call, name: str, words: list[str]) -> dict:

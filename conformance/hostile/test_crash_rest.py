@@ -15,7 +15,7 @@ import pytest
 from e2b import Sandbox
 
 from ..installation import Installation, wait_until
-from .conftest import SMALL, furnish, new_installation
+from .conftest import SMALL, furnished
 from .machine import Call
 
 ROUNDS = int(os.environ.get("SHOAL_REST_CRASH_ROUNDS", "200"))
@@ -185,17 +185,8 @@ class Client(threading.Thread):
 
 @pytest.fixture
 def crashing(scratch):
-    installation = new_installation(
-        scratch / "crashing-rest", settings=["disk.size=6GiB", "limits.sandboxes=40"]
-    )
-    furnish(installation)
-    yield installation
-    if installation.process is None:
-        installation.start()
-    for sandbox in Call(installation).ids():
-        Call(installation).delete(f"/sandboxes/{sandbox}")
-    installation.stop()
-    installation.remove()
+    with furnished(scratch, "crashing-rest", "disk.size=6GiB", "limits.sandboxes=40") as installation:
+        yield installation
 
 
 def check(server: Installation, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ import pytest
 from e2b import Sandbox
 
 from ..installation import Installation, wait_until
-from .conftest import SMALL, furnish, new_installation
+from .conftest import SMALL, furnish, furnished, new_installation
 from .machine import Call
 
 #: Counts the lines that it is told, from 41 on, and holds its pipe open for more.
@@ -20,15 +20,8 @@ COUNTER = "exec 4<>/tmp/fifo; n=41; while read line <&4; do n=$((n+1)); echo $n 
 
 @pytest.fixture(scope="module")
 def server(scratch):
-    installation = new_installation(scratch / "saved", settings=["disk.size=1GiB"])
-    furnish(installation)
-    yield installation
-    if installation.process is None:
-        installation.start()
-    for sandbox in Call(installation).ids():
-        Call(installation).delete(f"/sandboxes/{sandbox}")
-    installation.stop()
-    installation.remove()
+    with furnished(scratch, "saved", "disk.size=1GiB") as installation:
+        yield installation
 
 
 def count(inside: Sandbox) -> int:

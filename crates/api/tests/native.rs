@@ -12,11 +12,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, router};
 use shoal_core::BoxFuture;
-use shoal_core::clock::Timestamp;
 use shoal_core::image::{
     Image, ImageError, ImageName, Images, Progress, ProgressSink, RegistryAuth,
 };
-use shoal_engine::test_util::{FakeDriver, FakeGuest, ManualClock};
+use shoal_engine::test_util::{self, FakeDriver, FakeGuest, ManualClock};
 use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -39,16 +38,8 @@ impl Drop for Told {
 
 fn image(name: ImageName) -> Image {
     Image {
-        name,
-        digest: format!("sha256:{}", "0".repeat(64)),
-        layers: vec!["sha256:1".to_owned()],
-        size_bytes: 7,
-        user: Some("node:node".to_owned()),
-        workdir: Some("/app".to_owned()),
         env: vec!["A=image".to_owned(), "B=image".to_owned()],
-        entrypoint: Vec::new(),
-        cmd: Vec::new(),
-        created_at: Timestamp::from_unix_seconds(1),
+        ..test_util::image(name)
     }
 }
 

@@ -22,6 +22,7 @@ mod failure;
 mod image;
 mod inside;
 mod key;
+mod live;
 mod output;
 mod parse;
 mod pool;

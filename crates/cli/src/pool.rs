@@ -1,21 +1,14 @@
 //! `shoal pool`.
 
-use std::io::{self, Write};
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use http::Method;
 use shoal_protocol::native::{Pool, PoolMember, RemovedMembers};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::calls::encode;
 use crate::connection::{Connection, ConnectionArgs};
 use crate::failure::{EXIT_CODES, Failure};
+use crate::live::LiveArgs;
 use crate::output::{self, Table};
-use crate::parse;
-
-/// To the upper left, and nothing below.
-const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 /// What to do with pools.
 #[derive(Debug, Args)]
@@ -46,12 +39,8 @@ struct ListArgs {
 
 #[derive(Debug, Args)]
 struct TopArgs {
-    /// Print the table once; so it is too where nobody looks.
-    #[arg(long)]
-    once: bool,
-    /// How often it is printed anew.
-    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse::duration)]
-    every: Duration,
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 #[derive(Debug, Args)]
@@ -153,23 +142,11 @@ async fn members(server: &Connection, template: &str, json: bool) -> Result<(), 
 
 impl TopArgs {
     async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
-        if json || self.once || !output::is_terminal() {
+        if json {
             return list(server, json).await;
         }
-        // Heard from now on: one that comes while the server is asked is not lost.
-        let mut interrupted = signal(SignalKind::interrupt())?;
-        loop {
-            let text = table(pools(server).await?).text();
-            let mut out = io::stdout().lock();
-            out.write_all(CLEAR)?;
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
-            drop(out);
-            let every = self.every.max(Duration::from_millis(500));
-            tokio::select! {
-                () = tokio::time::sleep(every) => {}
-                _ = interrupted.recv() => return Ok(()),
-            }
-        }
+        self.live
+            .show(async || Ok(table(pools(server).await?)))
+            .await
     }
 }

@@ -29,7 +29,7 @@ use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
 pub use self::guest::FakeGuest;
-pub use self::registry::FakeRegistry;
+pub use self::registry::{FakeRegistry, image};
 
 /// A running sandbox called `id`, of a team made of ones.
 ///

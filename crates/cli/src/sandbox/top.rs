@@ -1,38 +1,28 @@
 //! `shoal sandbox top`.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::list::{self, Listed};
 use crate::calls::encode;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
+use crate::live::LiveArgs;
 use crate::output::{self, Table};
-use crate::parse;
 
 /// How many sandboxes may be asked for at once.
 const IDS: usize = 100;
-
-/// To the upper left, and nothing below.
-const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Only these.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Print the table once; so it is too where nobody looks.
-    #[arg(long)]
-    once: bool,
-    /// How often it is printed anew.
-    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse::duration)]
-    every: Duration,
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 #[derive(Debug, Deserialize)]
@@ -50,24 +40,7 @@ impl TopArgs {
         if json {
             return self.print_json(server).await;
         }
-        if self.once || !output::is_terminal() {
-            return self.table(server).await?.print();
-        }
-        // Heard from now on: one that comes while the server is asked is not lost.
-        let mut interrupted = signal(SignalKind::interrupt())?;
-        loop {
-            let text = self.table(server).await?.text();
-            let mut out = io::stdout().lock();
-            out.write_all(CLEAR)?;
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
-            drop(out);
-            let every = self.every.max(Duration::from_millis(500));
-            tokio::select! {
-                () = tokio::time::sleep(every) => {}
-                _ = interrupted.recv() => return Ok(()),
-            }
-        }
+        self.live.show(async || self.table(server).await).await
     }
 
     async fn sandboxes(&self, server: &Connection) -> Result<Vec<(Value, Listed)>, Failure> {

@@ -16,7 +16,9 @@ pub struct FakeRegistry {
     pub pulled: Arc<Mutex<Vec<ImageName>>>,
 }
 
-fn image(name: ImageName) -> Image {
+/// An image of one layer, which says who runs in it, where, and with what.
+#[must_use]
+pub fn image(name: ImageName) -> Image {
     Image {
         name,
         digest: format!("sha256:{}", "0".repeat(64)),

@@ -62,20 +62,8 @@ async fn open(
     images: &FakeRegistry,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
-    let mut config = EngineConfig::new(directory);
-    change(&mut config);
-    let engine = Engine::open(EngineParts {
-        config,
-        store: Arc::new(SqliteStore::open(&directory.join("shoal.db")).unwrap()),
-        driver: Arc::new(driver.clone()),
-        images: Arc::new(images.clone()),
-        guest: Arc::new(FakeGuest::default()),
-        clock: clock.clone(),
-    })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    engine
+    let (guest, images) = (FakeGuest::default(), Arc::new(images.clone()));
+    engine_over(directory, driver, clock, &guest, images, change).await
 }
 
 fn entry(name: &str, image: &str) -> serde_json::Value {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use shoal_core::auth::{Principal, TeamSlug};
 use shoal_core::catalog::{Catalog, Lookup};
 use shoal_core::id::{BuildId, SandboxId, TemplateId};
+use shoal_core::image::Images;
 use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
 use shoal_core::template::{Template, TemplateRef};
@@ -51,21 +52,34 @@ async fn engine_with(
     guest: &FakeGuest,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Engine {
+    let engine = engine_over(directory, driver, clock, guest, Arc::new(NoImages), change).await;
+    let running = engine.clone();
+    tokio::spawn(async move { running.run().await });
+    engine
+}
+
+/// An engine that has found what there is, and does nothing by itself yet.
+async fn engine_over(
+    directory: &Path,
+    driver: &FakeDriver,
+    clock: &Arc<ManualClock>,
+    guest: &FakeGuest,
+    images: Arc<dyn Images>,
+    change: impl FnOnce(&mut EngineConfig),
+) -> Engine {
     let mut config = EngineConfig::new(directory);
     change(&mut config);
     let engine = Engine::open(EngineParts {
         config,
         store: Arc::new(SqliteStore::open(&directory.join("shoal.db")).unwrap()),
         driver: Arc::new(driver.clone()),
-        images: Arc::new(NoImages),
+        images,
         guest: Arc::new(guest.clone()),
         clock: clock.clone(),
     })
     .await
     .unwrap();
     engine.recover().await.unwrap();
-    let running = engine.clone();
-    tokio::spawn(async move { running.run().await });
     engine
 }
 

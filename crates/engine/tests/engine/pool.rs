@@ -34,20 +34,12 @@ async fn started(
     images: &FakeRegistry,
     guest: &FakeGuest,
 ) -> (Engine, JoinHandle<()>) {
-    let mut config = EngineConfig::new(directory);
-    config.limits.sandboxes = 10_000;
-    config.limits.sandboxes_per_team = 10_000;
-    let engine = Engine::open(EngineParts {
-        config,
-        store: Arc::new(SqliteStore::open(&directory.join("shoal.db")).unwrap()),
-        driver: Arc::new(driver.clone()),
-        images: Arc::new(images.clone()),
-        guest: Arc::new(guest.clone()),
-        clock: clock.clone(),
-    })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
+    let many = |config: &mut EngineConfig| {
+        config.limits.sandboxes = 10_000;
+        config.limits.sandboxes_per_team = 10_000;
+    };
+    let images = Arc::new(images.clone());
+    let engine = engine_over(directory, driver, clock, guest, images, many).await;
     let tasks = engine.clone();
     let running = tokio::spawn(async move { tasks.run().await });
     (engine, running)

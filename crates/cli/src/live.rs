@@ -1,0 +1,54 @@
+//! A table that is printed anew while somebody looks at it.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::Failure;
+use crate::output::{self, Table};
+use crate::parse;
+
+/// To the upper left, and nothing below.
+const CLEAR: &[u8] = b"\x1b[H\x1b[J";
+
+/// Not more often than this, whatever is asked for.
+const EVERY_MIN: Duration = Duration::from_millis(500);
+
+/// How a table is shown.
+#[derive(Debug, Args)]
+pub(crate) struct LiveArgs {
+    /// Print the table once; so it is too where nobody looks.
+    #[arg(long)]
+    once: bool,
+    /// How often it is printed anew.
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = parse::duration)]
+    every: Duration,
+}
+
+impl LiveArgs {
+    /// Prints what `table` says, once or until somebody interrupts.
+    pub(crate) async fn show(
+        &self,
+        table: impl AsyncFn() -> Result<Table, Failure>,
+    ) -> Result<(), Failure> {
+        if self.once || !output::is_terminal() {
+            return table().await?.print();
+        }
+        // Heard from now on: one that comes while the server is asked is not lost.
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        loop {
+            let text = table().await?.text();
+            let mut out = io::stdout().lock();
+            out.write_all(CLEAR)?;
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+            drop(out);
+            tokio::select! {
+                () = tokio::time::sleep(self.every.max(EVERY_MIN)) => {}
+                _ = interrupted.recv() => return Ok(()),
+            }
+        }
+    }
+}
