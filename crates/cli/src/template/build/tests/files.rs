@@ -8,8 +8,8 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-use super::archive;
-use super::context::{Context, Entries, Gathered};
+use super::super::archive;
+use super::super::context::{Context, Entries, Gathered};
 use crate::dockerfile::{CopyFiles, Source};
 
 fn files(sources: &[&str], dest: &str) -> CopyFiles {

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::file_tests::members;
-use super::{BuildArgs, build};
+use super::super::{BuildArgs, build};
+use super::files::members;
 use crate::connection::ConnectionArgs;
 use crate::failure::Failure;
 
