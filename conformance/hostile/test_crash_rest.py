@@ -127,7 +127,8 @@ class Client(threading.Thread):
             template, process = self.random.choice(snapshots)
         body = {"templateID": template, "timeout": 3600}
         # A snapshot may have been removed since.
-        answer = self.ask("create", "/v2/sandboxes", body, (201,), (404,))
+        what = "create" if process is None else "clone"
+        answer = self.ask(what, "/v2/sandboxes", body, (201,), (404,))
         if answer:
             self.know(answer["sandboxID"], process)
 
@@ -261,6 +262,7 @@ def test_a_server_that_is_killed_while_it_saves_loses_nothing(crashing):
             client.join(60)
     print(ledger.done)
     assert all(ledger.done.get(what, 0) > ROUNDS // 20 for what in ("pause", "connect", "snapshot"))
+    assert all(ledger.done.get(what, 0) > 0 for what in ("fork", "clone")), ledger.done
     check(crashing, ledger)
     for sandbox, process in sorted(ledger.alive.items()):
         has_memory(crashing, sandbox, process)

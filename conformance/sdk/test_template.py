@@ -337,6 +337,9 @@ async def test_a_registry_that_asks_is_told(sdk, builder, registries):
     await builder.build(right.run_cmd("echo in > ~/in"), "guarded")
     sandbox = await sdk.create(builder.name("guarded"), timeout=60)
     assert await out(sandbox, "cat ~/in") == "in\n"
+    # It lies here now, and not for whoever shows no account.
+    with pytest.raises(BuildException, match="credentials"):
+        await builder.build(builder.Template().from_image(image), "unguarded")
     foreign = builder.Template().from_image(f"{registries[0].address}/small/foreign:1")
     with pytest.raises(BuildException, match="no variant for linux"):
         await builder.build(foreign, "foreign")

@@ -17,8 +17,10 @@ use shoal_core::resources::{InvalidResources, Resources};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 
+use crate::builds::Build;
 use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
+use crate::template_names::Named;
 
 /// How many builds of a team may be under way or wait for their turn.
 pub const BUILDS_MAX: usize = 20;
@@ -80,8 +82,9 @@ impl Engine {
         new: NewBuild,
     ) -> Result<Arc<BuildRecord>, BuildError> {
         new.resources.validate()?;
+        let _changing = self.shared.builds.changing.lock().await;
         let template = self.template_to_build(principal, &new.name)?;
-        self.shared.forget_unbegun(principal.team).await?;
+        self.shared.forget_old_builds(principal.team).await?;
         let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
             return Err(BuildError::TooMany);
@@ -122,27 +125,10 @@ impl Engine {
         if !name.namespace.as_ref().is_none_or(own) {
             return Err(BuildError::Namespace(name.clone()));
         }
-        let taken = || BuildError::Taken(name.name.clone());
-        let called = self.templates(principal).into_iter().find(|template| {
-            let near = template.team.is_none_or(|team| team == principal.team);
-            let id = template.id.as_str() == name.name.as_str();
-            near && (id || template.names.contains(&name.name))
-        });
-        if let Some(template) = called {
-            return match template.team {
-                Some(_) => Ok(template.id.clone()),
-                None => Err(taken()),
-            };
-        }
-        let mut snapshots = self.shared.snapshots.all().into_iter();
-        if snapshots.any(|s| s.team == principal.team && s.name.as_ref() == Some(&name.name)) {
-            return Err(taken());
-        }
-        let mut coming = self.templates_to_come(principal).into_iter();
-        match coming
-            .find(|build| build.name == name.name || build.template.as_str() == name.name.as_str())
-        {
-            Some(build) => Ok(build.template.clone()),
+        match self.named(principal, &name.name) {
+            Some(Named::Own(template)) => Ok(template.id.clone()),
+            Some(Named::ToCome(template)) => Ok(template),
+            Some(Named::Stock | Named::Snapshot(_)) => Err(BuildError::Taken(name.name.clone())),
             None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
         }
     }
@@ -154,26 +140,25 @@ impl Engine {
     pub async fn begin_build(
         &self,
         principal: &Principal,
-        template: &TemplateId,
         id: BuildId,
         plan: Plan,
     ) -> Result<(), BuildError> {
-        let missing = || BuildError::NotFound(id);
-        let record = self.build(principal, template, id).ok_or_else(missing)?;
         plan.validate()?;
+        let changing = self.shared.builds.changing.lock().await;
+        let (build, record) = self.own_build(principal, id)?;
         if record.status != BuildStatus::Waiting {
             return Err(BuildError::NotWaiting(id, record.status));
         }
         if self.builds_at(principal.team, BuildStatus::Building) >= BUILDS_MAX {
             return Err(BuildError::TooMany);
         }
-        let build = self.shared.builds.get(id).ok_or_else(missing)?;
         let begun = BuildRecord {
             status: BuildStatus::Building,
             updated_at: self.shared.clock.now(),
             ..record.as_ref().clone()
         };
         self.shared.put_build(&build, begun).await?;
+        drop(changing);
         let (engine, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move { engine.carry_out(&principal, &build, plan).await });
         Ok(())
@@ -183,15 +168,9 @@ impl Engine {
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub async fn cancel_build(
-        &self,
-        principal: &Principal,
-        template: &TemplateId,
-        id: BuildId,
-    ) -> Result<(), BuildError> {
-        let missing = || BuildError::NotFound(id);
-        let record = self.build(principal, template, id).ok_or_else(missing)?;
-        let build = self.shared.builds.get(id).ok_or_else(missing)?;
+    pub async fn cancel_build(&self, principal: &Principal, id: BuildId) -> Result<(), BuildError> {
+        let _changing = self.shared.builds.changing.lock().await;
+        let (build, record) = self.own_build(principal, id)?;
         match record.status {
             BuildStatus::Building => {
                 build.cancelled.send_replace(true);
@@ -209,10 +188,23 @@ impl Engine {
         }
     }
 
-    /// Notes that a build has failed, and why.
+    fn own_build(
+        &self,
+        principal: &Principal,
+        id: BuildId,
+    ) -> Result<(Arc<Build>, Arc<BuildRecord>), BuildError> {
+        let build = self.shared.builds.get(id);
+        let own = build.map(|build| (build.record(), build));
+        let own = own.filter(|(record, _)| record.team == principal.team);
+        let (record, build) = own.ok_or(BuildError::NotFound(id))?;
+        Ok((build, record))
+    }
+
+    /// Notes that a build has failed, and why. By whoever has
+    /// [`Builds::changing`](crate::builds::Builds::changing).
     pub(crate) async fn fail_build(
         &self,
-        build: &crate::builds::Build,
+        build: &Build,
         failure: BuildFailure,
     ) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
@@ -220,6 +212,7 @@ impl Engine {
         let failed = BuildRecord {
             status: BuildStatus::Error,
             failure: Some(failure),
+            made: None,
             updated_at: now,
             finished_at: Some(now),
             ..build.record().as_ref().clone()

@@ -1,6 +1,6 @@
 //! Builds: what there is of them, what they have said, and the layers that they stand on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +21,17 @@ const AT_ONCE: usize = 2;
 /// How many lines are kept of what a build says.
 const LINES_MAX: usize = 10_000;
 
+/// How many bytes are kept of what a build says.
+const LOG_MAX: usize = 2 << 20;
+
 /// How many bytes of a line are kept.
 const LINE_MAX: usize = 4 << 10;
 
 /// How many builds of a template are remembered that no tag means.
 const BUILDS_KEPT: usize = 20;
+
+/// How many builds of a team are remembered whose template never came to be.
+const FAILED_KEPT: usize = 200;
 
 /// How long a build may be announced and not begun: uploads take their time.
 const UNBEGUN_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -37,7 +43,9 @@ const LAYERS_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Build {
     record: RwLock<Arc<BuildRecord>>,
-    log: Mutex<Vec<LogEntry>>,
+    log: Mutex<Log>,
+    /// What it stands on and has made, which nobody else's end removes.
+    held: Mutex<HashSet<SnapshotId>>,
     /// Turns true when it is to end.
     pub(crate) cancelled: watch::Sender<bool>,
 }
@@ -47,6 +55,7 @@ impl Build {
         Arc::new(Self {
             record: RwLock::new(Arc::new(record)),
             log: Mutex::default(),
+            held: Mutex::default(),
             cancelled: watch::Sender::new(false),
         })
     }
@@ -55,25 +64,43 @@ impl Build {
         self.record.read().clone()
     }
 
+    /// Keeps a snapshot as long as the build is carried out.
+    pub(crate) fn hold(&self, id: SnapshotId) {
+        self.held.lock().insert(id);
+    }
+
     /// Notes a line; what is too long is cut, and what is too much is said once.
     pub(crate) fn say(&self, at: Timestamp, level: LogLevel, part: Option<Part>, message: &str) {
-        let mut log = self.log.lock();
-        let message = match log.len() {
-            // Why it failed is kept in any case.
-            full if full >= LINES_MAX && level < LogLevel::Error => {
-                if full > LINES_MAX {
-                    return;
-                }
-                format!("(more than {LINES_MAX} lines are not kept)")
-            }
-            _ => cut(message),
-        };
-        log.push(LogEntry {
+        self.log.lock().take(LogEntry {
             at,
             level,
-            message,
+            message: cut(message),
             part,
         });
+    }
+}
+
+/// What a build has said, within bounds.
+#[derive(Debug, Default)]
+struct Log {
+    lines: Vec<LogEntry>,
+    bytes: usize,
+    full: bool,
+}
+
+impl Log {
+    fn take(&mut self, mut entry: LogEntry) {
+        let full = self.lines.len() >= LINES_MAX || self.bytes >= LOG_MAX;
+        // Why it failed is kept in any case.
+        if full && entry.level < LogLevel::Error {
+            if self.full {
+                return;
+            }
+            self.full = true;
+            "(what it says from here on is not kept)".clone_into(&mut entry.message);
+        }
+        self.bytes += entry.message.len();
+        self.lines.push(entry);
     }
 }
 
@@ -92,8 +119,8 @@ pub(crate) struct Builds {
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
     layers: RwLock<Vec<Layer>>,
     pub(crate) turns: Semaphore,
-    /// What tags of a template mean is read and written by one at a time.
-    pub(crate) tagging: tokio::sync::Mutex<()>,
+    /// Where a build is, and what tags of a template mean, is read and written by one at a time.
+    pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
 impl Builds {
@@ -103,7 +130,7 @@ impl Builds {
             all: RwLock::new(all),
             layers: RwLock::new(layers),
             turns: Semaphore::new(AT_ONCE),
-            tagging: tokio::sync::Mutex::new(()),
+            changing: tokio::sync::Mutex::new(()),
         }
     }
 
@@ -137,24 +164,32 @@ impl Builds {
         Some((record, made))
     }
 
-    /// What a team's builds have left under this key.
-    pub(crate) fn layer(&self, team: TeamId, key: &str) -> Option<Layer> {
-        let layers = self.layers.read();
-        let same = layers.iter().find(|l| l.team == team && l.key == key);
-        same.cloned()
+    /// What a team's builds have left under this key, for a build that stands on it from now on.
+    fn use_layer(&self, team: TeamId, key: &str, by: &Build, at: Timestamp) -> Option<Layer> {
+        let mut layers = self.layers.write();
+        let mut all = layers.iter_mut();
+        let layer = all.find(|l| l.team == team && l.key == key)?;
+        layer.used_at = at;
+        // Before another can drop it.
+        by.hold(layer.snapshot.id);
+        Some(layer.clone())
     }
 
     /// Every snapshot that a build or a layer needs.
-    pub(crate) fn snapshots(&self) -> Vec<SnapshotId> {
-        let made = self.records().into_iter();
-        let made = made.filter_map(|record| Some(record.made.as_ref()?.snapshot.id));
-        let layers = self.layers.read();
-        made.chain(layers.iter().map(|l| l.snapshot.id)).collect()
+    pub(crate) fn snapshots(&self) -> HashSet<SnapshotId> {
+        let mut needed = HashSet::new();
+        for build in self.all.read().values() {
+            needed.extend(build.record().made.as_ref().map(|made| made.snapshot.id));
+            needed.extend(build.held.lock().iter());
+        }
+        needed.extend(self.layers.read().iter().map(|layer| layer.snapshot.id));
+        needed
     }
 }
 
 impl Shared {
-    /// Writes the next value of a build, and lets it be seen. One that was forgotten stays so.
+    /// Writes the next value of a build, and lets it be seen. One that was forgotten stays so. By
+    /// whoever has [`Builds::changing`].
     pub(crate) async fn put_build(
         &self,
         build: &Build,
@@ -163,10 +198,31 @@ impl Shared {
         if self.builds.get(next.id).is_none() {
             return Ok(());
         }
-        let log = next.status.is_final().then(|| build.log.lock().clone());
+        let ended = next.status.is_final();
+        let log = ended.then(|| build.log.lock().lines.clone());
         self.store.put_build(next.clone(), log).await?;
         *build.record.write() = Arc::new(next);
+        if ended {
+            // Whoever wants it reads it from the store.
+            *build.log.lock() = Log::default();
+        }
         Ok(())
+    }
+
+    /// What a team's builds have left under this key, for a build that stands on it from now on.
+    pub(crate) async fn layer_for(&self, build: &Build, team: TeamId, key: &str) -> Option<Layer> {
+        let now = self.clock.now();
+        let layer = self.builds.use_layer(team, key, build, now)?;
+        if let Err(error) = self.store.put_layer(layer.clone()).await {
+            tracing::warn!(%error, "the use of a layer is not noted");
+        }
+        Some(layer)
+    }
+
+    /// Lets go of what a build that has ended has held.
+    pub(crate) async fn release_held(&self, build: &Build) {
+        let held = std::mem::take(&mut *build.held.lock());
+        self.release_snapshots(held.into_iter().collect()).await;
     }
 
     /// Keeps a layer; the one that was not used for longest goes when there are too many.
@@ -185,12 +241,13 @@ impl Shared {
             }
             dropped
         };
-        for gone in dropped {
+        for gone in &dropped {
             if gone.key != layer.key {
                 self.store.delete_layer(gone.team, &gone.key).await?;
             }
-            self.release_snapshot(gone.snapshot.id).await;
         }
+        let gone = dropped.iter().map(|layer| layer.snapshot.id);
+        self.release_snapshots(gone.collect()).await;
         Ok(())
     }
 
@@ -209,60 +266,87 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes the data of a snapshot that no build and no layer needs any more.
-    pub(crate) async fn release_snapshot(&self, id: SnapshotId) {
-        if self.builds.snapshots().contains(&id) {
-            return;
-        }
-        if let Err(error) = self.driver.remove_snapshot(id).await {
-            tracing::warn!(snapshot.id = %id, %error, "the data of a build stay until the next start");
+    /// Removes the data of those of these snapshots that no build and no layer needs any more.
+    pub(crate) async fn release_snapshots(&self, ids: Vec<SnapshotId>) {
+        for id in ids {
+            if self.builds.snapshots().contains(&id) {
+                continue;
+            }
+            if let Err(error) = self.driver.remove_snapshot(id).await {
+                tracing::warn!(snapshot.id = %id, %error, "the data of a build stay until the next start");
+            }
         }
     }
 
-    /// Drops what builds of a template have made that no tag means any more, and all but the latest
-    /// of its builds that have nothing.
-    pub(crate) async fn prune_builds(&self, template: &Template) -> Result<(), StoreError> {
+    /// Forgets what builds of a template have made that no tag means any more, and all but the latest
+    /// of its builds that have nothing. By whoever has [`Builds::changing`]; returns the snapshots to
+    /// be released when he has not.
+    pub(crate) async fn prune_builds(
+        &self,
+        template: &Template,
+    ) -> Result<Vec<SnapshotId>, StoreError> {
         let meant = |build: BuildId| template.tags.values().any(|tagged| tagged.build == build);
         let mut builds = self.builds.records();
         builds.retain(|build| build.template == template.id && build.status.is_final());
         builds.retain(|build| !meant(build.id));
         builds.sort_by_key(|build| std::cmp::Reverse(build.created_at));
+        let mut dropped = Vec::new();
         for (place, record) in builds.iter().enumerate() {
+            dropped.extend(record.made.as_ref().map(|made| made.snapshot.id));
             if place >= BUILDS_KEPT {
-                self.store.delete_build(record.id).await?;
-                self.builds.remove(record.id);
+                self.forget_build(record).await?;
             } else if record.made.is_some()
                 && let Some(build) = self.builds.get(record.id)
             {
-                let dropped = BuildRecord {
+                let without = BuildRecord {
                     made: None,
                     ..record.as_ref().clone()
                 };
-                self.store.put_build(dropped.clone(), None).await?;
-                *build.record.write() = Arc::new(dropped);
-            }
-            if let Some(made) = &record.made {
-                self.release_snapshot(made.snapshot.id).await;
+                self.store.put_build(without.clone(), None).await?;
+                *build.record.write() = Arc::new(without);
             }
         }
+        Ok(dropped)
+    }
+
+    async fn forget_build(&self, record: &BuildRecord) -> Result<(), StoreError> {
+        self.store.delete_build(record.id).await?;
+        self.builds.remove(record.id);
         Ok(())
     }
 
-    /// Forgets builds of a team that were announced so long ago that nobody will begin them.
-    pub(crate) async fn forget_unbegun(&self, team: TeamId) -> Result<(), StoreError> {
+    /// Forgets builds of a team that were announced so long ago that nobody will begin them, and all
+    /// but the latest of those that have failed without a template. By whoever has
+    /// [`Builds::changing`].
+    pub(crate) async fn forget_old_builds(&self, team: TeamId) -> Result<(), StoreError> {
         let now = self.clock.now();
-        for record in self.builds.records() {
-            let waits = record.team == team && record.status == BuildStatus::Waiting;
-            if waits && record.created_at + UNBEGUN_MAX <= now {
-                self.store.delete_build(record.id).await?;
-                self.builds.remove(record.id);
+        let mut builds = self.builds.records();
+        builds.retain(|build| build.team == team);
+        builds.sort_by_key(|build| std::cmp::Reverse(build.created_at));
+        let mut failed = 0;
+        for record in builds {
+            let old = match record.status {
+                BuildStatus::Waiting => record.created_at + UNBEGUN_MAX <= now,
+                BuildStatus::Error if !self.templates.has(&record.template) => {
+                    failed += 1;
+                    failed > FAILED_KEPT
+                }
+                _ => false,
+            };
+            if old {
+                self.forget_build(&record).await?;
             }
         }
         Ok(())
     }
 
-    /// Forgets every build of a template, with what they have made.
-    pub(crate) async fn forget_builds(&self, template: &TemplateId) -> Result<(), StoreError> {
+    /// Forgets every build of a template, with what they have made. By whoever has
+    /// [`Builds::changing`]; returns the snapshots to be released when he has not.
+    pub(crate) async fn forget_builds(
+        &self,
+        template: &TemplateId,
+    ) -> Result<Vec<SnapshotId>, StoreError> {
+        let mut dropped = Vec::new();
         for record in self.builds.records() {
             if record.template != *template {
                 continue;
@@ -270,13 +354,10 @@ impl Shared {
             if let Some(build) = self.builds.get(record.id) {
                 build.cancelled.send_replace(true);
             }
-            self.store.delete_build(record.id).await?;
-            self.builds.remove(record.id);
-            if let Some(made) = &record.made {
-                self.release_snapshot(made.snapshot.id).await;
-            }
+            self.forget_build(&record).await?;
+            dropped.extend(record.made.as_ref().map(|made| made.snapshot.id));
         }
-        Ok(())
+        Ok(dropped)
     }
 }
 
@@ -298,38 +379,41 @@ impl Engine {
             build.team == principal.team && !self.shared.templates.has(&build.template)
         });
         builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         builds.retain(|build| seen.insert(build.template.clone()));
         builds
     }
 
-    /// A build of a team's own.
+    /// The latest build of a template to come that is meant by this name or id.
     #[must_use]
-    pub fn build(
-        &self,
-        principal: &Principal,
-        template: &TemplateId,
-        id: BuildId,
-    ) -> Option<Arc<BuildRecord>> {
-        let record = self.shared.builds.get(id)?.record();
-        (record.team == principal.team && record.template == *template).then_some(record)
+    pub fn template_to_come(&self, principal: &Principal, name: &str) -> Option<Arc<BuildRecord>> {
+        let mut coming = self.templates_to_come(principal).into_iter();
+        coming.find(|build| build.template.as_str() == name || build.name.as_str() == name)
     }
 
-    /// What a build has said: its lines of this level and above, from `offset` on.
+    /// A build of a team's own.
+    #[must_use]
+    pub fn build(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
+        let record = self.shared.builds.get(id)?.record();
+        (record.team == principal.team).then_some(record)
+    }
+
+    /// What a build has said: its lines of this level and above.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn build_log(
         &self,
-        build: &BuildRecord,
+        id: BuildId,
         level: LogLevel,
     ) -> Result<Vec<LogEntry>, StoreError> {
-        let live = self.shared.builds.get(build.id);
-        let mut log = live
-            .map(|build| build.log.lock().clone())
-            .unwrap_or_default();
-        if log.is_empty() && build.status.is_final() {
-            log = self.shared.store.build_log(build.id).await?;
+        let mut log = Vec::new();
+        if let Some(build) = self.shared.builds.get(id) {
+            log.clone_from(&build.log.lock().lines);
+            // In this order: it ends between the two, or not.
+            if log.is_empty() && build.record().status.is_final() {
+                log = self.shared.store.build_log(id).await?;
+            }
         }
         log.retain(|entry| entry.level >= level);
         Ok(log)
@@ -348,6 +432,24 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_without_end_is_not_kept_and_why_it_failed_is() {
+        let mut log = Log::default();
+        let line = |level| LogEntry {
+            at: Timestamp::from_unix_millis(0),
+            level,
+            message: "x".repeat(LINE_MAX),
+            part: None,
+        };
+        for _ in 0..2 * LOG_MAX / LINE_MAX {
+            log.take(line(LogLevel::Info));
+        }
+        assert!(log.bytes < LOG_MAX + 2 * LINE_MAX);
+        let lines = log.lines.len();
+        log.take(line(LogLevel::Error));
+        assert_eq!(log.lines.len(), lines + 1);
+    }
 
     #[test]
     fn a_line_is_cut_between_characters() {

@@ -13,7 +13,7 @@ use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::{ImageError, ImageName};
 use shoal_core::network::{AskedNetwork, InvalidRule};
 use shoal_core::resources::{AskedResources, InvalidResources, Mib, MilliCpu, Resources};
-use shoal_core::sandbox::{OnTimeout, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, TemplateKey};
@@ -383,9 +383,10 @@ impl Engine {
         let id = SandboxId::from_entropy(entropy::bytes()?);
         let places = (room, name);
         let record = self.launch_as(id, principal.team, spec, places).await?;
-        shared
-            .templates
-            .count_start(&record.spec.template, record.started_at);
+        if record.spec.purpose == Purpose::Use {
+            let at = record.started_at;
+            shared.templates.count_start(&record.spec.template, at);
+        }
         Ok(Created { record })
     }
 

@@ -44,7 +44,8 @@ pub struct NewTemplate {
 /// Why a template was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateTemplateError {
-    /// The caller has one of that name already, or the installation has.
+    /// The caller has a template, a build or a snapshot of that name already, or the installation has
+    /// a template.
     #[error("there is a template '{0}' already: remove it first, or take another name")]
     NameTaken(TemplateName),
     /// Its image is not on this node.
@@ -84,11 +85,8 @@ impl Engine {
     ) -> Result<Template, CreateTemplateError> {
         new.resources.validate()?;
         self.check_runtime(new.runtime.as_ref())?;
-        let taken = self.templates(principal).into_iter().any(|template| {
-            let near = template.team.is_none_or(|team| team == principal.team);
-            near && template.names.contains(&new.name)
-        });
-        if taken {
+        let changing = self.shared.builds.changing.lock().await;
+        if self.named(principal, &new.name).is_some() {
             return Err(CreateTemplateError::NameTaken(new.name));
         }
         let found = self.shared.images.find(&new.image).await?;
@@ -119,6 +117,7 @@ impl Engine {
             ..Template::over(id, build, image.name, now)
         };
         self.put_template(template.clone()).await?;
+        drop(changing);
         Ok(template)
     }
 

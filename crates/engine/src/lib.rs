@@ -43,6 +43,7 @@ mod snapshots;
 mod store;
 mod system_clock;
 mod tags;
+mod template_names;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;

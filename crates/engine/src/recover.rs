@@ -89,10 +89,18 @@ impl Engine {
         }
     }
 
-    /// Ends the builds that the last server was carrying out: their sandboxes are gone.
+    /// Ends the builds that the last server was carrying out: their sandboxes are gone. What one has
+    /// made already is its template.
     async fn end_builds(&self) -> Result<(), RecoverError> {
         for record in self.shared.builds.records() {
             if record.status != BuildStatus::Building {
+                continue;
+            }
+            let Some(build) = self.shared.builds.get(record.id) else {
+                continue;
+            };
+            if record.made.is_some() {
+                self.complete_build(record.team, &build).await?;
                 continue;
             }
             let failure = BuildFailure {
@@ -100,9 +108,8 @@ impl Engine {
                 part: None,
                 line: None,
             };
-            if let Some(build) = self.shared.builds.get(record.id) {
-                self.fail_build(&build, failure).await?;
-            }
+            let _changing = self.shared.builds.changing.lock().await;
+            self.fail_build(&build, failure).await?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::sandbox::Order;
+use crate::template_names::Named;
 
 /// How a snapshot is asked for.
 #[derive(Debug, Clone)]
@@ -97,21 +98,17 @@ impl Engine {
         {
             return Err(TakeError::Namespace(name.clone()));
         }
-        let all = self.shared.snapshots.all();
-        let same = all.iter().find(|snapshot| {
-            snapshot.team == principal.team && snapshot.name.as_ref() == Some(&name.name)
-        });
-        if let Some(same) = same {
-            return Ok(same.template.clone());
+        match self.named(principal, &name.name) {
+            None => Ok(fresh),
+            Some(Named::Snapshot(same)) => Ok(same),
+            Some(Named::Own(_) | Named::Stock | Named::ToCome(_)) => {
+                let untagged = TemplateRef {
+                    tag: None,
+                    ..name.clone()
+                };
+                Err(TakeError::Taken(untagged))
+            }
         }
-        let untagged = TemplateRef {
-            tag: None,
-            ..name.clone()
-        };
-        if self.resolve_template(principal, &untagged).is_ok() {
-            return Err(TakeError::Taken(untagged));
-        }
-        Ok(fresh)
     }
 
     async fn take(

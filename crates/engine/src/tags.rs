@@ -2,7 +2,7 @@
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus};
-use shoal_core::id::BuildId;
+use shoal_core::id::{BuildId, SnapshotId, TeamId};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Tagged, Template, TemplateRef};
 
@@ -30,24 +30,26 @@ pub enum TagError {
 }
 
 impl Engine {
-    /// Lets tags mean a build that is ready. A template that was not there yet is made.
+    /// Lets tags mean what a build has made. A template that was not there yet is made; of a build that
+    /// was forgotten nothing is. By whoever has [`Builds::changing`](crate::builds::Builds::changing);
+    /// returns the snapshots to be released when he has not.
     pub(crate) async fn assign_tags(
         &self,
-        principal: &Principal,
+        team: TeamId,
         build: &BuildRecord,
         tags: &[String],
-    ) -> Result<(), StoreError> {
-        let Some(made) = &build.made else {
-            return Ok(());
+    ) -> Result<Vec<SnapshotId>, StoreError> {
+        let there = self.shared.builds.get(build.id).is_some();
+        let Some(made) = build.made.as_ref().filter(|_| there) else {
+            return Ok(Vec::new());
         };
-        let _tagging = self.shared.builds.tagging.lock().await;
         let now = self.shared.clock.now();
         let known = self.shared.templates.by_id(&build.template);
         let fresh = known.is_none();
         let mut template = match known {
             Some(template) => template.as_ref().clone(),
             None => Template {
-                team: Some(principal.team),
+                team: Some(team),
                 names: vec![build.name.clone()],
                 ..Template::over(build.template.clone(), build.id, made.image.clone(), now)
             },
@@ -77,6 +79,7 @@ impl Engine {
         target: &TemplateRef,
         tags: &[String],
     ) -> Result<BuildId, TagError> {
+        let changing = self.shared.builds.changing.lock().await;
         let meant = self.own_template(principal, target)?;
         let not_built = || TagError::NotBuilt(target.clone());
         let builds = self.builds_of(&meant.id);
@@ -84,7 +87,9 @@ impl Engine {
             .iter()
             .find(|build| build.id == meant.build && build.status == BuildStatus::Ready);
         let build = build.ok_or_else(not_built)?;
-        self.assign_tags(principal, build, tags).await?;
+        let dropped = self.assign_tags(principal.team, build, tags).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
         Ok(build.id)
     }
 
@@ -101,7 +106,7 @@ impl Engine {
         if tags.iter().any(|tag| tag == DEFAULT_TAG) {
             return Err(TagError::Default);
         }
-        let _tagging = self.shared.builds.tagging.lock().await;
+        let changing = self.shared.builds.changing.lock().await;
         let known = self.any_of_template(principal, template)?;
         let mut next = known.as_ref().clone();
         for tag in tags {
@@ -111,7 +116,9 @@ impl Engine {
             return Err(TagError::Last);
         }
         self.keep_template(next.clone()).await?;
-        self.shared.prune_builds(&next).await?;
+        let dropped = self.shared.prune_builds(&next).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
         Ok(())
     }
 
@@ -125,7 +132,7 @@ impl Engine {
         template: &TemplateRef,
         public: bool,
     ) -> Result<(), TagError> {
-        let _tagging = self.shared.builds.tagging.lock().await;
+        let _changing = self.shared.builds.changing.lock().await;
         let known = self.any_of_template(principal, template)?;
         let next = Template {
             public,

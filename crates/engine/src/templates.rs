@@ -259,9 +259,16 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<(), TemplateError> {
-        let missing = || TemplateError::NotFound(reference.to_string());
+        let changing = self.shared.builds.changing.lock().await;
         let found = self.shared.templates.find(principal, reference);
-        let template = found.ok_or_else(missing)?;
+        let Some(template) = found else {
+            let missing = || TemplateError::NotFound(reference.to_string());
+            // One that no build has finished is its builds.
+            let to_come = self.template_to_come(principal, reference.name.as_str());
+            let id = to_come.ok_or_else(missing)?.template.clone();
+            self.shared.forget_builds(&id).await?;
+            return Ok(());
+        };
         match template.team {
             Some(team) if team != principal.team => {
                 return Err(TemplateError::NotFound(reference.to_string()));
@@ -283,7 +290,9 @@ impl Engine {
             .all
             .write()
             .retain(|known| known.id != template.id);
-        self.shared.forget_builds(&template.id).await?;
+        let dropped = self.shared.forget_builds(&template.id).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
         Ok(())
     }
 }

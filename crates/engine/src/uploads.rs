@@ -95,7 +95,10 @@ impl Uploads {
         let mut kept = Vec::new();
         for entry in fs::read_dir(self.directory.join(team.to_string()))? {
             let entry = entry?;
-            let about = entry.metadata()?;
+            let about = match entry.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                about => about?,
+            };
             if entry.file_name() != newest.as_str() {
                 kept.push((about.modified()?, about.len(), entry.path()));
             }
@@ -106,8 +109,11 @@ impl Uploads {
             if bytes <= TEAM_MAX {
                 break;
             }
-            fs::remove_file(path)?;
-            bytes -= size;
+            match fs::remove_file(path) {
+                // Another upload has made the same room.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => bytes -= size,
+            }
         }
         Ok(())
     }

@@ -108,8 +108,7 @@ pub(super) async fn begin(
 ) -> Result<StatusCode, ApiError> {
     let build = find(&engine, &principal, &template, &build)?;
     let plan = plan_of(body.value)?;
-    let (template, id) = (build.template.clone(), build.id);
-    engine.begin_build(&principal, &template, id, plan).await?;
+    engine.begin_build(&principal, build.id, plan).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -120,8 +119,7 @@ pub(super) async fn cancel(
     Path((template, build)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let build = find(&engine, &principal, &template, &build)?;
-    let (template, id) = (build.template.clone(), build.id);
-    engine.cancel_build(&principal, &template, id).await?;
+    engine.cancel_build(&principal, build.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -134,7 +132,7 @@ pub(super) async fn status(
 ) -> Result<Json<wire::BuildStatus>, ApiError> {
     let build = find(&engine, &principal, &template, &build)?;
     let level = query.level.map_or(LogLevel::Debug, level_of);
-    let log = engine.build_log(&build, level).await?;
+    let log = engine.build_log(build.id, level).await?;
     let limit = query.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE);
     let page: Vec<wire::LogEntry> = log
         .iter()
@@ -193,7 +191,7 @@ pub(super) async fn logs(
         }
     };
     let level = query.level.map_or(LogLevel::Debug, level_of);
-    let mut log = engine.build_log(&build, level).await?;
+    let mut log = engine.build_log(build.id, level).await?;
     if backward {
         log.reverse();
     }
@@ -221,8 +219,11 @@ fn find(
         ))
     };
     let id: BuildId = build.parse().map_err(|_| missing())?;
-    let template = template_id(engine, principal, template)?;
-    engine.build(principal, &template, id).ok_or_else(missing)
+    let build = engine.build(principal, id).ok_or_else(missing)?;
+    // It is asked for all the time, and by the id nearly always.
+    let of_it = build.template.as_str() == template
+        || template_id(engine, principal, template)? == build.template;
+    of_it.then_some(build).ok_or_else(missing)
 }
 
 /// The id that a path means: of a template, or of one that is yet to come.
@@ -233,11 +234,7 @@ pub(super) fn template_id(
 ) -> Result<TemplateId, ApiError> {
     let reference = reference(text)?;
     // In this order: what is no more to come is there.
-    let to_come = engine.templates_to_come(principal);
-    let build = to_come
-        .iter()
-        .find(|build| build.template.as_str() == text || build.name == reference.name);
-    if let Some(build) = build {
+    if let Some(build) = engine.template_to_come(principal, reference.name.as_str()) {
         return Ok(build.template.clone());
     }
     let found = engine.find_template(principal, &reference);

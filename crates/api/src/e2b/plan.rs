@@ -275,6 +275,38 @@ mod tests {
     }
 
     #[test]
+    fn an_argument_is_a_variable_and_an_addition_a_copy() {
+        let plan = read(json!({"fromImage": "a", "steps": [
+            {"type": "ARG", "args": ["A", "1"]},
+            {"type": "ADD", "args": ["f", "/f"], "filesHash": "0".repeat(64)},
+        ]}));
+        let steps = &plan.unwrap().stages[0].steps;
+        assert!(matches!(&steps[0].action, Action::Env(pairs) if pairs.len() == 1));
+        assert!(matches!(&steps[1].action, Action::Copy { .. }));
+    }
+
+    #[test]
+    fn a_registry_is_told_what_it_understands() {
+        let from = |registry| json!({"fromImage": "a", "fromImageRegistry": registry});
+        let google = read(from(
+            json!({"type": "gcp", "serviceAccountJson": "{\"k\": 1}"}),
+        ));
+        let Base::Image(_, Some(account)) = &google.unwrap().stages[0].base else {
+            panic!("it is an image with an account");
+        };
+        assert_eq!(
+            (account.username.as_str(), account.password.as_str()),
+            ("_json_key", "{\"k\": 1}")
+        );
+        let amazon = json!({"type": "aws", "awsAccessKeyId": "a", "awsSecretAccessKey": "s", "awsRegion": "r"});
+        assert!(
+            read(from(amazon))
+                .unwrap_err()
+                .contains("get-login-password")
+        );
+    }
+
+    #[test]
     fn files_of_an_image_are_files_of_a_stage() {
         let copy = json!({"type": "COPY", "args": ["/a", "/b"], "fromImage": "busybox"});
         let from = json!({"type": "COPY", "args": ["/a", "/b"], "fromStage": 0});

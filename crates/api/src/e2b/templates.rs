@@ -301,10 +301,7 @@ fn to_come(
     principal: &Principal,
     reference: &TemplateRef,
 ) -> Option<TemplateWithBuilds> {
-    let to_come = engine.templates_to_come(principal);
-    let latest = to_come.iter().find(|build| {
-        build.template.as_str() == reference.name.as_str() || build.name == reference.name
-    })?;
+    let latest = engine.template_to_come(principal, reference.name.as_str())?;
     let builds = engine.builds_of(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),

@@ -95,7 +95,7 @@ impl Run<'_> {
             Part::Finalize,
             &format!("[finalize] saving {contents}"),
         );
-        let snapshot = workshop.save(place, contents).await?;
+        let snapshot = workshop.save(self.build, place, contents).await?;
         Ok((snapshot, runtime))
     }
 

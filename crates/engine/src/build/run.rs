@@ -5,9 +5,11 @@ use shoal_core::build::{
     Action, BuildFailure, BuildRecord, BuildState, BuildStatus, Layer, LogLevel, Made, Part, Plan,
     Source, Stage, StartCommand, Step,
 };
+use shoal_core::id::TeamId;
 use shoal_core::sandbox::{Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::KillReason;
+use shoal_core::store::StoreError;
 
 use super::keys::Key;
 use super::workshop::{Place, Workshop};
@@ -53,13 +55,23 @@ impl Engine {
             }),
         };
         self.close_workshops(build).await;
-        let kept = match outcome {
-            Ok(made) => self.keep_build(principal, build, made).await,
-            Err(failure) => self.fail_build(build, failure).await,
+        let outcome = match outcome {
+            Ok(made) => self.keep_build(principal, build, made).await.map_err(|e| {
+                let place = Place {
+                    part: Part::Finalize,
+                    line: None,
+                };
+                place.failure(format_args!("what was built is not kept: {e}"))
+            }),
+            Err(failure) => Err(failure),
         };
-        if let Err(error) = kept {
-            tracing::error!(build.id = %build.record().id, %error, "the end of a build is not kept");
+        if let Err(failure) = outcome {
+            let _changing = self.shared.builds.changing.lock().await;
+            if let Err(error) = self.fail_build(build, failure).await {
+                tracing::error!(build.id = %build.record().id, %error, "the end of a build is not kept");
+            }
         }
+        self.shared.release_held(build).await;
     }
 
     async fn build_in_turn(
@@ -105,15 +117,35 @@ impl Engine {
         }
     }
 
-    /// Notes what a build has made, and lets its tags mean it.
+    /// Notes what a build has made, and lets its tags mean it. Whoever sees that it is ready finds it
+    /// by its tags; a crash in between loses nothing, see [`Engine::end_builds`].
     async fn keep_build(
         &self,
         principal: &Principal,
         build: &Build,
         made: Made,
-    ) -> Result<(), shoal_core::store::StoreError> {
+    ) -> Result<(), StoreError> {
+        let with = BuildRecord {
+            made: Some(made),
+            updated_at: self.shared.clock.now(),
+            ..build.record().as_ref().clone()
+        };
+        let changing = self.shared.builds.changing.lock().await;
+        self.shared.put_build(build, with).await?;
+        drop(changing);
+        self.complete_build(principal.team, build).await
+    }
+
+    /// Lets the tags of a build mean what it has made.
+    pub(crate) async fn complete_build(
+        &self,
+        team: TeamId,
+        build: &Build,
+    ) -> Result<(), StoreError> {
+        let changing = self.shared.builds.changing.lock().await;
+        let record = build.record();
+        let dropped = self.assign_tags(team, &record, &record.tags).await?;
         let now = self.shared.clock.now();
-        let before = build.record();
         build.say(
             now,
             LogLevel::Info,
@@ -122,17 +154,14 @@ impl Engine {
         );
         let ready = BuildRecord {
             status: BuildStatus::Ready,
-            made: Some(made),
             updated_at: now,
             finished_at: Some(now),
-            ..before.as_ref().clone()
+            ..record.as_ref().clone()
         };
-        self.shared.put_build(build, ready.clone()).await?;
-        if self.shared.builds.get(ready.id).is_none() {
-            // Its template was removed meanwhile.
-            return Ok(());
-        }
-        self.assign_tags(principal, &ready, &before.tags).await
+        self.shared.put_build(build, ready).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
+        Ok(())
     }
 }
 
@@ -258,16 +287,10 @@ impl Run<'_> {
         if self.force {
             return None;
         }
-        let (shared, team) = (&self.engine.shared, self.principal.team);
-        let found = shared.builds.layer(team, &key.hex())?;
-        let used = Layer {
-            used_at: shared.clock.now(),
-            ..found
-        };
-        if let Err(error) = shared.keep_layer(used.clone()).await {
-            tracing::warn!(%error, "the use of a layer is not noted");
-        }
-        Some(used)
+        let shared = &self.engine.shared;
+        shared
+            .layer_for(self.build, self.principal.team, &key.hex())
+            .await
     }
 
     pub(super) async fn keep(
@@ -277,7 +300,9 @@ impl Run<'_> {
         ground: &Ground,
         place: Place,
     ) -> Result<SnapshotOrigin, BuildFailure> {
-        let snapshot = workshop.save(place, Contents::Filesystem).await?;
+        let snapshot = workshop
+            .save(self.build, place, Contents::Filesystem)
+            .await?;
         self.note(key, snapshot.clone(), ground, place).await?;
         Ok(snapshot)
     }

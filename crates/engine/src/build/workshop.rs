@@ -184,11 +184,13 @@ impl Workshop {
     /// Saves it as it is.
     pub(super) async fn save(
         &self,
+        build: &Build,
         place: Place,
         contents: Contents,
     ) -> Result<SnapshotOrigin, BuildFailure> {
         let bytes = entropy::bytes().map_err(|e| place.failure(e))?;
         let id = SnapshotId::from_entropy(bytes);
+        build.hold(id);
         let taken = self.engine.take_as(&self.permit, id, Some(contents)).await;
         let (_, saved) = taken.map_err(|e| place.failure(e))?;
         Ok(SnapshotOrigin {

@@ -1,8 +1,10 @@
 //! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
 
+use std::collections::HashSet;
+
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};
 use shoal_core::resources::Resources;
-use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild};
+use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild, TemplateError};
 
 use super::*;
 
@@ -45,16 +47,12 @@ impl Fixture {
     }
 
     async fn begin(&self, build: &BuildRecord, plan: Plan) -> Result<(), BuildError> {
-        let begun = self
-            .engine
-            .begin_build(&self.me, &build.template, build.id, plan);
+        let begun = self.engine.begin_build(&self.me, build.id, plan);
         begun.await
     }
 
     fn now_of(&self, build: &BuildRecord) -> Arc<BuildRecord> {
-        self.engine
-            .build(&self.me, &build.template, build.id)
-            .unwrap()
+        self.engine.build(&self.me, build.id).unwrap()
     }
 
     /// Waits until a build has come to its end.
@@ -83,7 +81,11 @@ impl Fixture {
     }
 
     async fn said(&self, build: &BuildRecord) -> Vec<String> {
-        let log = self.engine.build_log(build, LogLevel::Debug).await.unwrap();
+        let log = self
+            .engine
+            .build_log(build.id, LogLevel::Debug)
+            .await
+            .unwrap();
         log.into_iter().map(|entry| entry.message).collect()
     }
 }
@@ -164,9 +166,7 @@ async fn a_build_that_is_cancelled_or_forgotten_leaves_nothing() {
     while fixture.guest.commands.lock().is_empty() {
         tokio::task::yield_now().await;
     }
-    let cancelled = fixture
-        .engine
-        .cancel_build(&fixture.me, &build.template, build.id);
+    let cancelled = fixture.engine.cancel_build(&fixture.me, build.id);
     cancelled.await.unwrap();
     let ended = fixture.built(&build).await;
     assert_eq!(
@@ -185,7 +185,7 @@ async fn a_build_that_is_cancelled_or_forgotten_leaves_nothing() {
     }
     let directory = fixture.directory.path();
     let engine = engine_on(directory, &fixture.driver, &fixture.clock, |_| ()).await;
-    let found = engine.build(&fixture.me, &lost.template, lost.id).unwrap();
+    let found = engine.build(&fixture.me, lost.id).unwrap();
     assert!(
         found
             .failure
@@ -194,9 +194,7 @@ async fn a_build_that_is_cancelled_or_forgotten_leaves_nothing() {
             .message
             .contains("restarted")
     );
-    let found = engine
-        .build(&fixture.me, &unbegun.template, unbegun.id)
-        .unwrap();
+    let found = engine.build(&fixture.me, unbegun.id).unwrap();
     assert_eq!(found.status, BuildStatus::Waiting);
     while !fixture.driver.sandboxes().is_empty() {
         tokio::task::yield_now().await;
@@ -237,4 +235,72 @@ async fn what_no_tag_means_is_dropped_and_what_one_means_is_kept() {
     drop(again);
     let last = fixture.build("made", &["a"]).await;
     assert_eq!((last.status, fixture.ran().len()), (BuildStatus::Ready, 3));
+}
+
+#[tokio::test]
+async fn builds_of_the_same_at_once_do_not_take_each_others_layers() {
+    let fixture = fixture().await;
+    let mut builds = Vec::new();
+    for name in ["one", "two", "three", "four"] {
+        let build = fixture.announce(name).await;
+        fixture.begin(&build, plan(&["a", "b", "c"])).await.unwrap();
+        builds.push(build);
+    }
+    for build in &builds {
+        let ended = fixture.built(build).await;
+        assert_eq!(ended.status, BuildStatus::Ready, "{:?}", ended.failure);
+    }
+    // What each means is there, and what no one means is not.
+    let mut needed = HashSet::new();
+    for build in &builds {
+        let made = fixture.now_of(build).made.clone().unwrap();
+        assert!(fixture.driver.kept().contains(&made.snapshot.id));
+        needed.insert(made.snapshot.id);
+    }
+    while fixture.driver.kept().len() > needed.len() + 4 {
+        tokio::task::yield_now().await;
+    }
+    fixture.ran();
+    fixture.build("five", &["a", "b", "c"]).await;
+    assert!(fixture.ran().is_empty());
+}
+
+#[tokio::test]
+async fn a_build_of_many_steps_does_not_lose_its_own_layers() {
+    let fixture = fixture().await;
+    let lines: Vec<String> = (0..140).map(|n| n.to_string()).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let build = fixture.build("long", &lines[..130]).await;
+    assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+    fixture.ran();
+    let build = fixture.build("long", &lines).await;
+    assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+    let most = 128 + 1;
+    while fixture.driver.kept().len() > most {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_template_whose_builds_all_failed_can_be_removed() {
+    let fixture = fixture().await;
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 1,
+        error: None,
+    });
+    fixture.guest.answers.lock().insert(words("a"), vec![exit]);
+    let build = fixture.build("made", &["a"]).await;
+    assert_eq!(build.status, BuildStatus::Error);
+    let name: TemplateRef = "made".parse().unwrap();
+    fixture
+        .engine
+        .delete_template(&fixture.me, &name)
+        .await
+        .unwrap();
+    assert!(fixture.engine.builds_of(&build.template).is_empty());
+    let again = fixture.engine.delete_template(&fixture.me, &name).await;
+    assert!(
+        matches!(again, Err(TemplateError::NotFound(_))),
+        "{again:?}"
+    );
 }

@@ -1,0 +1,46 @@
+//! What a team's name for a template means already.
+
+use std::sync::Arc;
+
+use shoal_core::auth::Principal;
+use shoal_core::id::TemplateId;
+use shoal_core::template::{Template, TemplateName};
+
+use crate::engine::Engine;
+
+/// What has a name, as far as a team cannot give it to something else.
+#[derive(Debug)]
+pub(crate) enum Named {
+    /// A template of the team's own.
+    Own(Arc<Template>),
+    /// A template of the installation.
+    Stock,
+    /// Snapshots of the team.
+    Snapshot(TemplateId),
+    /// A template of the team that no build has finished yet.
+    ToCome(TemplateId),
+}
+
+impl Engine {
+    /// What `name` is to a team already: by its name or its id.
+    pub(crate) fn named(&self, principal: &Principal, name: &TemplateName) -> Option<Named> {
+        let called = self.templates(principal).into_iter().find(|template| {
+            let near = template.team.is_none_or(|team| team == principal.team);
+            let id = template.id.as_str() == name.as_str();
+            near && (id || template.names.contains(name))
+        });
+        if let Some(template) = called {
+            return Some(match template.team {
+                Some(_) => Named::Own(template),
+                None => Named::Stock,
+            });
+        }
+        let snapshots = self.shared.snapshots.all();
+        let mut snapshots = snapshots.iter().filter(|s| s.team == principal.team);
+        if let Some(snapshot) = snapshots.find(|s| s.name.as_ref() == Some(name)) {
+            return Some(Named::Snapshot(snapshot.template.clone()));
+        }
+        let coming = self.template_to_come(principal, name.as_str())?;
+        Some(Named::ToCome(coming.template.clone()))
+    }
+}
