@@ -95,6 +95,15 @@ pub struct Image {
     pub created_at: Timestamp,
 }
 
+/// A name whose image was fetched with somebody's account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrivateImage {
+    /// The name.
+    pub name: ImageName,
+    /// The digest of the image that everybody may use under it all the same, if one is known.
+    pub open: Option<String>,
+}
+
 /// What a registry wants to know of the caller.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegistryAuth {

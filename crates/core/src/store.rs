@@ -7,7 +7,7 @@ use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
-use crate::image::ImageName;
+use crate::image::{ImageName, PrivateImage};
 use crate::sandbox::SandboxRecord;
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
@@ -237,21 +237,23 @@ pub trait Store: Send + Sync {
     /// See [`StoreError`].
     fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
 
-    /// The images that are not for everybody on this node.
+    /// The names whose images are not for everybody on this node.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn private_images(&self) -> BoxFuture<'_, Result<Vec<ImageName>, StoreError>>;
+    fn private_images(&self) -> BoxFuture<'_, Result<Vec<PrivateImage>, StoreError>>;
 
-    /// Notes whether an image is not for everybody.
+    /// Notes that what a name means is not for everybody, new or not.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn set_private_image(
-        &self,
-        name: ImageName,
-        private: bool,
-    ) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn put_private_image(&self, image: PrivateImage) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Notes that what a name means is for everybody.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_private_image(&self, name: ImageName) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The tenant with this short name: `fresh` when there was none yet.
     ///

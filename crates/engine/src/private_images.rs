@@ -2,28 +2,32 @@
 //!
 //! What an account may read is not for everybody on this node. Such an image is used as it lies here
 //! only by whoever shows an account again; for all others its registry is asked whether they may have
-//! it without one.
+//! it without one. What is noted of a name is the digest of the image that is for everybody: whatever
+//! becomes of a fetch with an account, and whoever fetches at the same time, nothing else is open.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shoal_core::image::{Image, ImageError, ImageName, NoProgress, RegistryAuth};
+use shoal_core::image::{Image, ImageError, ImageName, NoProgress, PrivateImage, RegistryAuth};
 use shoal_core::store::StoreError;
 
 use crate::engine::{Engine, Shared};
 
-/// The names of images that are not for everybody.
+/// The names whose images are not for everybody, each with the digest of the one that is.
 #[derive(Debug, Default)]
-pub(crate) struct PrivateImages(RwLock<HashSet<ImageName>>);
+pub(crate) struct PrivateImages(RwLock<HashMap<ImageName, Option<String>>>);
 
 impl PrivateImages {
-    pub(crate) fn load(names: Vec<ImageName>) -> Self {
-        Self(RwLock::new(names.into_iter().collect()))
+    pub(crate) fn load(images: Vec<PrivateImage>) -> Self {
+        let images = images.into_iter().map(|image| (image.name, image.open));
+        Self(RwLock::new(images.collect()))
     }
 
-    fn has(&self, name: &ImageName) -> bool {
-        self.0.read().contains(name)
+    fn are_closed_to(&self, image: &Image) -> bool {
+        let names = self.0.read();
+        let open = names.get(&image.name);
+        open.is_some_and(|open| open.as_deref() != Some(image.digest.as_str()))
     }
 }
 
@@ -51,17 +55,16 @@ impl Shared {
             (None, Some(image)) => Ok(image),
             (None, None) => {
                 let image = pull(None).await?;
-                self.set_private(name, false).await?;
+                if self.private_images.0.read().contains_key(name) {
+                    self.note_private(name, Some(image.digest.clone())).await?;
+                }
                 Ok(image)
             }
             (auth, open) => {
                 // Noted before it is here: a crash in between must not open it.
-                self.set_private(name, true).await?;
-                let image = pull(auth).await?;
-                if open.is_some_and(|open| open.digest == image.digest) {
-                    self.set_private(name, false).await?;
-                }
-                Ok(image)
+                let open = open.map(|image| image.digest);
+                self.note_private(name, open).await?;
+                Ok(pull(auth).await?)
             }
         }
     }
@@ -72,20 +75,16 @@ impl Shared {
         name: &ImageName,
     ) -> Result<Option<Image>, BringError> {
         let known = self.images.find(name).await?;
-        Ok(known.filter(|_| !self.private_images.has(name)))
+        Ok(known.filter(|image| !self.private_images.are_closed_to(image)))
     }
 
-    async fn set_private(&self, name: &ImageName, private: bool) -> Result<(), StoreError> {
-        if self.private_images.has(name) == private {
-            return Ok(());
-        }
-        self.store.set_private_image(name.clone(), private).await?;
-        let mut names = self.private_images.0.write();
-        if private {
-            names.insert(name.clone());
-        } else {
-            names.remove(name);
-        }
+    async fn note_private(&self, name: &ImageName, open: Option<String>) -> Result<(), StoreError> {
+        let image = PrivateImage {
+            name: name.clone(),
+            open: open.clone(),
+        };
+        self.store.put_private_image(image).await?;
+        self.private_images.0.write().insert(name.clone(), open);
         Ok(())
     }
 }
@@ -96,6 +95,8 @@ impl Engine {
     /// # Errors
     /// When the store does not take it.
     pub async fn open_image(&self, name: &ImageName) -> Result<(), StoreError> {
-        self.shared.set_private(name, false).await
+        self.shared.store.delete_private_image(name.clone()).await?;
+        self.shared.private_images.0.write().remove(name);
+        Ok(())
     }
 }

@@ -26,7 +26,7 @@ use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
-use shoal_core::image::ImageName;
+use shoal_core::image::{ImageName, PrivateImage};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
@@ -241,16 +241,16 @@ impl Store for SqliteStore {
         self.call(move |connection| builds::delete_layer(connection, team, &key))
     }
 
-    fn private_images(&self) -> BoxFuture<'_, Result<Vec<ImageName>, StoreError>> {
+    fn private_images(&self) -> BoxFuture<'_, Result<Vec<PrivateImage>, StoreError>> {
         self.call(|connection| builds::private_images(connection))
     }
 
-    fn set_private_image(
-        &self,
-        name: ImageName,
-        private: bool,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::set_private_image(connection, &name, private))
+    fn put_private_image(&self, image: PrivateImage) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::put_private_image(connection, &image))
+    }
+
+    fn delete_private_image(&self, name: ImageName) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| builds::delete_private_image(connection, &name))
     }
 
     fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {

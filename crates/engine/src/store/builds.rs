@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::id::{BuildId, TeamId};
-use shoal_core::image::ImageName;
+use shoal_core::image::{ImageName, PrivateImage};
 use shoal_core::store::StoreError;
 
 use super::{decode, encode, store_error};
@@ -95,35 +95,44 @@ pub(super) fn delete_layer(
     Ok(())
 }
 
-pub(super) fn private_images(connection: &Connection) -> Result<Vec<ImageName>, StoreError> {
-    let names = connection
-        .prepare_cached("SELECT name FROM private_images ORDER BY name")
+pub(super) fn private_images(connection: &Connection) -> Result<Vec<PrivateImage>, StoreError> {
+    let rows = connection
+        .prepare_cached("SELECT name, open FROM private_images ORDER BY name")
         .and_then(|mut s| {
-            let rows = s.query_map([], |row| row.get(0))?;
-            rows.collect::<rusqlite::Result<Vec<String>>>()
+            let rows = s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<(String, Option<String>)>>>()
         })
         .map_err(store_error)?;
-    let read = |name: &String| {
-        name.parse().map_err(|_| StoreError::Corrupt {
+    let read = |(name, open): (String, Option<String>)| match name.parse() {
+        Ok(name) => Ok(PrivateImage { name, open }),
+        Err(_) => Err(StoreError::Corrupt {
             key: format!("private image {name}"),
             detail: "it is no name of an image".to_owned(),
-        })
+        }),
     };
-    names.iter().map(read).collect()
+    rows.into_iter().map(read).collect()
 }
 
-pub(super) fn set_private_image(
+pub(super) fn put_private_image(
+    connection: &Connection,
+    image: &PrivateImage,
+) -> Result<(), StoreError> {
+    connection
+        .prepare_cached(
+            "INSERT INTO private_images (name, open) VALUES (?1, ?2)
+             ON CONFLICT (name) DO UPDATE SET open = excluded.open",
+        )
+        .and_then(|mut s| s.execute(params![image.name.as_str(), image.open]))
+        .map_err(store_error)?;
+    Ok(())
+}
+
+pub(super) fn delete_private_image(
     connection: &Connection,
     name: &ImageName,
-    private: bool,
 ) -> Result<(), StoreError> {
-    let statement = if private {
-        "INSERT OR IGNORE INTO private_images (name) VALUES (?1)"
-    } else {
-        "DELETE FROM private_images WHERE name = ?1"
-    };
     connection
-        .prepare_cached(statement)
+        .prepare_cached("DELETE FROM private_images WHERE name = ?1")
         .and_then(|mut s| s.execute([name.as_str()]))
         .map_err(store_error)?;
     Ok(())

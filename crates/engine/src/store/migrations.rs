@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -63,6 +63,9 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     CREATE TABLE private_images (name TEXT PRIMARY KEY) STRICT;
+    ",
+    "
+    ALTER TABLE private_images ADD COLUMN open TEXT;
     ",
 ];
 

@@ -8,7 +8,8 @@ use shoal_core::clock::Timestamp;
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 
 /// Images of which none is here until it is pulled. The name says what comes of that: one with
-/// `missing`, `private` or `foreign` in it is not had.
+/// `missing`, `private` or `foreign` in it is not had. Whoever has an account gets another image than
+/// whoever has none, unless his password is `wrong`.
 #[derive(Debug, Clone, Default)]
 pub struct FakeRegistry {
     here: Arc<Mutex<Vec<Image>>>,
@@ -46,11 +47,14 @@ impl Images for FakeRegistry {
     fn pull(
         &self,
         name: ImageName,
-        _: Option<RegistryAuth>,
+        auth: Option<RegistryAuth>,
         _: Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>> {
         Box::pin(async move {
             self.pulled.lock().push(name.clone());
+            if auth.as_ref().is_some_and(|auth| auth.password == "wrong") {
+                return Err(ImageError::Unauthorized("registry.test".to_owned()));
+            }
             if name.as_str().contains("missing") {
                 return Err(ImageError::NotFound(name));
             }
@@ -60,8 +64,13 @@ impl Images for FakeRegistry {
             if name.as_str().contains("foreign") {
                 return Err(ImageError::WrongArchitecture(name, "amd64"));
             }
-            let image = image(name);
-            self.here.lock().push(image.clone());
+            let mut image = image(name);
+            if auth.is_some() {
+                image.digest = format!("sha256:{}", "1".repeat(64));
+            }
+            let mut here = self.here.lock();
+            here.retain(|known| known.name != image.name);
+            here.push(image.clone());
             Ok(image)
         })
     }

@@ -1,15 +1,16 @@
 //! The catalogue: what is in force, and what sandboxes of it are.
 
 use serde_json::json;
+use shoal_core::build::{Base, BuildStatus, Plan, Stage};
 use shoal_core::catalogue::merge::Source;
-use shoal_core::image::{ImageError, ImageName};
+use shoal_core::image::{ImageError, ImageName, RegistryAuth};
 use shoal_core::network::AskedNetwork;
-use shoal_core::resources::{AskedResources, Mib, MilliCpu};
+use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{CatalogueError, CustomImages, Meaning, TemplateError};
+use shoal_engine::{CatalogueError, CustomImages, Meaning, NewBuild, TemplateError};
 
 use super::*;
 
@@ -405,4 +406,66 @@ async fn what_a_name_means_is_explained_without_fetching_anything() {
         }
     ));
     assert_eq!(unknown.to_string(), "template 'nothing' not found");
+}
+
+/// Builds on an image with an account, to whichever end.
+async fn built_with_account(fixture: &Registered, image: &str, password: &str) -> bool {
+    let new = NewBuild {
+        name: "made".parse().unwrap(),
+        tags: Vec::new(),
+        resources: Resources::default(),
+    };
+    let build = fixture.engine.announce_build(&fixture.me, new);
+    let build = build.await.unwrap();
+    let account = RegistryAuth {
+        username: "me".to_owned(),
+        password: password.to_owned(),
+    };
+    let plan = Plan {
+        stages: vec![Stage {
+            base: Base::Image(image.parse().unwrap(), Some(account)),
+            steps: Vec::new(),
+        }],
+        start: None,
+        ready: None,
+        force: false,
+    };
+    let begun = fixture.engine.begin_build(&fixture.me, build.id, plan);
+    begun.await.unwrap();
+    loop {
+        let now = fixture.engine.build(&fixture.me, build.id).unwrap();
+        if now.status.is_final() {
+            return now.status == BuildStatus::Ready;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_an_account_has_brought_is_not_for_all_and_what_it_has_not_stays_so() {
+    let fixture = Registered::new(|config| config.custom_images = CustomImages::Everyone).await;
+    let image = "registry.test/x:1";
+    fixture.put(json!([entry("x", image)])).await;
+    let pulls = || fixture.images.pulled.lock().len();
+    fixture.create("x").await.unwrap();
+    assert_eq!(pulls(), 1);
+    // A wrong account gets nothing and closes nothing.
+    assert!(!built_with_account(&fixture, image, "wrong").await);
+    fixture.create("x").await.unwrap();
+    assert_eq!(pulls(), 2);
+    // A right one gets what is its own: the registry is asked for the others' again, once.
+    assert!(built_with_account(&fixture, image, "right").await);
+    assert_eq!(pulls(), 3);
+    fixture.create("x").await.unwrap();
+    assert_eq!(pulls(), 4);
+    fixture.create("x").await.unwrap();
+    assert_eq!(pulls(), 4);
+    // All of it is known after a start.
+    assert!(built_with_account(&fixture, image, "right").await);
+    let directory = fixture.directory.path();
+    let (driver, clock) = (&fixture.driver, &fixture.clock);
+    let again = open(directory, driver, clock, &fixture.images, |_| {}).await;
+    let new = NewSandbox::of("x".parse::<TemplateKey>().unwrap());
+    again.create(&fixture.me, new, None).await.unwrap();
+    assert_eq!(pulls(), 6);
 }
