@@ -8,12 +8,17 @@ from ..registry import Registry, small_debian
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """A small Debian in a registry of its own."""
+def registry(tmp_path_factory):
     registry = Registry(tmp_path_factory.mktemp("registry"))
     registry.start()
-    yield registry.push("small/debian", "12", [small_debian().read_bytes()], Env=["PATH=/usr/bin:/bin", "OF=image"])
+    yield registry
     registry.stop()
+
+
+@pytest.fixture(scope="module")
+def image(registry):
+    """A small Debian."""
+    return registry.push("small/debian", "12", [small_debian().read_bytes()], Env=["PATH=/usr/bin:/bin", "OF=image"])
 
 
 @pytest.fixture
@@ -74,6 +79,34 @@ CMD ["sh", "-c", "echo started > /tmp/started; sleep infinity"]
     assert again.code == 0 and "CACHED" in again.err + again.out, again
     missing = client.run("sandbox", "create", "--template", "cli-built")
     assert missing.code != 0 and "default" in missing.err
+
+
+def test_files_come_from_an_image_that_is_nothing_but_a_program_and_all_of_a_stage(client, registry, image, built, tmp_path):
+    tool = registry.add("only/tool:1", {"tool": "#!/bin/sh\necho tooled\n", "share/deep/a": "a", "share/b": "b"})
+    (tmp_path / "Dockerfile").write_text(f"""\
+FROM {image} AS whole
+USER root
+RUN echo made > /made
+FROM {image}
+USER root
+COPY --from={tool} --chmod=755 /tool /usr/local/bin/
+COPY --from={tool} /share /srv/share
+COPY --from=whole / /srv/whole/
+""")
+    built.add("cli-tool")
+    words = ["template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-tool", "--memory", "256", "--cpu", "1"]
+    first = client.run(*words)
+    assert first.code == 0, first
+    sandbox = client.ok("sandbox", "create", "--template", "cli-tool")
+    try:
+        script = "/usr/local/bin/tool; cat /srv/share/deep/a /srv/share/b /srv/whole/made; ls /srv/whole/proc /srv/whole/usr/bin/env"
+        said = client.run("sandbox", "exec", sandbox, "--", "sh", "-c", script)
+        assert said.out.split() == ["tooled", "abmade", "/srv/whole/usr/bin/env"], said
+    finally:
+        client.ok("sandbox", "kill", sandbox)
+    (tmp_path / "Dockerfile").write_text(f"FROM {image}\nCOPY --from={tool} /sha* /srv/\n")
+    refused = client.run(*words)
+    assert refused.code != 0 and "no /bin/sh" in refused.err + refused.out, refused
 
 
 def test_what_fails_points_at_its_line(client, image, built, tmp_path):

@@ -103,6 +103,9 @@ pub struct RuntimeInfo {
     pub name: RuntimeName,
     /// Its version, as it says.
     pub version: String,
+    /// What tells this build of it from another: memory that one has saved another may not be able to
+    /// read.
+    pub build: String,
     /// What it isolates with.
     pub isolation: Isolation,
     /// Whether memory can be saved and started again.

@@ -3,6 +3,7 @@
 mod base;
 mod finalize;
 mod keys;
+mod pack;
 mod run;
 mod scripts;
 mod step;

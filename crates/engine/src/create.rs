@@ -382,12 +382,37 @@ impl Engine {
         let name = shared.keep_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(entropy::bytes()?);
         let places = (room, name);
-        let record = self.launch_as(id, principal.team, spec, places).await?;
+        let from_files = self.without_memory(&spec);
+        let record = match self.launch_as(id, principal.team, spec, places).await {
+            Err(CreateError::Driver(DriverError::Unusable(why))) if let Some(spec) = from_files => {
+                tracing::warn!(template.id = %spec.template, why, "what a build has saved cannot go on: it boots from its files, until the template is built again");
+                let places = (
+                    shared.room_for_one(principal.team)?,
+                    shared.keep_name(principal.team, &spec)?,
+                );
+                let id = SandboxId::from_entropy(entropy::bytes()?);
+                self.launch_as(id, principal.team, spec, places).await?
+            }
+            made => made?,
+        };
         if record.spec.purpose == Purpose::Use {
             let at = record.started_at;
             shared.templates.count_start(&record.spec.template, at);
         }
         Ok(Created { record })
+    }
+
+    /// The same from files alone, when a template that was built would go on from its memory: its
+    /// start command brings it to the same place. Who starts from a snapshot wants its memory.
+    fn without_memory(&self, spec: &SandboxSpec) -> Option<SandboxSpec> {
+        let built = self.shared.templates.has(&spec.template);
+        let mut spec = spec.clone();
+        let origin = spec
+            .snapshot
+            .as_mut()
+            .filter(|saved| built && saved.memory)?;
+        origin.memory = false;
+        Some(spec)
     }
 
     /// The same under an id that was made before, in places that are kept for it.

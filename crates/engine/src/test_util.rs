@@ -149,6 +149,8 @@ pub struct Refusals {
     pub resume: bool,
     /// To change limits.
     pub resize: bool,
+    /// To go on with the memory of a snapshot.
+    pub memory: bool,
 }
 
 /// The image that the fake driver refuses to start.
@@ -166,6 +168,7 @@ impl FakeDriver {
         let runtime = RuntimeInfo {
             name: "fake".parse().expect("a name"),
             version: "1".to_owned(),
+            build: "1".to_owned(),
             isolation: Isolation::None,
             memory_snapshot: true,
             nested_containers: false,
@@ -348,6 +351,11 @@ impl Driver for FakeDriver {
             }
             let restored = match &order.start {
                 Start::Image(_) => false,
+                Start::Snapshot { memory: true, .. } if self.state.refuses.lock().memory => {
+                    return Err(DriverError::Unusable(
+                        "another build has saved it".to_owned(),
+                    ));
+                }
                 Start::Snapshot { id, memory } => *memory && self.keeps_memory(*id),
                 Start::Paused { memory } => *memory && self.rests_with_memory(&order.id),
             };

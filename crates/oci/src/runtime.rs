@@ -8,7 +8,6 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, OnceLock};
 
 use shoal_core::driver::{Isolation, RuntimeInfo};
 
@@ -61,8 +60,6 @@ pub(crate) struct Runtime {
     state: PathBuf,
     /// For `runsc`: how it intercepts system calls.
     platform: String,
-    /// See [`Runtime::build`]; clones share it.
-    build: Arc<OnceLock<String>>,
 }
 
 /// One start.
@@ -162,20 +159,6 @@ impl Runtime {
             .arg(target)
             .arg(id);
         self.finish(command, &log)
-    }
-
-    /// What tells this build of the runtime from another: what one has written another may not be
-    /// able to read.
-    pub(crate) fn build(&self) -> String {
-        let digest = || {
-            let mut hasher = blake3::Hasher::new();
-            hasher.update_reader(fs::File::open(&self.program)?)?;
-            Ok::<_, io::Error>(hasher.finalize().to_hex()[..32].to_owned())
-        };
-        // A program that cannot be read cannot be run either, which is told there.
-        self.build
-            .get_or_init(|| digest().unwrap_or_default())
-            .clone()
     }
 
     fn finish(&self, mut command: Command, log: &Path) -> io::Result<()> {

@@ -188,6 +188,18 @@ pub enum InvalidPlan {
 }
 
 impl Plan {
+    /// Whether anything is done in a stage, or goes on from it: others are only copied from.
+    #[must_use]
+    pub fn is_worked_in(&self, stage: usize) -> bool {
+        let last = stage + 1 == self.stages.len();
+        let steps = |stage: &Stage| !stage.steps.is_empty();
+        let goes_on = |(number, later): (usize, &Stage)| {
+            later.base == Base::Stage(stage) && self.is_worked_in(number)
+        };
+        last || self.stages.get(stage).is_some_and(steps)
+            || self.stages.iter().enumerate().skip(stage + 1).any(goes_on)
+    }
+
     /// Whether each stage needs only what is before it.
     ///
     /// # Errors
@@ -246,6 +258,38 @@ mod tests {
                 Err(InvalidPlan::Order { stage: 1, needs })
             );
         }
+    }
+
+    #[test]
+    fn a_stage_that_is_only_copied_from_is_not_worked_in() {
+        let image = || Base::Image("debian:12".parse().unwrap(), None);
+        let stage = |base, steps: &[Action]| Stage {
+            base,
+            steps: steps
+                .iter()
+                .map(|action| Step {
+                    action: action.clone(),
+                    line: None,
+                    force: false,
+                })
+                .collect(),
+        };
+        let run = Action::Workdir("/".to_owned());
+        let plan = Plan {
+            stages: vec![
+                stage(image(), &[]),
+                stage(image(), std::slice::from_ref(&run)),
+                stage(image(), &[]),
+                stage(Base::Stage(2), &[run]),
+                stage(Base::Stage(0), &[]),
+                stage(image(), &[]),
+            ],
+            start: None,
+            ready: None,
+            force: false,
+        };
+        let worked: Vec<bool> = (0..6).map(|stage| plan.is_worked_in(stage)).collect();
+        assert_eq!(worked, [false, true, true, true, false, true]);
     }
 
     #[test]

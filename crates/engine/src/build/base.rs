@@ -17,9 +17,11 @@ use crate::create::NewSandbox;
 const WORKSHOP_WITHIN: Duration = Duration::from_secs(3600);
 
 impl Run<'_> {
+    /// What a stage stands on; `bare` as it is, when it is only copied from.
     pub(super) async fn base(
         &mut self,
         base: &Base,
+        bare: bool,
         workshop: &mut Option<Workshop>,
         part: Part,
     ) -> Result<Ground, BuildFailure> {
@@ -42,6 +44,10 @@ impl Run<'_> {
                 let spec = engine.specify_over(self.principal, new, Some(image)).await;
                 let spec = spec.map_err(|e| place.failure(e))?;
                 let ground = self.ground(spec, key.clone(), BuildState::default(), None);
+                if bare {
+                    // Nothing runs in it: it may be no more than one program.
+                    return Ok(ground);
+                }
                 self.provision(ground, &key, workshop, place).await
             }
         }

@@ -41,28 +41,30 @@ impl Run<'_> {
             workdir: Some(ground.state.workdir.clone()),
             ..ground.spec.clone()
         };
+        let runtime = self.engine.memory_runtime(&spec);
         let key = ground.key.finished(
             start.as_ref().map(|s| s.command.as_str()),
             start.as_ref().and_then(|s| s.ready.as_deref()),
             &spec.resources,
             &ground.state,
+            runtime.as_ref(),
         );
-        let (snapshot, runtime) = match self.layer(&key).await {
+        let snapshot = match self.layer(&key).await {
             Some(layer) => {
                 self.say(LogLevel::Info, Part::Finalize, "CACHED [finalize]");
-                (layer.snapshot, self.engine.memory_runtime(&spec))
+                layer.snapshot
             }
             None => {
-                let made = self
-                    .start_and_save(&ground, &spec, start.as_ref(), place)
-                    .await?;
-                self.note(&key, made.0.clone(), &ground, place).await?;
+                let contents = Contents::with_memory(runtime.is_some());
+                let made = self.start_and_save(&ground, &spec, start.as_ref(), contents, place);
+                let made = made.await?;
+                self.note(&key, made.clone(), &ground, place).await?;
                 made
             }
         };
         Ok(Made {
             image: spec.image,
-            runtime,
+            runtime: runtime.map(|info| info.name),
             user: spec.user,
             workdir: spec.workdir,
             env: spec.env,
@@ -77,8 +79,9 @@ impl Run<'_> {
         ground: &Ground,
         spec: &SandboxSpec,
         start: Option<&StartCommand>,
+        contents: Contents,
         place: Place,
-    ) -> Result<(SnapshotOrigin, Option<shoal_core::template::RuntimeName>), BuildFailure> {
+    ) -> Result<SnapshotOrigin, BuildFailure> {
         self.say(
             LogLevel::Info,
             Part::Finalize,
@@ -88,15 +91,12 @@ impl Run<'_> {
         if let Some(start) = start {
             self.start(&workshop, ground, start, place).await?;
         }
-        let runtime = self.engine.memory_runtime(spec);
-        let contents = Contents::with_memory(runtime.is_some());
         self.say(
             LogLevel::Info,
             Part::Finalize,
             &format!("[finalize] saving {contents}"),
         );
-        let snapshot = workshop.save(self.build, place, contents).await?;
-        Ok((snapshot, runtime))
+        workshop.save(self.build, place, contents).await
     }
 
     /// Runs the start command, and waits until the ready command says that it is.

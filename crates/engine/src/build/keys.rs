@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use shoal_core::build::{Action, BuildState, Source};
+use shoal_core::driver::RuntimeInfo;
 use shoal_core::id::BuildId;
 use shoal_core::resources::Resources;
 
@@ -65,6 +66,7 @@ impl Key {
         ready: Option<&str>,
         resources: &Resources,
         state: &BuildState,
+        runtime: Option<&RuntimeInfo>,
     ) -> Self {
         let Resources {
             cpu,
@@ -80,6 +82,8 @@ impl Key {
             &format!("{}/{}/{}/{pids}", cpu.0, memory.0, disk.0),
             &state.user,
             &state.workdir,
+            // Another build of the runtime may not be able to read what this one saves.
+            runtime.map_or("\0", |runtime| runtime.build.as_str()),
         ])
     }
 

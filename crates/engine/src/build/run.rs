@@ -95,7 +95,8 @@ impl Engine {
         };
         let last = plan.stages.len().saturating_sub(1);
         for (number, stage) in plan.stages.iter().enumerate() {
-            let ground = run.stage(stage, number, number == last).await?;
+            let bare = !plan.is_worked_in(number);
+            let ground = run.stage(stage, number, number == last, bare).await?;
             run.done.push(ground);
         }
         let ground = run.done.last().cloned();
@@ -176,6 +177,7 @@ impl Run<'_> {
         stage: &Stage,
         number: usize,
         last: bool,
+        bare: bool,
     ) -> Result<Ground, BuildFailure> {
         let mut workshop = None;
         let part = if last {
@@ -186,7 +188,7 @@ impl Run<'_> {
                 step: 0,
             }
         };
-        let mut ground = self.base(&stage.base, &mut workshop, part).await?;
+        let mut ground = self.base(&stage.base, bare, &mut workshop, part).await?;
         let total = stage.steps.len();
         for (index, step) in stage.steps.iter().enumerate() {
             let step_number = index + 1;

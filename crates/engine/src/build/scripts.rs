@@ -80,11 +80,20 @@ fi
 "#;
 
 /// Packs files of a stage for another. Arguments: the archive to be made, the path below `/`, in
-/// which `*`, `?` and `[]` stand for what they match.
+/// which `*`, `?` and `[]` stand for what they match; nothing is all that is the stage's own.
 pub(super) const PACK: &str = r#"
 set -eu
 archive=$1 IFS=
 cd /
+if [ -z "$2" ]; then
+    set --
+    for found in * .[!.]*; do
+        case $found in proc|sys|dev) continue ;; esac
+        if [ -e "$found" ] || [ -L "$found" ]; then set -- "$@" "$found"; fi
+    done
+    tar -cf "$archive" --exclude="${archive#/}" -- "$@"
+    exit
+fi
 for found in $2; do
     if [ ! -e "$found" ] && [ ! -L "$found" ]; then
         echo "/$found: there is no such file or directory" >&2

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use shoal_core::build::{Action, BuildFailure, BuildState, FilesHash, Source};
 use tempfile::TempPath;
 
-use super::run::{Ground, Run, command_of};
+use super::run::{Run, command_of};
 use super::scripts;
 use super::workshop::{Place, Workshop};
 
@@ -82,30 +82,6 @@ impl Run<'_> {
         let uploads = &self.engine.shared.uploads;
         let found = uploads.find(self.principal.team, hash);
         found.ok_or_else(|| place.failure(format_args!("the files {hash} were not uploaded")))
-    }
-
-    /// Packs what a step copies from another stage.
-    pub(super) async fn pack(
-        &self,
-        from: &Ground,
-        action: &Action,
-        place: Place,
-    ) -> Result<TempPath, BuildFailure> {
-        let Action::Copy { path, .. } = action else {
-            return Err(place.failure("only a copy is from another stage"));
-        };
-        let inside = "/tmp/.shoal-stage.tar";
-        let spec = from.spec.clone();
-        let source = Workshop::open(self.engine, self.principal, spec, place).await?;
-        let path = path.trim_start_matches('/');
-        source
-            .script(self.build, place, scripts::PACK, &[inside, path])
-            .await?;
-        let file = self.engine.shared.uploads.temporary();
-        let file = file.map_err(|e| place.failure(e))?;
-        source.get(place, inside, &file).await?;
-        source.close().await;
-        Ok(file)
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::builds::Build;
 use crate::engine::Engine;
 use crate::entropy;
-use crate::guest::{GuestBytes, GuestCommand, GuestDoor, GuestOutput};
+use crate::guest::{GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput};
 use crate::sandbox::Order;
 use crate::uploads::UPLOAD_MAX;
 
@@ -76,13 +76,17 @@ impl Workshop {
     }
 
     fn door(&self, user: &str, place: Place) -> Result<GuestDoor, BuildFailure> {
-        let report = self.record.report.as_ref();
-        let report =
-            report.ok_or_else(|| place.failure("the sandbox of the build is not there"))?;
+        let door = self.root().map_err(|e| place.failure(e))?;
+        Ok(door.with_user(user))
+    }
+
+    fn root(&self) -> Result<GuestDoor, GuestError> {
+        let gone = || GuestError::Unreachable("the sandbox of the build is not there".to_owned());
+        let report = self.record.report.as_ref().ok_or_else(gone)?;
         Ok(GuestDoor {
             address: report.address,
             token: self.token(),
-            user: Some(user.to_owned()),
+            user: Some("root".to_owned()),
         })
     }
 
@@ -179,6 +183,18 @@ impl Workshop {
                 .map_err(|e| place.failure(e))?;
         }
         target.flush().await.map_err(|e| place.failure(e))
+    }
+
+    /// What lies at a path.
+    pub(super) async fn look(&self, path: &str) -> Result<GuestEntry, GuestError> {
+        let guest = &self.engine.shared.guest;
+        guest.stat(self.root()?, path.to_owned()).await
+    }
+
+    /// What lies in a directory.
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<GuestEntry>, GuestError> {
+        let guest = &self.engine.shared.guest;
+        guest.list_dir(self.root()?, path.to_owned()).await
     }
 
     /// Saves it as it is.

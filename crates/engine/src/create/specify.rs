@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use shoal_core::auth::Principal;
 use shoal_core::build::StartCommand;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
-use shoal_core::driver::DriverError;
+use shoal_core::driver::{DriverError, RuntimeInfo};
 use shoal_core::image::Image;
 use shoal_core::resources::{AskedResources, MilliCpu};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
@@ -229,24 +229,23 @@ impl Engine {
     }
 
     /// The runtime that a sandbox runs in, when it can save memory.
-    pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeName> {
+    pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeInfo> {
+        let info = self.runtime_of(spec.runtime.as_ref());
+        info.filter(|info| info.memory_snapshot).cloned()
+    }
+
+    /// The runtime of this name, or the usual one.
+    fn runtime_of(&self, asked: Option<&RuntimeName>) -> Option<&RuntimeInfo> {
         let runtimes = &self.capabilities().runtimes;
-        let info = match &spec.runtime {
+        match asked {
             Some(name) => runtimes.iter().find(|info| info.name == *name),
             None => runtimes.first(),
-        };
-        let info = info.filter(|info| info.memory_snapshot)?;
-        Some(info.name.clone())
+        }
     }
 
     /// Whether what is to be paused at its deadline can be: said now, and not in the night.
     fn must_keep_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
-        let runtimes = &self.capabilities().runtimes;
-        let info = match runtime {
-            Some(name) => runtimes.iter().find(|info| info.name == *name),
-            None => runtimes.first(),
-        };
-        match info {
+        match self.runtime_of(runtime) {
             Some(info) if !info.memory_snapshot => Err(DriverError::Unsupported {
                 runtime: info.name.clone(),
                 operation: "keep memory in a pause",

@@ -150,6 +150,8 @@ pub struct GuestEntry {
     pub kind: GuestFileKind,
     /// Its bytes.
     pub size: u64,
+    /// Its permissions, as `chmod` takes them.
+    pub mode: u32,
 }
 
 /// What an entry is.

@@ -193,6 +193,7 @@ impl Guest for FakeGuest {
 
 fn entry(path: &str, bytes: &Bytes) -> GuestEntry {
     GuestEntry {
+        mode: 0o644,
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         path: path.to_owned(),
         kind: GuestFileKind::File,

@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};
+use shoal_core::driver::DriverError;
 use shoal_core::resources::Resources;
-use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild, TemplateError};
+use shoal_core::template::TemplateKey;
+use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild, NewSnapshot, TemplateError};
 
 use super::*;
 
@@ -303,4 +305,50 @@ async fn a_template_whose_builds_all_failed_can_be_removed() {
         matches!(again, Err(TemplateError::NotFound(_))),
         "{again:?}"
     );
+}
+
+#[tokio::test]
+async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
+    let fixture = fixture().await;
+    let build = fixture.announce("made").await;
+    let plan = Plan {
+        start: Some("serve".to_owned()),
+        ready: Some("asked".to_owned()),
+        ..plan(&[])
+    };
+    fixture.begin(&build, plan).await.unwrap();
+    let build = fixture.built(&build).await;
+    assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+    fixture.ran();
+    let create = || {
+        let new = NewSandbox::of("made".parse::<TemplateKey>().unwrap());
+        fixture.engine.create(&fixture.me, new, None)
+    };
+    let restored = create().await.unwrap().record;
+    assert!(restored.spec.snapshot.as_ref().unwrap().memory);
+    assert!(fixture.ran().is_empty());
+    // Another build of the runtime does not read what this one has saved.
+    fixture.driver.refuse(Refusals {
+        memory: true,
+        ..Refusals::default()
+    });
+    let booted = create().await.unwrap().record;
+    assert!(!booted.spec.snapshot.as_ref().unwrap().memory);
+    assert_eq!(fixture.ran(), ["serve", "asked"]);
+    // A snapshot is its memory.
+    fixture.driver.refuse(Refusals::default());
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &booted.id).unwrap();
+    let new = NewSnapshot::default();
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, new).await;
+    let template = taken.unwrap().template;
+    fixture.driver.refuse(Refusals {
+        memory: true,
+        ..Refusals::default()
+    });
+    let new = NewSandbox::of(template.as_str().parse::<TemplateKey>().unwrap());
+    let refused = fixture.engine.create(&fixture.me, new, None).await;
+    assert!(matches!(
+        refused,
+        Err(CreateError::Driver(DriverError::Unusable(_)))
+    ));
 }

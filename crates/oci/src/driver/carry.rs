@@ -213,7 +213,7 @@ fn can_run(shared: &Shared, manifest: &Manifest) -> Result<(), DriverError> {
     if !saved.contents.has_memory() {
         return Ok(());
     }
-    if runtime.build() != manifest.runtime_build {
+    if runtime.info.build != manifest.runtime_build {
         return Err(DriverError::Unusable(format!(
             "its memory was saved by another build of {}: install that build, or take a snapshot \
              of the files alone",

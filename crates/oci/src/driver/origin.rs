@@ -117,7 +117,7 @@ impl Origin {
                 instead: "the runtime that it was saved in, or memory: false to boot from its files",
             });
         }
-        if before.runtime_build != runtime.build() {
+        if before.runtime_build != runtime.info.build {
             return Err(DriverError::Unusable(format!(
                 "its memory was saved by another build of {}; boot it from its files \
                  (memory: false), or install that build again",

@@ -320,7 +320,7 @@ impl Save {
                 file_bytes: disk.usage(manifest.id.as_str())?,
                 copied: disk.keeps_by().to_owned(),
             },
-            runtime_build: self.runtime.build(),
+            runtime_build: self.runtime.info.build.clone(),
             image: manifest.image.clone(),
             layers: manifest.layers.clone(),
             envd: manifest.envd.clone(),

@@ -1,10 +1,10 @@
 //! Which OCI runtimes there are on this machine.
 
 use std::env;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use shoal_core::driver::RuntimeInfo;
 use shoal_core::template::RuntimeName;
@@ -77,6 +77,7 @@ fn probe(
     let info = RuntimeInfo {
         name,
         version,
+        build: build_of(&program).map_err(|e| format!("cannot be read: {e}"))?,
         isolation: kind.isolation(),
         memory_snapshot: kind == Kind::Runsc,
         nested_containers: false,
@@ -87,8 +88,14 @@ fn probe(
         program,
         state: run.join(kind.program()),
         platform: config.platform.clone(),
-        build: Arc::default(),
     })
+}
+
+/// A digest of the program: versions are not always told apart by what they say.
+fn build_of(program: &Path) -> io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(fs::File::open(program)?)?;
+    Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
 fn output_of(program: &Path, arguments: &[&str]) -> Result<String, String> {

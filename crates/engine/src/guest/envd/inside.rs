@@ -192,6 +192,7 @@ fn entry(info: EntryInfo) -> GuestEntry {
         kind,
         // What is inside says it; less than nothing is nothing.
         size: u64::try_from(info.size).unwrap_or_default(),
+        mode: info.mode,
     }
 }
 

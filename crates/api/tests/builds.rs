@@ -1,0 +1,189 @@
+//! Builds over HTTP: the files that they copy, and who may see and change them.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use shoal_api::{ApiConfig, router};
+use shoal_core::auth::{Principal, TeamSlug};
+use shoal_engine::test_util::{FakeDriver, FakeGuest, FakeRegistry, ManualClock};
+use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore, UPLOAD_MAX};
+use tower::ServiceExt;
+
+struct Fixture {
+    _directory: tempfile::TempDir,
+    router: Router,
+    clock: Arc<ManualClock>,
+    me: String,
+    other: String,
+}
+
+async fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let engine = Engine::open(EngineParts {
+        config: EngineConfig::new(directory.path()),
+        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
+        driver: Arc::new(FakeDriver::new()),
+        images: Arc::new(FakeRegistry::default()),
+        guest: Arc::new(FakeGuest::default()),
+        clock: clock.clone(),
+    })
+    .await
+    .unwrap();
+    engine.recover().await.unwrap();
+    let first = engine.mint_first_key().await.unwrap().unwrap();
+    let me: Principal = engine.authenticate(&first).await.unwrap().unwrap();
+    let slug: TeamSlug = "other".parse().unwrap();
+    let (other, _) = engine.create_key(&me, &slug, "other", false).await.unwrap();
+    Fixture {
+        _directory: directory,
+        router: router(engine, ApiConfig::default()),
+        clock,
+        me: first.reveal().to_owned(),
+        other: other.reveal().to_owned(),
+    }
+}
+
+impl Fixture {
+    async fn send(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    async fn call(&self, key: &str, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("X-API-Key", key).header("Host", "shoal");
+        self.send(request.body(Body::from(body.to_string())).unwrap())
+            .await
+    }
+
+    /// A build that is announced: the paths of its template and of itself.
+    async fn announced(&self) -> (String, String) {
+        let (status, build) = self
+            .call(&self.me, "POST", "/v3/templates", json!({"name": "made"}))
+            .await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{build}");
+        let template = build["templateID"].as_str().unwrap();
+        let id = build["buildID"].as_str().unwrap();
+        let template = format!("/templates/{template}");
+        let build = format!("{template}/builds/{id}");
+        (template, build)
+    }
+
+    async fn link(&self, template: &str, hash: &str) -> (bool, String) {
+        let path = format!("{template}/files/{hash}");
+        let (status, link) = self.call(&self.me, "GET", &path, Value::Null).await;
+        assert_eq!(status, StatusCode::CREATED, "{link}");
+        let url = link["url"].as_str().unwrap();
+        let path = url.strip_prefix("http://shoal").unwrap();
+        (link["present"] == true, path.to_owned())
+    }
+
+    async fn put(&self, path: &str, body: Body) -> StatusCode {
+        let request = Request::builder().method("PUT").uri(path);
+        self.send(request.body(body).unwrap()).await.0
+    }
+}
+
+#[tokio::test]
+async fn an_upload_needs_an_address_of_its_own_that_is_not_old() {
+    let fixture = fixture().await;
+    let (template, _) = fixture.announced().await;
+    let hash = "0a".repeat(32);
+    let (present, path) = fixture.link(&template, &hash).await;
+    assert!(!present);
+    let forbidden = [
+        path.replace(&hash, &"0b".repeat(32)),
+        path.replace("expires=", "expires=9"),
+        path.replace("signature=", "signature=x"),
+        path.split('?').next().unwrap().to_owned(),
+    ];
+    for path in forbidden {
+        let status = fixture.put(&path, Body::from("archive")).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
+    }
+    fixture.clock.advance(Duration::from_secs(31 * 60));
+    assert_eq!(
+        fixture.put(&path, Body::from("archive")).await,
+        StatusCode::FORBIDDEN
+    );
+    let (present, path) = fixture.link(&template, &hash).await;
+    assert!(!present);
+    fixture.clock.advance(Duration::from_secs(29 * 60));
+    assert_eq!(
+        fixture.put(&path, Body::from("archive")).await,
+        StatusCode::OK
+    );
+    assert!(fixture.link(&template, &hash).await.0);
+    // Another team has not sent it, and does not see the build.
+    let path = format!("{template}/files/{hash}");
+    let (status, _) = fixture
+        .call(&fixture.other, "GET", &path, Value::Null)
+        .await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_too_large_or_breaks_off_is_not_kept() {
+    let fixture = fixture().await;
+    let (template, _) = fixture.announced().await;
+    let hash = "0a".repeat(32);
+    let (_, path) = fixture.link(&template, &hash).await;
+    let request = Request::builder().method("PUT").uri(&path);
+    let request = request.header("Content-Length", UPLOAD_MAX + 1);
+    let (status, _) = fixture.send(request.body(Body::from("a")).unwrap()).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    let pieces = [
+        Ok(Bytes::from("half")),
+        Err(std::io::Error::other("broken off")),
+    ];
+    let broken = Body::from_stream(stream::iter(pieces));
+    assert_eq!(fixture.put(&path, broken).await, StatusCode::BAD_REQUEST);
+    assert!(!fixture.link(&template, &hash).await.0);
+}
+
+#[tokio::test]
+async fn a_build_is_seen_and_changed_by_its_team_under_its_template_alone() {
+    let fixture = fixture().await;
+    let (_, build) = fixture.announced().await;
+    let status = format!("{build}/status");
+    let (code, seen) = fixture.call(&fixture.me, "GET", &status, Value::Null).await;
+    assert_eq!((code, &seen["status"]), (StatusCode::OK, &json!("waiting")));
+    let id = build.rsplit('/').next().unwrap();
+    let by_name = format!("/templates/made/builds/{id}/status");
+    let (code, _) = fixture
+        .call(&fixture.me, "GET", &by_name, Value::Null)
+        .await;
+    assert_eq!(code, StatusCode::OK);
+    let elsewhere = format!("/templates/base/builds/{id}/status");
+    for (key, method, path) in [
+        (&fixture.other, "GET", &status),
+        (&fixture.other, "DELETE", &build),
+        (&fixture.me, "GET", &elsewhere),
+    ] {
+        let (code, _) = fixture.call(key, method, path, Value::Null).await;
+        assert_eq!(code, StatusCode::NOT_FOUND, "{method} {path}");
+    }
+    let (code, _) = fixture
+        .call(&fixture.me, "DELETE", &build, Value::Null)
+        .await;
+    assert_eq!(code, StatusCode::NO_CONTENT);
+    let (_, seen) = fixture.call(&fixture.me, "GET", &status, Value::Null).await;
+    assert_eq!(seen["status"], "error");
+    assert_eq!(seen["reason"]["message"], "the build was cancelled");
+    // Nothing came of the template: it goes with its builds.
+    for expected in [StatusCode::NO_CONTENT, StatusCode::NOT_FOUND] {
+        let gone = fixture.call(&fixture.me, "DELETE", "/templates/made", Value::Null);
+        assert_eq!(gone.await.0, expected);
+    }
+}
