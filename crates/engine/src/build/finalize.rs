@@ -116,12 +116,11 @@ impl Run<'_> {
             Part::Finalize,
             &format!("[finalize] start: {}", start.command),
         );
+        let command = command_of(&start.command, state);
+        // Before anything asks whether it is ready.
+        let begun = workshop.begin(place, &state.user, command).await?;
         let runs = async {
-            let command = command_of(&start.command, state);
-            let code = workshop
-                .run(self.build, place, &state.user, command)
-                .await?;
-            match code {
+            match workshop.follow(self.build, place, begun).await? {
                 // It has put itself into the background.
                 0 => std::future::pending().await,
                 code => {

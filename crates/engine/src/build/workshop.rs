@@ -18,7 +18,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::builds::Build;
 use crate::engine::Engine;
 use crate::entropy;
-use crate::guest::{GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput};
+use crate::guest::{
+    GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput, GuestProcess,
+};
 use crate::sandbox::Order;
 use crate::uploads::UPLOAD_MAX;
 
@@ -98,10 +100,30 @@ impl Workshop {
         user: &str,
         command: GuestCommand,
     ) -> Result<i32, BuildFailure> {
+        let process = self.begin(place, user, command).await?;
+        self.follow(build, place, process).await
+    }
+
+    /// Begins a command.
+    pub(super) async fn begin(
+        &self,
+        place: Place,
+        user: &str,
+        command: GuestCommand,
+    ) -> Result<GuestProcess, BuildFailure> {
         let door = self.door(user, place)?;
+        let begun = self.engine.shared.guest.run(door, command).await;
+        begun.map_err(|e| place.failure(e))
+    }
+
+    /// Notes what a command prints, line by line. Returns how it ended.
+    pub(super) async fn follow(
+        &self,
+        build: &Build,
+        place: Place,
+        mut process: GuestProcess,
+    ) -> Result<i32, BuildFailure> {
         let shared = &self.engine.shared;
-        let started = shared.guest.run(door, command).await;
-        let mut process = started.map_err(|e| place.failure(e))?;
         let say = |line: &[u8]| {
             let line = String::from_utf8_lossy(line);
             let now = shared.clock.now();

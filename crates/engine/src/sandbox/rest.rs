@@ -108,6 +108,10 @@ impl Sandbox {
         };
         let known = self.shared.envd_access_token(&self.record);
         let report = self.bring_up(start, known).await?;
+        if let Err(error) = self.run_start_command(&report).await {
+            // Its files may be such that it cannot: they are wanted all the same.
+            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox goes on without what its template starts");
+        }
         let now = self.shared.clock.now();
         let next = SandboxRecord {
             report: Some(report),

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use shoal_core::build::StartCommand;
-use shoal_core::driver::StartReport;
+use shoal_core::driver::{Origin, StartReport};
 
 use super::Sandbox;
 use crate::create::CreateError;
-use crate::guest::{GuestCommand, GuestDoor, GuestOutput};
+use crate::guest::{GuestCommand, GuestDoor, GuestOutput, GuestProcess};
 
 /// How long a sandbox may take to be ready: less than a call may take.
 const READY_WITHIN: Duration = Duration::from_secs(55);
@@ -24,7 +23,7 @@ impl Sandbox {
     /// Runs the start command, and waits until the ready command, if there is one, succeeds.
     pub(super) async fn run_start_command(&self, report: &StartReport) -> Result<(), CreateError> {
         let spec = &self.record.spec;
-        let restored = spec.snapshot.as_ref().is_some_and(|s| s.memory);
+        let restored = report.origin == Origin::Restored;
         let Some(start) = spec.start.as_ref().filter(|_| !restored) else {
             return Ok(());
         };
@@ -33,56 +32,32 @@ impl Sandbox {
             token: self.shared.envd_access_token(&self.record),
             user: Some(spec.user.clone()),
         };
-        let runs = self.start_and_wait(&door, start, &spec.start_env);
+        // Before anything asks whether it is ready.
+        let begun = match start.command.as_str() {
+            "" => None,
+            line => {
+                let command = self.command(line, &spec.start_env);
+                Some(self.shared.guest.run(door.clone(), command).await?)
+            }
+        };
         let Some(ready) = &start.ready else {
-            return runs.await;
+            // Whoever is not listened to any more runs on.
+            return Ok(());
+        };
+        let runs = async {
+            if let Some(process) = begun {
+                until_background(process).await?;
+            }
+            std::future::pending().await
         };
         let end = self.shared.clock.now() + READY_WITHIN;
         tokio::select! {
-            failed = async { runs.await?; std::future::pending().await } => failed,
+            failed = runs => failed,
             ready = self.until_ready(&door, ready, &spec.start_env) => ready,
             () = self.shared.clock.sleep_until(end) => Err(CreateError::Start(format!(
                 "it was not ready within {} s", READY_WITHIN.as_secs()
             ))),
         }
-    }
-
-    /// Starts the command. Ends with it when something waits for it to be ready; else at once.
-    async fn start_and_wait(
-        &self,
-        door: &GuestDoor,
-        start: &StartCommand,
-        env: &BTreeMap<String, String>,
-    ) -> Result<(), CreateError> {
-        if start.command.is_empty() {
-            return Ok(());
-        }
-        let command = self.command(&start.command, env);
-        let mut process = self.shared.guest.run(door.clone(), command).await?;
-        if start.ready.is_none() {
-            // Whoever is not listened to any more runs on.
-            return Ok(());
-        }
-        let mut said = Vec::new();
-        while let Some(output) = process.output.next().await {
-            match output? {
-                GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes) => {
-                    let room = SAID_MAX.saturating_sub(said.len());
-                    said.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                }
-                // It has put itself into the background.
-                GuestOutput::Exit(exit) if exit.code == 0 => break,
-                GuestOutput::Exit(exit) => {
-                    let said = String::from_utf8_lossy(&said);
-                    let code = exit.code;
-                    return Err(CreateError::Start(format!(
-                        "it ended with status {code}: {}",
-                        said.trim()
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 
     async fn until_ready(
@@ -115,4 +90,27 @@ impl Sandbox {
             ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
         }
     }
+}
+
+/// Ends when a command has put itself into the background, or has failed.
+async fn until_background(mut process: GuestProcess) -> Result<(), CreateError> {
+    let mut said = Vec::new();
+    while let Some(output) = process.output.next().await {
+        match output? {
+            GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes) => {
+                let room = SAID_MAX.saturating_sub(said.len());
+                said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            GuestOutput::Exit(exit) if exit.code == 0 => break,
+            GuestOutput::Exit(exit) => {
+                let said = String::from_utf8_lossy(&said);
+                let code = exit.code;
+                return Err(CreateError::Start(format!(
+                    "it ended with status {code}: {}",
+                    said.trim()
+                )));
+            }
+        }
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};
 use shoal_core::driver::DriverError;
 use shoal_core::resources::Resources;
+use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild, NewSnapshot, TemplateError};
 
@@ -335,6 +336,17 @@ async fn what_cannot_go_on_from_its_memory_boots_and_is_started() {
     let booted = create().await.unwrap().record;
     assert!(!booted.spec.snapshot.as_ref().unwrap().memory);
     assert_eq!(fixture.ran(), ["serve", "asked"]);
+    // So does what rested without its memory, and what rested with it runs on.
+    for (contents, runs) in [(Contents::Filesystem, 2), (Contents::Memory, 0)] {
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &booted.id).unwrap();
+        let paused = fixture.engine.pause(&permit, Some(contents), false).await;
+        paused.unwrap();
+        let resumed = fixture
+            .engine
+            .connect(&permit, Duration::from_secs(60), true);
+        assert!(resumed.await.unwrap().resumed);
+        assert_eq!(fixture.ran().len(), runs);
+    }
     // A snapshot is its memory.
     fixture.driver.refuse(Refusals::default());
     let (permit, _) = fixture.engine.authorize(&fixture.me, &booted.id).unwrap();
