@@ -103,6 +103,11 @@ impl Bare {
         self
     }
 
+    /// Puts what is in a directory over the layers of those that are started from now on.
+    pub(crate) fn over(&mut self, directory: &Path) {
+        self.lower = format!("{}:{}", directory.display(), self.lower);
+    }
+
     /// Starts one, with its network, and waits until its daemon answers.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Container> {
         self.begin(None).await
@@ -352,7 +357,8 @@ async fn answer(address: Ipv4Addr) -> anyhow::Result<()> {
     }
 }
 
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
+/// Runs a command that is to succeed.
+pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = quiet.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?} ended with {status}");

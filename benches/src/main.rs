@@ -6,6 +6,7 @@
 mod api;
 mod bare;
 mod http;
+mod kernel;
 mod machine;
 mod measure;
 mod nginx;

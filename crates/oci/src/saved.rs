@@ -11,9 +11,11 @@
 //! finds one after a crash takes it away.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
 use serde::{Deserialize, Serialize};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
@@ -187,6 +189,7 @@ impl Manifest {
 impl MemoryFile {
     fn of(directory: &Path, name: &str) -> io::Result<Self> {
         let mut file = File::open(directory.join(name))?;
+        begin_to_write(&file);
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; 1 << 20];
         let mut bytes = 0;
@@ -203,6 +206,19 @@ impl MemoryFile {
             bytes,
             digest: hasher.finalize().to_hex().to_string(),
         })
+    }
+}
+
+/// Lets the disk begin with what the file has: while it writes, the processor counts. Whoever needs it
+/// written asks for that.
+#[expect(unsafe_code, reason = "no wrapper of this call is safe to use")]
+fn begin_to_write(file: &File) {
+    // SAFETY: it takes an open descriptor and numbers, and touches no memory.
+    let begun =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    if begun != 0 {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, "a file is written later");
     }
 }
 
@@ -272,14 +288,7 @@ impl Place {
     /// # Errors
     /// When the disk is full or fails; nothing is shown then.
     pub(crate) fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<Manifest> {
-        // While the disk writes, the processor counts.
-        let (written, memory) = std::thread::scope(|scope| {
-            let written = scope.spawn(|| disk.sync());
-            let memory = self.read_memory(&parts);
-            (written.join(), memory)
-        });
-        written.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        let memory = memory?;
+        let memory = self.read_memory(&parts)?;
         let mut saved = parts.saved;
         saved.memory_bytes = memory.iter().map(|file| file.bytes).sum();
         let manifest = Manifest {
@@ -296,9 +305,8 @@ impl Place {
             resources: parts.resources,
             memory,
         };
-        let mut file = File::create(self.0.join(FILE))?;
-        file.write_all(&serde_json::to_vec_pretty(&manifest)?)?;
-        file.sync_all()?;
+        fs::write(self.0.join(FILE), serde_json::to_vec_pretty(&manifest)?)?;
+        disk.sync()?;
         self.show(place)?;
         Ok(manifest)
     }
@@ -320,7 +328,6 @@ impl Place {
     /// # Errors
     /// When the disk fails; nothing is shown then.
     pub(crate) fn show(&self, place: &Self) -> io::Result<()> {
-        File::open(&self.0)?.sync_all()?;
         fs::rename(&self.0, &place.0)?;
         match place.0.parent() {
             Some(parent) => File::open(parent)?.sync_all(),

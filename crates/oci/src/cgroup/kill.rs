@@ -23,11 +23,7 @@ impl Cgroup {
     pub(crate) fn kill(&self) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let handles: Vec<OwnedFd> = self
-                .processes()?
-                .into_iter()
-                .filter_map(|pid| pidfd::open(pid).ok())
-                .collect();
+            let handles = self.signal()?;
             if handles.is_empty() {
                 return if self.processes()?.is_empty() {
                     Ok(())
@@ -35,16 +31,32 @@ impl Cgroup {
                     Err(stuck())
                 };
             }
-            // A group that is gone, or that cannot be held, is signalled all the same.
-            let _ = self.hold(true);
-            for handle in &handles {
-                pidfd::kill(handle)?;
-            }
-            let _ = self.hold(false);
             for handle in &handles {
                 await_end(handle, end)?;
             }
         }
+    }
+
+    /// Kills every process that the group has now. Returns what ends when they do.
+    ///
+    /// # Errors
+    /// When one cannot be killed.
+    pub(crate) fn signal(&self) -> io::Result<Vec<OwnedFd>> {
+        let handles: Vec<OwnedFd> = self
+            .processes()?
+            .into_iter()
+            .filter_map(|pid| pidfd::open(pid).ok())
+            .collect();
+        if handles.is_empty() {
+            return Ok(handles);
+        }
+        // A group that is gone, or that cannot be held, is signalled all the same.
+        let _ = self.hold(true);
+        for handle in &handles {
+            pidfd::kill(handle)?;
+        }
+        let _ = self.hold(false);
+        Ok(handles)
     }
 
     /// Holds the group's processes still, or lets them go on.

@@ -42,8 +42,18 @@ pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), 
     end(shared, id, None).await
 }
 
+/// Begins to end the processes of a sandbox; whoever comes next waits for their end.
+pub(super) async fn begin_end(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
+    // From here on its end is no news.
+    shared.live.lock().remove(id);
+    let group = shared.group(id);
+    blocking(move || group.signal().map(drop))
+        .await
+        .map_err(failed("end the processes"))
+}
+
 /// Ends the processes of a sandbox, and nothing else.
-pub(super) async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
+async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
     // From here on its end is no news.
     shared.live.lock().remove(id);
     let group = shared.group(id);

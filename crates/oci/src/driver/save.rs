@@ -41,9 +41,9 @@ pub(super) async fn pause(
         save.to_rest(&place)
     };
     let manifest = run(saving).await?;
-    // From here on it is saved, whatever comes; what else its run had goes when the next is made
-    // ready.
-    destroy::end_processes(&shared, &id).await?;
+    // From here on it is saved, whatever comes. It is held still until its processes have ended, which
+    // the next run is made ready after, as is what else this one had.
+    destroy::begin_end(&shared, &id).await?;
     Ok(manifest.saved)
 }
 
@@ -264,11 +264,20 @@ impl Save {
     ) -> Result<saved::Manifest, DriverError> {
         let disk = &self.shared.disk;
         let new = place.prepare(disk).map_err(failed("make a directory"))?;
+        let begun = since.elapsed();
         let written = self.take(&new, beside, since).and_then(|freeze| {
+            let taken = since.elapsed();
             let parts = self.parts(freeze).map_err(failed("count the files"))?;
             let manifest = new
                 .publish(parts, disk, place)
                 .map_err(failed("write what is saved"))?;
+            tracing::debug!(
+                sandbox.id = %self.manifest.id,
+                held_ms = begun.as_millis(),
+                taken_ms = taken.as_millis(),
+                kept_ms = since.elapsed().as_millis(),
+                "saved"
+            );
             // Every byte has just been looked at.
             if let Some(stamp) = manifest.stamp(place.directory()) {
                 self.shared.verified.lock().insert(stamp);

@@ -1,0 +1,96 @@
+//! A Python kernel for notebooks that lives: what an agent's sandbox has in its memory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use shoal_protocol::client::{Command as Line, EnvdClient, Process, Upload};
+
+use crate::api::run;
+use crate::bare::succeed;
+
+/// Of PyPI.
+const PACKAGE: &str = "ipykernel==7.4.0";
+
+/// The Python of the template `base`.
+const PYTHON: &str = "3.11";
+
+/// Where it is in a sandbox: outside of what is the user's.
+const PLACE: &str = "/home/user/kernel";
+
+/// What it has in its memory beside itself, so that some 65 MB are written.
+const LOADED: &str = "b = bytearray(24 << 20)\\nfor i in range(0, len(b), 4096): b[i] = i % 251";
+
+/// Says that it is ready.
+const READY: &str = "/tmp/kernel-is-ready";
+
+/// Its packages, in a directory of the machine.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    directory: PathBuf,
+}
+
+impl Kernel {
+    /// Gets the packages, once.
+    pub(crate) fn fetch(work: &Path) -> anyhow::Result<Self> {
+        let directory = work.join("kernel");
+        let kernel = Self { directory };
+        let place = kernel.lower().join(PLACE.trim_start_matches('/'));
+        if place.join("ipykernel").is_dir() {
+            return Ok(kernel);
+        }
+        let venv = work.join("kernel-venv");
+        succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        let mut pip = Command::new(venv.join("bin/pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(["--only-binary=:all:", "--python-version", PYTHON])
+            .arg("--target")
+            .arg(&place)
+            .arg(PACKAGE);
+        succeed(&mut pip)?;
+        succeed(Command::new("chmod").args(["-R", "a+rX"]).arg(&place))?;
+        let _ = fs::remove_dir_all(venv);
+        Ok(kernel)
+    }
+
+    /// A directory that an overlay can have the packages from.
+    pub(crate) fn lower(&self) -> PathBuf {
+        self.directory.join("lower")
+    }
+
+    /// Puts the packages into a sandbox.
+    pub(crate) async fn put(&self, envd: &EnvdClient) -> anyhow::Result<()> {
+        let archive = self.directory.join("kernel.tar");
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(self.lower()).arg("-cf").arg(&archive);
+        succeed(tar.arg("."))?;
+        let bytes = fs::read(&archive)?;
+        let target = Upload::to("/tmp/kernel.tar");
+        envd.upload_bytes(&target, bytes.into()).await?;
+        // What is no directory of its own is there already, with its own mode.
+        let line = "tar -C / --no-overwrite-dir -xf /tmp/kernel.tar ./home/user/kernel && rm /tmp/kernel.tar";
+        run(envd, line).await?;
+        Ok(())
+    }
+
+    /// The line that starts it.
+    pub(crate) fn line() -> String {
+        format!(
+            "PYTHONPATH={PLACE} PYTHONDONTWRITEBYTECODE=1 exec python3 -m ipykernel_launcher \
+             -f /tmp/kernel.json --IPKernelApp.exec_lines='{LOADED}' \
+             --IPKernelApp.exec_lines='open(\"{READY}\", \"w\").close()'"
+        )
+    }
+
+    /// The line that ends when it is ready.
+    pub(crate) fn ready() -> String {
+        format!("for i in $(seq 600); do [ -e {READY} ] && exit; sleep 0.1; done; exit 1")
+    }
+
+    /// Starts it in a sandbox and waits until it is ready.
+    pub(crate) async fn start(envd: &EnvdClient) -> anyhow::Result<Process> {
+        let process = envd.start(Line::shell(&Self::line())).await?;
+        run(envd, &Self::ready()).await?;
+        Ok(process)
+    }
+}
