@@ -241,7 +241,7 @@ impl FakeDriver {
         *self.state.refuses.lock() = refuses;
     }
 
-    /// Where whoever takes a snapshot passes.
+    /// Where whoever pauses a sandbox, or takes a snapshot of one, passes.
     #[must_use]
     pub fn saves(&self) -> &Gate {
         &self.state.saves
@@ -412,6 +412,7 @@ impl Driver for FakeDriver {
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
         let id = id.clone();
         Box::pin(async move {
+            self.state.saves.pass().await;
             self.refused(|refuses| refuses.save, "save the memory")?;
             let mut sandboxes = self.state.sandboxes.lock();
             let sandbox = sandboxes.get_mut(&id);

@@ -1,5 +1,6 @@
 //! Pools: members are made ahead of time, handed out once, and replaced.
 
+mod counted;
 mod failures;
 
 use std::collections::BTreeSet;

@@ -94,6 +94,52 @@ async fn who_waits_no_longer_for_a_snapshot_is_told_so_and_finds_it_later() {
     until("listed", || fixture.taken() == 1).await;
 }
 
+#[tokio::test]
+async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
+    let fixture = fixture().await;
+    for (timeout, expected) in [(60, 300), (420, 420)] {
+        let asked = NewSandbox {
+            timeout: Duration::from_secs(timeout),
+            auto_resume: true,
+            ..new("base")
+        };
+        let made = fixture.engine.create(&fixture.me, asked, None).await;
+        let id = made.unwrap().record.id.clone();
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        fixture.engine.pause(&permit, None, false).await.unwrap();
+        fixture.engine.catalog().wake(&id).await.unwrap();
+        let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        let lives = record.deadline.since(record.started_at);
+        assert_eq!(lives, Duration::from_secs(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_being_paused_is_busy_to_traffic_unless_that_wakes_it() {
+    let fixture = fixture().await;
+    let (catalog, saves) = (fixture.engine.catalog(), fixture.driver.saves());
+    for auto_resume in [false, true] {
+        let asked = NewSandbox {
+            auto_resume,
+            ..new("base")
+        };
+        let made = fixture.engine.create(&fixture.me, asked, None).await;
+        let id = made.unwrap().record.id.clone();
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        saves.shut();
+        let engine = fixture.engine.clone();
+        let paused = tokio::spawn(async move { engine.pause(&permit, None, false).await });
+        until("saving", || saves.waiting() == 1).await;
+        match catalog.lookup(&id) {
+            Lookup::Busy => assert!(!auto_resume),
+            Lookup::Asleep(_) => assert!(auto_resume),
+            other => panic!("{other:?}"),
+        }
+        saves.open();
+        paused.await.unwrap().unwrap();
+    }
+}
+
 fn scaled(factor: f64, early_return: bool) -> NewSandbox {
     let cpu = CpuTarget::Factor(factor);
     NewSandbox {
