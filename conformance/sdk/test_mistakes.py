@@ -160,6 +160,18 @@ def test_an_upload_to_a_full_disk_is_told(small, runtime):
     made.kill()
 
 
+@pytest.mark.parametrize("memory", [True, False])
+def test_what_was_written_before_a_pause_counts_after_it(small, memory):
+    made = Sandbox.create("small", metadata={"shoal/runtime": "runsc"}, **small.options())
+    made.files.write("before", bytes(40 << 20))
+    made.pause(keep_memory=memory)
+    made = Sandbox.connect(made.sandbox_id, **small.options())
+    with pytest.raises(NotEnoughSpaceException):
+        made.files.write("after", bytes(40 << 20), request_timeout=120)
+    assert made.files.get_info("before").size == 40 << 20
+    made.kill()
+
+
 @pytest.mark.parametrize(
     "path",
     ["/sandboxes/{}/metrics?start=soon", "/sandboxes/{}/metrics?start=20&end=10", "/sandboxes/{}/logs?limit=many",

@@ -180,6 +180,9 @@ def hear(socket, kind: str, until: str = "") -> dict:
 
 def test_a_terminal_shows_what_is_typed_and_how_it_ends(native, box):
     with terminal(native, box) as socket:
+        # Programs may ask each other whether they are there before anything is said.
+        assert socket.ping().wait(10)
+        socket.pong()
         say(socket, type="init", cols=90, rows=30)
         hear(socket, "ready")
         say(socket, type="input", data="stty size; shopt -q login_shell && echo log''in; echo gr''üße\n")

@@ -20,16 +20,18 @@ use tower::ServiceExt;
 struct Fixture {
     _directory: tempfile::TempDir,
     engine: Engine,
+    driver: FakeDriver,
     router: Router,
     key: String,
 }
 
 async fn fixture_with(config: ApiConfig) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
+    let driver = FakeDriver::new();
     let engine = Engine::open(EngineParts {
         config: EngineConfig::new(directory.path()),
         store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
-        driver: Arc::new(FakeDriver::new()),
+        driver: Arc::new(driver.clone()),
         images: Arc::new(NoImages),
         guest: Arc::new(FakeGuest::default()),
         clock: ManualClock::new(),
@@ -61,6 +63,7 @@ async fn fixture_with(config: ApiConfig) -> Fixture {
     Fixture {
         _directory: directory,
         engine,
+        driver,
         router,
         key,
     }
@@ -739,4 +742,65 @@ async fn the_resize_of_a_new_sandbox_is_shown() {
         let (seen, answer) = fixture.call(Method::PATCH, &native, body.clone()).await;
         assert_eq!(seen.as_u16(), status, "{body}: {answer}");
     }
+}
+
+/// Asks until the answer is as it is to be.
+async fn until(fixture: &Fixture, path: &str, so: impl Fn(&Value) -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let (_, seen) = fixture.get(path).await;
+        if so(&seen) {
+            return;
+        }
+        assert!(std::time::Instant::now() < end, "never so: {seen}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_an_early_answer_sees_that_the_resize_is_under_way() {
+    let fixture = fixture().await;
+    fixture.driver.resizes().shut();
+    let asked = json!({"metadata": {
+        "e2b.agents.kruise.io/cpu-scale-factor": "2",
+        "e2b.agents.kruise.io/cpu-resize-early-return": "true",
+    }});
+    let made = fixture.create(asked).await;
+    assert_eq!(made["shoal"]["resize"], "in_progress");
+    let path = format!("/sandboxes/{}", id(&made));
+    let (_, before) = fixture.get(&path).await;
+    assert_eq!(before["shoal"]["resize"], "in_progress");
+    assert_eq!(before["cpuCount"], 2);
+    fixture.driver.resizes().open();
+    until(&fixture, &path, |seen| {
+        seen["shoal"]["resize"] == "completed"
+    })
+    .await;
+    assert_eq!(fixture.get(&path).await.1["cpuCount"], 4);
+}
+
+#[tokio::test]
+async fn who_says_how_long_to_wait_for_a_snapshot_is_not_kept_longer() {
+    let fixture = fixture().await;
+    let made = fixture.create(json!({})).await;
+    fixture.driver.saves().shut();
+    let request = Request::post(format!("/sandboxes/{}/snapshots", id(&made)))
+        .header("X-API-KEY", &fixture.key)
+        .header("content-type", "application/json")
+        .header("x-e2b-kruise-snapshot-wait-success-seconds", "1")
+        .body(Body::from("{}"))
+        .unwrap();
+    let begun = std::time::Instant::now();
+    let late = fixture.send(request).await;
+    assert_eq!(late.status(), 504);
+    // Without the header it would have been a minute.
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let bytes = late.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    assert!(text.contains("not finished after 1 s"), "{text}");
+    fixture.driver.saves().open();
+    until(&fixture, "/snapshots", |seen| {
+        seen.as_array().is_some_and(|all| all.len() == 1)
+    })
+    .await;
 }

@@ -137,7 +137,8 @@ pub struct SandboxRecord {
     pub spec: SandboxSpec,
     /// Where it is in its life.
     pub state: State,
-    /// When it was created.
+    /// When it was created; of one that came from a pool, when it began to be handed out: for whoever
+    /// asked its life begins there.
     pub created_at: Timestamp,
     /// When its present run began.
     pub started_at: Timestamp,
@@ -156,7 +157,8 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
-    /// Whether somebody may see it and use it: it lives, and no build has it to itself.
+    /// Whether somebody may see it and use it: it lives, no build has it to itself, and no pool has
+    /// it still.
     #[must_use]
     pub fn is_anybodys(&self) -> bool {
         self.state.is_live() && self.spec.purpose == Purpose::Use

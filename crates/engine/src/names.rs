@@ -1,9 +1,9 @@
 //! Sandboxes by what they are called.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::sandbox::{InvalidSandboxName, NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
@@ -24,17 +24,42 @@ pub enum NameError {
     Taken(String),
 }
 
-type Kept = Arc<Mutex<HashSet<(TeamId, String)>>>;
+/// Whose name it is, and the name.
+type Key = (TeamId, String);
 
-/// The names of sandboxes that are about to be.
+type Kept = Arc<Mutex<HashSet<Key>>>;
+
+/// What sandboxes are called.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Kept);
+pub(crate) struct Names {
+    /// The names of those that are about to be.
+    kept: Kept,
+    /// Those that were given a name. One may be in here that is gone, or not there for its team
+    /// yet: whoever looks asks its record.
+    given: RwLock<HashMap<Key, SandboxId>>,
+}
+
+impl Names {
+    /// Notes what a sandbox is called, if it was given a name, for as long as somebody may use it.
+    pub(crate) fn note(&self, record: &SandboxRecord) {
+        let Some(name) = record.spec.metadata.get(NAME_KEY) else {
+            return;
+        };
+        let key = (record.team, name.clone());
+        let mut given = self.given.write();
+        if record.is_anybodys() {
+            given.insert(key, record.id.clone());
+        } else if given.get(&key) == Some(&record.id) {
+            given.remove(&key);
+        }
+    }
+}
 
 /// A name that is kept for a sandbox.
 #[derive(Debug)]
 pub(crate) struct KeptName {
     kept: Kept,
-    name: (TeamId, String),
+    name: Key,
 }
 
 impl Drop for KeptName {
@@ -54,22 +79,31 @@ impl Shared {
             return Ok(None);
         };
         let name: SandboxName = name.parse()?;
-        let mut kept = self.names.0.lock();
+        let mut kept = self.names.kept.lock();
         let key = (team, name.as_str().to_owned());
         if kept.contains(&key) || self.called(team, name.as_str()).is_some() {
             return Err(NameError::Taken(name.to_string()));
         }
         kept.insert(key.clone());
         Ok(Some(KeptName {
-            kept: self.names.0.clone(),
+            kept: self.names.kept.clone(),
             name: key,
         }))
     }
 
     /// The sandbox of a team that is called so.
     fn called(&self, team: TeamId, name: &str) -> Option<Arc<SandboxRecord>> {
-        let mut records = self.entries.records().into_iter();
-        records.find(|record| record.team == team && record.is_anybodys() && record.name() == name)
+        let is_it = |record: &Arc<SandboxRecord>| {
+            record.team == team && record.is_anybodys() && record.name() == name
+        };
+        let key = (team, name.to_owned());
+        let given = self.names.given.read().get(&key).cloned();
+        let given = given.and_then(|id| self.entries.record(&id)).filter(is_it);
+        // The name of one that was given none ends with its id.
+        given.or_else(|| {
+            let (_, id) = name.rsplit_once('-')?;
+            self.entries.record(&id.parse().ok()?).filter(is_it)
+        })
     }
 }
 

@@ -65,12 +65,25 @@ struct Pool {
     misses: u64,
     /// How often in a row no member could be made.
     failures: u32,
+    /// When that was counted last. What had begun by then was part of the same try.
+    counted: Option<Timestamp>,
     /// Before then no other is made.
     not_before: Option<Timestamp>,
     /// Why none could be made, until one could.
     not_made: Option<PoolFault>,
     /// Why one could not be handed out, until one could.
     not_handed_out: Option<PoolFault>,
+}
+
+/// What came of asking a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It gave a member.
+    Given,
+    /// It had none: it is too small.
+    Missed,
+    /// What it had could not be handed out, and more of the same would not help.
+    Failed,
 }
 
 /// What is known of a member.
@@ -136,7 +149,8 @@ impl Pools {
             return false;
         };
         known.ready = Some(now);
-        (pool.failures, pool.not_before, pool.not_made) = (0, None, None);
+        (pool.failures, pool.counted) = (0, None);
+        (pool.not_before, pool.not_made) = (None, None);
         drop(pools);
         self.changed.notify_one();
         true
@@ -172,36 +186,49 @@ impl Pools {
         Some(oldest)
     }
 
-    /// A pool was asked: it had a member to give, or missed.
-    fn asked(&self, entry: &EntryName, bounds: &Bounds, missed: bool, now: Timestamp) {
+    /// A pool was asked.
+    fn asked(&self, entry: &EntryName, bounds: &Bounds, came: Asked, now: Timestamp) {
         {
             let mut pools = self.by_entry.lock();
             let pool = pools.entry(entry.clone()).or_default();
-            pool.demand = pool.demand.asked(missed, bounds, now);
-            if missed {
-                pool.misses += 1;
-            } else {
-                pool.claims += 1;
-                pool.not_handed_out = None;
+            pool.demand = pool.demand.asked(came == Asked::Missed, bounds, now);
+            match came {
+                Asked::Given => {
+                    pool.claims += 1;
+                    pool.not_handed_out = None;
+                }
+                Asked::Missed => pool.misses += 1,
+                Asked::Failed => {}
             }
         }
         self.changed.notify_one();
     }
 
-    /// A member could not be made: the next one is tried later, and later each time. False, and
-    /// no matter, when it was not wanted any more.
+    /// A member could not be made: the next one is tried later, and later each time. Those that
+    /// were begun before that was known are one try together. False, and no matter, when it was
+    /// not wanted any more.
     fn failed(&self, entry: &EntryName, id: &SandboxId, message: String, now: Timestamp) -> bool {
         let mut pools = self.by_entry.lock();
         let Some(pool) = pools.get_mut(entry) else {
             return false;
         };
-        let wanted = pool.members.remove(id).is_some();
-        if wanted {
+        let Some(known) = pool.members.remove(id) else {
+            return false;
+        };
+        if pool.counted.is_none_or(|counted| known.since > counted) {
             pool.failures = pool.failures.saturating_add(1);
+            pool.counted = Some(now);
             pool.not_before = Some(now + back_off(pool.failures));
-            pool.not_made = Some(PoolFault { at: now, message });
         }
-        wanted
+        pool.not_made = Some(PoolFault { at: now, message });
+        true
+    }
+
+    /// A member that is being made is not what is wanted any more, which is nobody's fault.
+    fn give_up(&self, entry: &EntryName, id: &SandboxId) {
+        if let Some(pool) = self.by_entry.lock().get_mut(entry) {
+            pool.members.remove(id);
+        }
     }
 
     /// A member could not be handed out.
@@ -270,7 +297,7 @@ impl Pools {
             let stays = wanted(entry);
             if !stays {
                 left.extend(std::mem::take(&mut pool.members).into_keys());
-                seeds.extend(pool.seed.take().and_then(|seed| seed.saved));
+                seeds.extend(pool.seed.take().and_then(Seed::saved));
             }
             stays
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
-use shoal_core::id::TeamId;
+use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::KillReason;
@@ -90,15 +90,16 @@ impl Engine {
         limits: Resources,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
         let announce = |reply| Order::AnnounceResize(reply);
-        self.shared.order(permit.sandbox(), announce).await?;
+        if let Err(error) = self.shared.order(permit.sandbox(), announce).await {
+            self.shared.end_unresized(permit.sandbox(), &error).await;
+            return Err(error);
+        }
         let (done, outcome) = oneshot::channel();
         tokio::spawn(async move {
             let order = |reply| Order::Resize(limits, reply);
             let resized = self.shared.order(permit.sandbox(), order).await;
             if let Err(error) = &resized {
-                tracing::warn!(sandbox.id = %permit.sandbox(), %error, "a new sandbox cannot be resized");
-                let end = |reply| Order::Kill(KillReason::Failed, reply);
-                let _ = self.shared.order(permit.sandbox(), end).await;
+                self.shared.end_unresized(permit.sandbox(), error).await;
             }
             // Whoever asked may have gone.
             let _ = done.send(resized);
@@ -108,6 +109,18 @@ impl Engine {
 }
 
 impl Shared {
+    /// Ends a sandbox that was just made and is not what was asked for.
+    async fn end_unresized(&self, id: &SandboxId, error: &SandboxError) {
+        tracing::warn!(sandbox.id = %id, %error, "a new sandbox cannot be resized");
+        let end = |reply| Order::Kill(KillReason::Failed, reply);
+        match self.order(id, end).await {
+            Ok(()) | Err(SandboxError::NotFound(_)) => {}
+            Err(error) => {
+                tracing::error!(sandbox.id = %id, %error, "a sandbox is not ended yet");
+            }
+        }
+    }
+
     /// Whether a sandbox of `team` that has `now` can be given `wanted`.
     pub(crate) fn feasible(
         &self,

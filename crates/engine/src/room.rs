@@ -20,23 +20,35 @@ pub enum NoRoom {
     Node(usize),
 }
 
-/// How many sandboxes of each tenant are about to be.
-pub(crate) type Coming = Arc<Mutex<BTreeMap<TeamId, usize>>>;
+/// The places that are kept.
+pub(crate) type Coming = Arc<Mutex<Kept>>;
+
+/// How many sandboxes are about to be.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Of each tenant.
+    by_team: BTreeMap<TeamId, usize>,
+    /// On this machine. What is a tenant's soon, and runs already, is none of them.
+    new: usize,
+}
 
 /// A place that is kept for a sandbox.
 #[derive(Debug)]
 pub(crate) struct Room {
     coming: Coming,
     team: TeamId,
+    /// Whether it is not running yet.
+    new: bool,
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
         let mut coming = self.coming.lock();
-        if let Some(count) = coming.get_mut(&self.team) {
+        coming.new -= usize::from(self.new);
+        if let Some(count) = coming.by_team.get_mut(&self.team) {
             *count -= 1;
             if *count == 0 {
-                coming.remove(&self.team);
+                coming.by_team.remove(&self.team);
             }
         }
     }
@@ -64,6 +76,7 @@ impl Shared {
         self.room(pool::owner(), None, Some(self.config.limits.sandboxes))
     }
 
+    /// `in_all` is how many the machine may have, for one that does not run yet.
     fn room(
         &self,
         team: TeamId,
@@ -72,18 +85,21 @@ impl Shared {
     ) -> Result<Room, NoRoom> {
         let mut coming = self.coming.lock();
         let (all, of_team) = self.entries.count(team);
-        let of_team = of_team + coming.get(&team).copied().unwrap_or(0);
+        let of_team = of_team + coming.by_team.get(&team).copied().unwrap_or(0);
         if let Some(most) = per_team.filter(|most| of_team >= *most) {
             return Err(NoRoom::Team(most));
         }
-        let all = all + coming.values().sum::<usize>();
+        let all = all + coming.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
             return Err(NoRoom::Node(most));
         }
-        *coming.entry(team).or_default() += 1;
+        let new = in_all.is_some();
+        coming.new += usize::from(new);
+        *coming.by_team.entry(team).or_default() += 1;
         Ok(Room {
             coming: self.coming.clone(),
             team,
+            new,
         })
     }
 }

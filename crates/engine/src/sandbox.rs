@@ -138,6 +138,7 @@ impl Sandbox {
             route,
         });
         shared.entries.insert(record.id.clone(), view, mailbox);
+        shared.names.note(&record);
         shared.deadlines.set(&record.id, record.wakes_at());
         Self {
             shared,
@@ -221,6 +222,7 @@ impl Sandbox {
 
     fn show(&mut self, next: SandboxRecord) {
         self.record = Arc::new(next);
+        self.shared.names.note(&self.record);
         let route = route_of(&self.shared, &self.record);
         self.shared
             .deadlines

@@ -1,5 +1,6 @@
 //! A driver, a guest and a clock that tests own.
 
+mod gate;
 mod guest;
 mod registry;
 
@@ -28,6 +29,7 @@ use shoal_core::state::{FailReason, State};
 use shoal_core::template::RuntimeName;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
 
+pub use self::gate::Gate;
 pub use self::guest::FakeGuest;
 pub use self::registry::{FakeRegistry, image};
 
@@ -126,6 +128,8 @@ struct FakeState {
     sandboxes: Mutex<HashMap<SandboxId, FakeSandbox>>,
     snapshots: Mutex<HashMap<SnapshotId, Contents>>,
     refuses: Mutex<Refusals>,
+    saves: Gate,
+    resizes: Gate,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
 }
@@ -185,6 +189,8 @@ impl FakeDriver {
             sandboxes: Mutex::default(),
             snapshots: Mutex::default(),
             refuses: Mutex::default(),
+            saves: Gate::default(),
+            resizes: Gate::default(),
             events,
             incoming: AsyncMutex::new(incoming),
         };
@@ -233,6 +239,18 @@ impl FakeDriver {
     /// What fails from now on.
     pub fn refuse(&self, refuses: Refusals) {
         *self.state.refuses.lock() = refuses;
+    }
+
+    /// Where whoever pauses a sandbox, or takes a snapshot of one, passes.
+    #[must_use]
+    pub fn saves(&self) -> &Gate {
+        &self.state.saves
+    }
+
+    /// Where whoever changes limits passes.
+    #[must_use]
+    pub fn resizes(&self) -> &Gate {
+        &self.state.resizes
     }
 
     /// The limits of a sandbox.
@@ -394,6 +412,7 @@ impl Driver for FakeDriver {
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
         let id = id.clone();
         Box::pin(async move {
+            self.state.saves.pass().await;
             self.refused(|refuses| refuses.save, "save the memory")?;
             let mut sandboxes = self.state.sandboxes.lock();
             let sandbox = sandboxes.get_mut(&id);
@@ -439,6 +458,7 @@ impl Driver for FakeDriver {
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
         let id = id.clone();
         Box::pin(async move {
+            self.state.saves.pass().await;
             self.refused(|refuses| refuses.save, "save the memory")?;
             let alive = self
                 .state
@@ -503,6 +523,7 @@ impl Driver for FakeDriver {
     fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
         let id = id.clone();
         Box::pin(async move {
+            self.state.resizes.pass().await;
             if self.state.refuses.lock().resize {
                 return Err(DriverError::CannotResize("told to refuse".to_owned()));
             }

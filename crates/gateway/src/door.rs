@@ -103,10 +103,11 @@ fn take_port(query: &str) -> (Option<String>, String) {
 
 impl Door {
     /// What a request shows to be let in; none when it shows nothing, or nothing that could be it.
+    /// A key counts more than a traffic token. `Authorization` is the sandbox's own server's.
     pub(crate) fn proof(headers: &HeaderMap) -> Option<Proof> {
-        if let Some(key) = headers.get(API_KEY) {
-            let key = key.to_str().ok().and_then(|key| ApiKey::parse(key).ok());
-            return key.map(Proof::Key);
+        let key = headers.get(API_KEY).and_then(|key| key.to_str().ok());
+        if let Some(key) = key.and_then(|key| ApiKey::parse(key).ok()) {
+            return Some(Proof::Key(key));
         }
         let token = headers.get(TRAFFIC_TOKEN)?.to_str().ok()?;
         Some(Proof::Traffic(token.to_owned()))

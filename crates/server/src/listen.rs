@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use self::opening::{Opening, Turn};
+use self::unread::Unread;
 
 /// How long a client may take to send the head of a request. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,8 +66,7 @@ impl Dispatch {
         Self { gateway, api }
     }
 
-    async fn answer(self, request: Request<Incoming>, client: Client) -> Response<Body> {
-        let request = unread::finish(request);
+    async fn answer(self, request: Request<Unread<Incoming>>, client: Client) -> Response<Body> {
         match self.gateway.target(&request) {
             Ok(Some(target)) => self
                 .gateway
@@ -175,13 +175,8 @@ impl Connection {
         };
         let dispatch = self.dispatch;
         let turn = Turn::default();
-        let turns = turn.clone();
-        let service = service_fn(move |request| {
-            turns.answering();
-            let turn = turns.clone();
-            let answer = dispatch.clone().answer(request, client);
-            async move { Ok::<_, Infallible>(turn.after(answer.await)) }
-        });
+        let answer = move |request| dispatch.clone().answer(request, client);
+        let service = taking_turns(turn.clone(), answer);
         let Some(acceptor) = self.tls else {
             return serve_http(stream, turn, service, &graceful).await;
         };
@@ -191,6 +186,27 @@ impl Connection {
             Err(_) => tracing::debug!("a handshake took too long"),
         }
     }
+}
+
+/// Answers requests, and says on whom the connection waits meanwhile.
+fn taking_turns<A, F>(
+    turn: Turn,
+    answer: A,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<Body>,
+    Error = Infallible,
+    Future: Future<Output = Result<Response<Body>, Infallible>> + Send,
+> + Send
+where
+    A: Fn(Request<Unread<Incoming>>) -> F + Send,
+    F: Future<Output = Response<Body>> + Send,
+{
+    service_fn(move |request| {
+        let exchange = turn.answering();
+        let answer = answer(unread::finish(request, exchange.clone()));
+        async move { Ok(exchange.until_sent(answer.await)) }
+    })
 }
 
 async fn serve_http<T, S>(stream: T, turn: Turn, service: S, graceful: &GracefulShutdown)
@@ -247,4 +263,54 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         ),
         _ => error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// A server that refuses everything by its head.
+    fn refusing() -> DuplexStream {
+        let (client, server) = duplex(1024);
+        let turn = Turn::default();
+        let service = taking_turns(turn.clone(), async |request| {
+            drop(request);
+            let mut answer = Response::new(Body::from("no"));
+            *answer.status_mut() = StatusCode::NOT_FOUND;
+            answer
+        });
+        tokio::spawn(async move {
+            serve_http(server, turn, service, &GracefulShutdown::new()).await;
+        });
+        client
+    }
+
+    async fn answer(client: &mut DuplexStream) {
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\nno") {
+            assert_ne!(client.read_buf(&mut seen).await.unwrap(), 0, "it closed");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_body_that_nobody_reads_begins_no_head() {
+        let mut client = refusing();
+        for _ in 0..3 {
+            let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n";
+            client.write_all(head).await.unwrap();
+            answer(&mut client).await;
+            client.write_all(&[b'x'; 5000]).await.unwrap();
+            // A client that rests between two requests, and longer than a head may take.
+            sleep(HEADER_TIMEOUT * 4).await;
+        }
+        // A head that is begun is waited for no longer than that.
+        client.write_all(b"POST / HT").await.unwrap();
+        let closed = async { client.read_u8().await.unwrap_err() };
+        let closed = tokio::time::timeout(HEADER_TIMEOUT * 2, closed).await;
+        assert_eq!(closed.unwrap().kind(), io::ErrorKind::UnexpectedEof);
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -60,10 +60,13 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
         LogFormat::Text => registry.with(text).try_init()?,
         LogFormat::Json => registry.with(text.json()).try_init()?,
     }
-    let counters = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS)?
-        .install_recorder()?;
+    let counters = counting()?.install_recorder()?;
     Ok(Telemetry { traces, counters })
+}
+
+fn counting() -> Result<PrometheusBuilder, BuildError> {
+    let seconds = Matcher::Suffix("_seconds".to_owned());
+    PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)
 }
 
 /// Sends traces to `collector`, or where the variables say.
@@ -128,6 +131,23 @@ mod tests {
     use opentelemetry::trace::Tracer;
 
     use super::*;
+
+    #[test]
+    fn the_time_of_a_claim_is_told_to_the_millisecond() {
+        let recorder = counting().unwrap().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let claims = metrics::histogram!("shoal_pool_claim_seconds", "template" => "warm");
+            claims.record(Duration::from_micros(900));
+            claims.record(Duration::from_micros(1_500));
+        });
+        let text = recorder.handle().render();
+        for (bound, count) in [("0.001", 1), ("0.002", 2), ("120", 2), ("+Inf", 2)] {
+            let line = format!(
+                "shoal_pool_claim_seconds_bucket{{template=\"warm\",le=\"{bound}\"}} {count}"
+            );
+            assert!(text.contains(&line), "no {line} in {text}");
+        }
+    }
 
     #[test]
     fn a_span_reaches_the_collector() {

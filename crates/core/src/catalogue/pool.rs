@@ -43,6 +43,12 @@ pub struct Pool {
 }
 
 impl Entry {
+    /// Whether members of its pool are made as those of `other` are, over the same image.
+    #[must_use]
+    pub fn makes_what(&self, other: &Self) -> bool {
+        self.member_digest("") == other.member_digest("")
+    }
+
     /// A digest of what members of its pool are made from: this entry, as far as it matters before one
     /// is handed out, and the image that it means.
     #[must_use]

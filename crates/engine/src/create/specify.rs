@@ -192,7 +192,12 @@ impl Engine {
                 snapshot_for(template, merged.runtime.value.as_ref())
                     .filter(|_| resolved.image_from != Source::Request),
             ),
-            Meaning::Entry(_) | Meaning::Image => (grown.min(machine), resolved.name.clone(), None),
+            // A member of a pool begins with less than it is raised to, whatever the machine has.
+            Meaning::Entry(_) | Meaning::Image => (
+                grown.min(machine).max(unasked.cpu.value),
+                resolved.name.clone(),
+                None,
+            ),
         };
         let mut network = merged.network();
         if new.network.said_open && network.egress.internet.is_none() {

@@ -11,7 +11,7 @@ use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::MemberError;
+use super::{Asked, MemberError};
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::names::KeptName;
@@ -55,7 +55,8 @@ pub(crate) struct ClaimOrder {
 
 impl Engine {
     /// Hands out the oldest ready member, if there is one. A member that cannot be handed out is
-    /// ended, and the next one is tried: whoever asks is never told of that.
+    /// ended, and the next one is tried unless it would fare the same: whoever asks is never told
+    /// of that. A pool that has no member to give was too small; one whose members fail was not.
     pub(crate) async fn claim(
         &self,
         principal: &Principal,
@@ -74,10 +75,12 @@ impl Engine {
             spec.metadata.insert(label.to_owned(), value.to_owned());
         }
         let _claiming = shared.pools.claiming();
+        let mut came = Asked::Failed;
         for _ in 0..TRIES {
             let room = shared.room_in_team(principal.team)?;
             let name = shared.keep_name(principal.team, &spec)?;
             let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
+                came = Asked::Missed;
                 break;
             };
             let (reply, answer) = oneshot::channel();
@@ -102,7 +105,7 @@ impl Engine {
             let now = shared.clock.now();
             match outcome {
                 Ok(record) => {
-                    shared.pools.asked(&entry.name, &bounds, false, now);
+                    shared.pools.asked(&entry.name, &bounds, Asked::Given, now);
                     metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
                     metrics::histogram!("shoal_pool_claim_seconds", &labels)
                         .record(begun.elapsed());
@@ -114,16 +117,17 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(template = %entry.name, sandbox.id = %id, %error, "a member of a pool cannot be handed out");
                     shared.pools.blame(&entry.name, error.to_string(), now);
-                    // The next one would take as long, and whoever asks waits.
-                    if matches!(error, MemberError::Endless { .. }) {
+                    if error.is_commands() {
                         break;
                     }
                 }
             }
         }
         let now = shared.clock.now();
-        shared.pools.asked(&entry.name, &bounds, true, now);
-        metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
+        shared.pools.asked(&entry.name, &bounds, came, now);
+        if came == Asked::Missed {
+            metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
+        }
         Ok(None)
     }
 }

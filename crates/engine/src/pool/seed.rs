@@ -14,16 +14,25 @@ use shoal_core::snapshot::Contents;
 
 use super::warm::nobody;
 use super::{MemberError, Pools};
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
 
 /// What members of a pool begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seed {
-    /// Of what the member was made that was saved.
-    pub(super) digest: String,
-    /// What was saved; none while that is under way, and when it cannot be.
-    pub(super) saved: Option<SnapshotId>,
+    /// Of what the member was made that is saved.
+    digest: String,
+    /// As what it is saved.
+    id: SnapshotId,
+    /// Whether it is there: not while that is under way, nor when it cannot be or is no good.
+    there: bool,
+}
+
+impl Seed {
+    /// What was saved. What is still under way is dropped when it has ended.
+    pub(super) fn saved(self) -> Option<SnapshotId> {
+        self.there.then_some(self.id)
+    }
 }
 
 impl Pools {
@@ -31,43 +40,66 @@ impl Pools {
     fn seed(&self, entry: &EntryName, digest: &str) -> Option<SnapshotId> {
         let pools = self.by_entry.lock();
         let seed = pools.get(entry)?.seed.as_ref()?;
-        seed.saved.filter(|_| seed.digest == digest)
+        (seed.there && seed.digest == digest).then_some(seed.id)
     }
 
-    /// Whether a member made from this is to be saved: the first one is, whether it can be or not.
-    fn begin_seed(&self, entry: &EntryName, digest: &str) -> bool {
+    /// Whether a member made from this is to be saved: the first one is, whether it can be or not,
+    /// unless nobody waits for it any more.
+    fn begin_seed(
+        &self,
+        entry: &EntryName,
+        member: &SandboxId,
+        digest: &str,
+        id: SnapshotId,
+    ) -> bool {
         let mut pools = self.by_entry.lock();
         let Some(pool) = pools.get_mut(entry) else {
             return false;
         };
-        let first = pool.seed.is_none();
+        let first = pool.seed.is_none() && pool.members.contains_key(member);
         if first {
             pool.seed = Some(Seed {
                 digest: digest.to_owned(),
-                saved: None,
+                id,
+                there: false,
             });
         }
         first
     }
 
     /// Lets members begin with what was saved. False when nobody wants it any more.
-    fn keep_seed(&self, entry: &EntryName, digest: &str, saved: SnapshotId) -> bool {
+    fn keep_seed(&self, entry: &EntryName, saved: SnapshotId) -> bool {
         let mut pools = self.by_entry.lock();
         let seed = pools.get_mut(entry).and_then(|pool| pool.seed.as_mut());
-        let seed = seed.filter(|seed| seed.digest == digest && seed.saved.is_none());
+        let seed = seed.filter(|seed| seed.id == saved);
         seed.is_some_and(|seed| {
-            seed.saved = Some(saved);
+            seed.there = true;
             true
         })
     }
 
-    /// Lets no member begin with this any more. False when none does.
-    fn spoil_seed(&self, entry: &EntryName, spoilt: SnapshotId) -> bool {
+    /// What was to be saved of a member is not there. When that one is not waited for any more it
+    /// says nothing of others: the next one is saved.
+    fn no_seed(&self, entry: &EntryName, member: &SandboxId, id: SnapshotId) {
         let mut pools = self.by_entry.lock();
-        let seed = pools.get_mut(entry).and_then(|pool| pool.seed.as_mut());
-        let seed = seed.filter(|seed| seed.saved == Some(spoilt));
+        if let Some(pool) = pools.get_mut(entry)
+            && !pool.members.contains_key(member)
+        {
+            pool.seed.take_if(|seed| seed.id == id);
+        }
+    }
+
+    /// Lets no member begin any more with what this one could not be made from. False when none
+    /// does, and when the member was ended because nobody wanted it: that says nothing of what it
+    /// began with.
+    fn spoil_seed(&self, entry: &EntryName, member: &SandboxId, spoilt: SnapshotId) -> bool {
+        let mut pools = self.by_entry.lock();
+        let pool = pools.get_mut(entry);
+        let pool = pool.filter(|pool| pool.members.contains_key(member));
+        let seed = pool.and_then(|pool| pool.seed.as_mut());
+        let seed = seed.filter(|seed| seed.there && seed.id == spoilt);
         seed.is_some_and(|seed| {
-            seed.saved = None;
+            seed.there = false;
             true
         })
     }
@@ -77,7 +109,7 @@ impl Pools {
         let mut pools = self.by_entry.lock();
         let pool = pools.get_mut(entry)?;
         let outdated = pool.seed.as_ref().is_some_and(|s| s.digest != digest);
-        pool.seed.take_if(|_| outdated)?.saved
+        pool.seed.take_if(|_| outdated)?.saved()
     }
 }
 
@@ -105,27 +137,30 @@ impl Engine {
         let (shared, name) = (&self.shared, &entry.name);
         // Without anything to warm up a start is cheaper than what was saved.
         let pays = entry.warmup_argv().is_some() && self.memory_runtime(&record.spec).is_some();
-        if !pays || record.spec.snapshot.is_some() || !shared.pools.begin_seed(name, digest) {
+        if !pays || record.spec.snapshot.is_some() {
             return Ok(());
         }
-        let permit = SandboxPermit::grant(&nobody()?, record).ok_or(MemberError::Unwanted)?;
-        let Ok(bytes) = entropy::bytes() else {
+        let gone = || SandboxError::NotFound(record.id.clone());
+        let permit = SandboxPermit::grant(&nobody()?, record).ok_or_else(gone)?;
+        let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
+        if !shared.pools.begin_seed(name, &record.id, digest, id) {
             return Ok(());
-        };
-        let id = SnapshotId::from_entropy(bytes);
+        }
         match self.take_as(&permit, id, Some(Contents::Memory)).await {
-            Ok(_) if shared.pools.keep_seed(name, digest, id) => {}
+            Ok(_) if shared.pools.keep_seed(name, id) => {}
             Ok(_) => shared.drop_seed(id),
             Err(error) => {
+                shared.pools.no_seed(name, &record.id, id);
                 tracing::warn!(template = %name, %error, "a warm member cannot be saved: each is warmed up");
             }
         }
         Ok(())
     }
 
-    /// A member that began with this could not be made: the next one begins as the first did.
+    /// A member that began with this could not be made: the next one begins as the first did,
+    /// unless the member was ended because nobody wanted it.
     pub(super) fn spoil(&self, entry: &EntryName, member: &SandboxId, seed: SnapshotId) {
-        if self.shared.pools.spoil_seed(entry, seed) {
+        if self.shared.pools.spoil_seed(entry, member, seed) {
             tracing::warn!(template = %entry, sandbox.id = %member, "what was saved of a member is no good: each is warmed up");
             self.shared.drop_seed(seed);
         }

@@ -1,12 +1,13 @@
 //! Pools as operators see them.
 
-use shoal_core::catalogue::EntryName;
+use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
-use shoal_core::id::SandboxId;
+use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool::Bounds;
 use shoal_core::state::KillReason;
 
-use super::Pool;
+use super::seed::Seed;
+use super::{Pool, Pools};
 use crate::engine::Engine;
 
 /// Why a member could not be made, or handed out.
@@ -54,6 +55,30 @@ impl Pool {
     }
 }
 
+impl Pools {
+    /// Takes everybody out of a pool, and what members begin with.
+    fn empty(&self, entry: &EntryName) -> (Vec<SandboxId>, Option<SnapshotId>) {
+        let mut pools = self.by_entry.lock();
+        let Some(pool) = pools.get_mut(entry) else {
+            return (Vec::new(), None);
+        };
+        let members = std::mem::take(&mut pool.members).into_keys().collect();
+        (members, pool.seed.take().and_then(Seed::saved))
+    }
+
+    /// Takes a member out of its pool. False when it is in none.
+    fn take_out(&self, id: &SandboxId) -> bool {
+        let mut pools = self.by_entry.lock();
+        pools
+            .values_mut()
+            .any(|pool| pool.members.remove(id).is_some())
+    }
+}
+
+fn has_pool(entry: &Entry) -> bool {
+    entry.pool.is_some() && !entry.is_dynamic()
+}
+
 impl Engine {
     /// The pools of the catalogue, in its order.
     #[must_use]
@@ -91,8 +116,8 @@ impl Engine {
     #[must_use]
     pub fn pool_members(&self, template: &str) -> Option<Vec<MemberView>> {
         let in_force = self.shared.catalogues.current();
-        let entry = in_force.catalogue.entry(template)?;
-        entry.pool.as_ref().filter(|_| !entry.is_dynamic())?;
+        let entry = in_force.catalogue.entry(template);
+        let entry = entry.filter(|entry| has_pool(entry))?;
         let pools = self.shared.pools.by_entry.lock();
         let members = pools.get(&entry.name).map(|pool| &pool.members);
         let mut views: Vec<MemberView> = members
@@ -111,34 +136,32 @@ impl Engine {
         Some(views)
     }
 
-    /// Ends a member, or every member of an entry's pool: others are made in their places. Returns
-    /// how many are ended; none when there is neither a pool nor a member of this name.
+    /// Ends a member, or every member of an entry's pool: others are made in their places. A whole
+    /// pool begins anew: what its members began with goes too. Returns how many are ended; none
+    /// when there is neither a pool nor a member of this name.
     #[must_use]
     pub fn remove_from_pool(&self, name: &str) -> Option<usize> {
-        let pool = self.pool_members(name);
-        let whole = pool.is_some();
-        let members: Vec<SandboxId> = match pool {
-            Some(members) => members.into_iter().map(|member| member.id).collect(),
-            None => vec![SandboxId::from_wire(name).ok()?],
-        };
-        let pools = &self.shared.pools;
-        let mut ended = Vec::new();
-        {
-            let mut by_entry = pools.by_entry.lock();
-            for pool in by_entry.values_mut() {
-                for id in &members {
-                    if pool.members.remove(id).is_some() {
-                        ended.push(id.clone());
-                    }
+        let in_force = self.shared.catalogues.current();
+        let whole = in_force
+            .catalogue
+            .entry(name)
+            .filter(|entry| has_pool(entry));
+        let (ended, seed) = match whole {
+            Some(entry) => self.shared.pools.empty(&entry.name),
+            None => {
+                let id = SandboxId::from_wire(name).ok()?;
+                if !self.shared.pools.take_out(&id) {
+                    return None;
                 }
+                (vec![id], None)
             }
-        }
-        if ended.is_empty() && !whole {
-            return None;
-        }
+        };
         let count = ended.len();
         self.shared.end_members(ended, KillReason::Operator);
-        pools.changed.notify_one();
+        if let Some(seed) = seed {
+            self.shared.drop_seed(seed);
+        }
+        self.shared.pools.changed.notify_one();
         Some(count)
     }
 

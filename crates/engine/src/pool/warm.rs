@@ -19,6 +19,7 @@ use crate::create::{CreateError, NewSandbox};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
 use crate::sandbox::Order;
+use crate::templates::TemplateError;
 
 /// How long a member may take from its start until it is ready.
 const WARM_UP: Duration = Duration::from_secs(120);
@@ -58,9 +59,23 @@ pub(crate) enum MemberError {
     /// Nothing listens.
     #[error("nothing answers on port {port} (`probePort`) within {} s", .within.as_secs())]
     Closed { port: u16, within: Duration },
+    /// It has what no request for the entry can be given.
+    #[error(
+        "with `pool.resources` as they are no member could be handed out: they are more than its \
+         template can be raised to"
+    )]
+    Misfit,
     /// Nobody wants it any more: the catalogue has changed.
     #[error("it is not wanted any more")]
     Unwanted,
+}
+
+impl MemberError {
+    /// Whether it is a command that did not end well. The next member would fare no better, and
+    /// whoever asks waits.
+    pub(super) fn is_commands(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Endless { .. })
+    }
 }
 
 /// What `work` comes to, if that is before `end`.
@@ -148,7 +163,9 @@ impl Engine {
             tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
         }
         let now = shared.clock.now();
-        if shared.pools.failed(name, &id, error.to_string(), now) {
+        if matches!(error, MemberError::Unwanted) {
+            shared.pools.give_up(name, &id);
+        } else if shared.pools.failed(name, &id, error.to_string(), now) {
             tracing::warn!(template = %name, sandbox.id = %id, %error, "a member of a pool cannot be made");
         }
     }
@@ -161,10 +178,13 @@ impl Engine {
         let specified = self
             .specified(&nobody()?, member_of(entry, pool)?, None)
             .await?;
+        let Some(wanted) = specified.wanted else {
+            return Err(self.why_none(entry));
+        };
         // The catalogue may be another one since.
-        let wanted = specified.wanted.filter(|wanted| wanted.entry == *entry);
-        let wanted = wanted.ok_or(MemberError::Unwanted)?;
-        if !shared.pools.made_from(&entry.name, id, &wanted.digest) {
+        if !wanted.entry.makes_what(entry)
+            || !shared.pools.made_from(&entry.name, id, &wanted.digest)
+        {
             return Err(MemberError::Unwanted);
         }
         let mut spec = specified.spec;
@@ -207,6 +227,15 @@ impl Engine {
         }
     }
 
+    /// Why a sandbox of the entry, as its pool makes them, would do for nobody.
+    fn why_none(&self, entry: &Arc<Entry>) -> MemberError {
+        let in_force = self.shared.catalogues.current();
+        match in_force.catalogue.entry(entry.name.as_str()) {
+            Some(now) if now.makes_what(entry) => MemberError::Misfit,
+            _ => MemberError::Unwanted,
+        }
+    }
+
     /// Runs `warmupCmd`, and waits for `probePort`. With a port the command may go on: it is what
     /// listens. Without one, it is what makes the member ready, and has to end.
     async fn warm_up(
@@ -217,7 +246,8 @@ impl Engine {
     ) -> Result<(), MemberError> {
         const WHAT: &str = "warmupCmd";
         let shared = &self.shared;
-        let report = record.report.as_ref().ok_or(MemberError::Unwanted)?;
+        let gone = || SandboxError::NotFound(record.id.clone());
+        let report = record.report.as_ref().ok_or_else(gone)?;
         let door = GuestDoor {
             address: report.address,
             token: None,
@@ -279,7 +309,7 @@ impl Engine {
 /// Asks for what a member is: the entry, with what its pool gives it of the machine.
 fn member_of(entry: &Entry, pool: &Pool) -> Result<NewSandbox, MemberError> {
     let key: Result<TemplateKey, _> = entry.name.as_str().parse();
-    let key = key.map_err(|_| MemberError::Unwanted)?;
+    let key = key.map_err(|error| CreateError::from(TemplateError::from(error)))?;
     let limits = pool.resources.as_ref();
     Ok(NewSandbox {
         resources: AskedResources {

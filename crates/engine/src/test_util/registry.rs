@@ -7,6 +7,8 @@ use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 
+use super::Gate;
+
 /// Images of which none is here until it is pulled. The name says what comes of that: one with
 /// `missing`, `private` or `foreign` in it is not had. Whoever has an account gets another image than
 /// whoever has none, unless his password is `wrong`.
@@ -15,6 +17,8 @@ pub struct FakeRegistry {
     here: Arc<Mutex<Vec<Image>>>,
     /// What was asked of the registry, each time.
     pub pulled: Arc<Mutex<Vec<ImageName>>>,
+    /// Where whoever looks whether an image is here passes.
+    pub finds: Gate,
 }
 
 /// An image of one layer, which says who runs in it, where, and with what.
@@ -40,8 +44,11 @@ impl Images for FakeRegistry {
     }
 
     fn find(&self, name: &ImageName) -> BoxFuture<'_, Result<Option<Image>, ImageError>> {
-        let here = self.here.lock().iter().find(|i| i.name == *name).cloned();
-        Box::pin(async { Ok(here) })
+        let name = name.clone();
+        Box::pin(async move {
+            self.finds.pass().await;
+            Ok(self.here.lock().iter().find(|i| i.name == name).cloned())
+        })
     }
 
     fn pull(

@@ -26,6 +26,8 @@ struct OneSandbox {
     route: watch::Sender<Option<Arc<Route>>>,
     /// What waking it comes to, while it rests.
     asleep: Mutex<Option<Result<Arc<Route>, NotWoken>>>,
+    /// Whether it is on its way from one state to another, when it does neither.
+    busy: Mutex<bool>,
 }
 
 impl OneSandbox {
@@ -53,6 +55,7 @@ impl Catalog for OneSandbox {
                         traffic_access_token: route.traffic_access_token,
                     })
                 }
+                None if *self.busy.lock() => Lookup::Busy,
                 None => Lookup::Unknown,
             },
         }
@@ -138,6 +141,7 @@ async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
     let catalog = Arc::new(OneSandbox {
         route: watch::channel(Some(Arc::new(route))).0,
         asleep: Mutex::default(),
+        busy: Mutex::default(),
     });
     let gateway = Gateway::new(GatewayConfig::default(), catalog.clone());
     let gateway = serve(move |request: Request<Incoming>| {
@@ -490,6 +494,23 @@ async fn why_a_sandbox_was_not_woken_is_said() {
     }
 }
 
+#[tokio::test]
+async fn a_sandbox_that_is_on_its_way_is_busy_by_its_name_and_by_a_path() {
+    let fixture = fixture(|_| {}).await;
+    fixture.catalog.route.send_replace(None);
+    *fixture.catalog.busy.lock() = true;
+    let port = fixture.server.port();
+    let path = by_path(
+        &format!("/sandbox/box/?port={port}"),
+        &format!("X-API-Key: {KEY}\n"),
+    );
+    for request in [to(port, "/", ""), path] {
+        let answer = ask(&fixture, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+        assert!(answer.contains("changing its state: try again"), "{answer}");
+    }
+}
+
 fn by_path(path: &str, more: &str) -> String {
     format!("GET {path} HTTP/1.1\nHost: localhost\nConnection: close\n{more}\n")
 }
@@ -516,11 +537,16 @@ async fn a_path_leads_to_a_sandbox_for_whoever_has_a_key_of_its_team() {
     }
     let token = format!("e2b-traffic-access-token: {}\n", traffic_token().reveal());
     let path = format!("/sandboxes/router/iabc/{port}/");
-    assert!(
-        ask(&fixture, &by_path(&path, &token))
-            .await
-            .ends_with("hello")
-    );
+    // What is no key of ours does not stand in the way of the token, and goes no further either.
+    for more in ["", "X-API-Key: \n", "X-API-Key: somebody's own\n"] {
+        let answer = ask(&fixture, &by_path(&path, &format!("{more}{token}"))).await;
+        assert!(answer.ends_with("hello"), "{more}: {answer}");
+        let seen = fixture.asked.recv().await.unwrap();
+        assert!(!seen.headers.contains_key("x-api-key"));
+    }
+    let stranger = format!("X-API-Key: e2b_{}\n{token}", "0".repeat(32));
+    let answer = ask(&fixture, &by_path(&path, &stranger)).await;
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
 
 #[tokio::test]
@@ -528,7 +554,9 @@ async fn no_path_is_open_without_what_opens_it() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let other = format!("X-API-Key: e2b_{}\n", "0".repeat(32));
-    for more in ["", "X-API-Key: \n", &other, "e2b-traffic-access-token: x\n"] {
+    let by_token = "X-API-Key: x\ne2b-traffic-access-token: x\n";
+    let more = ["", "X-API-Key: \n", &other, "e2b-traffic-access-token: x\n"];
+    for more in more.into_iter().chain([by_token]) {
         for path in [
             format!("/sandbox/box/?port={port}"),
             format!("/sandbox/nothing/?port={port}"),

@@ -11,13 +11,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::{Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -76,55 +76,96 @@ impl<T> Opening<T> {
 
 /// Whose turn it is to speak on a connection of HTTP/1.1.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Turn(Arc<AtomicU8>);
+pub(super) struct Turn(Arc<Mutex<Speaker>>);
 
-/// The client's, and it has not begun.
-const CLIENTS: u8 = 0;
-/// The client's, and it is in the middle of a head.
-const HEAD: u8 = 1;
-/// The server's.
-const SERVERS: u8 = 2;
-/// Nobody's in particular: it is no HTTP/1.1, or not any more.
-const NOBODYS: u8 = 3;
+#[derive(Debug, Default)]
+struct Speaker {
+    whose: Whose,
+    /// How many requests there have been.
+    exchanges: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Whose {
+    /// The client's, and it has not begun.
+    #[default]
+    Clients,
+    /// The client's, and it is in the middle of a head.
+    Head,
+    /// The server's, or the rest of a request's body is still on its way.
+    Servers,
+    /// Nobody's in particular: it is no HTTP/1.1, or not any more.
+    Nobodys,
+}
 
 impl Turn {
-    fn get(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, turn: u8) {
-        let _ = self
-            .0
-            .try_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-                (before != NOBODYS).then_some(turn)
-            });
+    fn get(&self) -> Whose {
+        self.0.lock().whose
     }
 
     fn is_clients(&self) -> bool {
-        self.get() == CLIENTS
+        self.get() == Whose::Clients
     }
 
     fn begin(&self) {
-        self.set(HEAD);
+        let mut speaker = self.0.lock();
+        if speaker.whose == Whose::Clients {
+            speaker.whose = Whose::Head;
+        }
     }
 
     fn give_up(&self) {
-        self.set(NOBODYS);
+        self.0.lock().whose = Whose::Nobodys;
     }
 
-    /// A head has been read to its end.
-    pub(super) fn answering(&self) {
-        self.set(SERVERS);
+    /// A head has been read to its end. It is the client's turn again when all that is returned is
+    /// gone: the body of the request has one, and its answer another.
+    pub(super) fn answering(&self) -> Exchange {
+        let mut speaker = self.0.lock();
+        if speaker.whose != Whose::Nobodys {
+            speaker.whose = Whose::Servers;
+        }
+        speaker.exchanges += 1;
+        Exchange(Arc::new(UnderWay {
+            turn: self.clone(),
+            number: speaker.exchanges,
+        }))
     }
+}
 
-    /// Gives the turn back to the client when all of the answer has been sent.
-    pub(super) fn after(&self, answer: Response<Body>) -> Response<Body> {
+/// A request whose body, or whose answer, is not done yet.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange(Arc<UnderWay>);
+
+#[derive(Debug)]
+struct UnderWay {
+    turn: Turn,
+    number: u64,
+}
+
+impl Exchange {
+    /// Lets the request be under way until all of the answer has been sent.
+    pub(super) fn until_sent(self, answer: Response<Body>) -> Response<Body> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.give_up();
+            self.0.turn.give_up();
             return answer;
         }
-        let turn = self.clone();
-        answer.map(|inner| Body::new(Answered { inner, turn }))
+        answer.map(|inner| {
+            Body::new(Answered {
+                inner,
+                _exchange: self,
+            })
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut speaker = self.turn.0.lock();
+        // Whoever holds on to a body for too long says nothing of the next request.
+        if speaker.whose == Whose::Servers && speaker.exchanges == self.number {
+            speaker.whose = Whose::Clients;
+        }
     }
 }
 
@@ -132,13 +173,7 @@ impl Turn {
 #[derive(Debug)]
 struct Answered {
     inner: Body,
-    turn: Turn,
-}
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        self.turn.set(CLIENTS);
-    }
+    _exchange: Exchange,
 }
 
 impl hyper::body::Body for Answered {
@@ -170,7 +205,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Opening<T> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        if this.read.is_none() && this.turn.get() != HEAD {
+        if this.read.is_none() && this.turn.get() != Whose::Head {
             this.patience = None;
         }
         if read.is_ready() {
@@ -262,11 +297,11 @@ mod tests {
     async fn whoever_has_said_all_of_it_is_left_to_other_bounds() {
         let http1 = b"GET / HTTP/1.1\r\n\r\n".as_slice();
         let answered = |turn: &Turn| {
-            turn.answering();
-            drop(turn.after(Response::default()));
+            drop(turn.answering().until_sent(Response::default()));
             assert!(turn.is_clients());
         };
-        assert_eq!(read_after(http1, Turn::answering).await.unwrap(), 4);
+        let answering = |turn: &Turn| std::mem::forget(turn.answering());
+        assert_eq!(read_after(http1, answering).await.unwrap(), 4);
         assert_eq!(read_after(http1, answered).await.unwrap(), 4);
         assert_eq!(read_after(PREFACE, |_| ()).await.unwrap(), 4);
     }
@@ -274,13 +309,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_has_switched_protocols_may_be_silent() {
         let switched = |turn: &Turn| {
-            turn.answering();
+            let exchange = turn.answering();
             let mut answer = Response::default();
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            drop(turn.after(answer));
+            drop(exchange.until_sent(answer));
             assert!(!turn.is_clients());
         };
         let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
         assert_eq!(read_after(upgrade, switched).await.unwrap(), 4);
+    }
+
+    #[test]
+    fn the_turn_is_the_clients_when_body_and_answer_are_done() {
+        let turn = Turn::default();
+        turn.begin();
+        let body = turn.answering();
+        drop(body.clone().until_sent(Response::default()));
+        assert!(!turn.is_clients());
+        drop(body);
+        assert!(turn.is_clients());
+        // A body that is kept too long is of a request that is over.
+        let late = turn.answering();
+        let next = turn.answering();
+        drop(late);
+        assert!(!turn.is_clients());
+        drop(next);
+        assert!(turn.is_clients());
     }
 }

@@ -14,7 +14,10 @@ use http::header::EXPECT;
 use http::{Request, Version};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-/// How much is read in vain: the largest body that the API takes. Beyond it the connection ends.
+use super::opening::Exchange;
+
+/// How much is read in vain: as much as any body but an upload, of which some take 100 MiB and more.
+/// Who sends more than this to be refused sees the connection end.
 const MOST: u64 = 16 << 20;
 
 /// How long it is read in vain. A client that has its answer stops sending much sooner.
@@ -30,13 +33,15 @@ where
     inner: Option<B>,
     /// Whether the rest is read when nobody wants it.
     drain: bool,
+    /// It is not the client's turn before all of it has been read. Gone when it has.
+    exchange: Option<Exchange>,
 }
 
 /// Sees that the body of a request is read.
 ///
 /// Not over HTTP/2, where a stream can be refused by itself, and not when the client waits to be
 /// asked for the body: to read it would be to ask.
-pub(super) fn finish<B>(request: Request<B>) -> Request<Unread<B>>
+pub(super) fn finish<B>(request: Request<B>, exchange: Exchange) -> Request<Unread<B>>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -44,6 +49,7 @@ where
     request.map(|body| Unread {
         inner: Some(body),
         drain,
+        exchange: Some(exchange),
     })
 }
 
@@ -64,6 +70,7 @@ where
         let frame = ready!(Pin::new(body).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {
             self.inner = None;
+            self.exchange = None;
         }
         Poll::Ready(frame)
     }
@@ -92,7 +99,11 @@ where
         }
         // A runtime that is ending has dropped its requests, and takes no tasks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(tokio::time::timeout(PATIENCE, read_in_vain(body)));
+            let exchange = self.exchange.take();
+            runtime.spawn(async move {
+                let _ = tokio::time::timeout(PATIENCE, read_in_vain(body)).await;
+                drop(exchange);
+            });
         }
     }
 }
@@ -125,12 +136,13 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
+    use crate::listen::opening::Turn;
 
     /// A server that refuses everything by its head.
     fn refusing() -> DuplexStream {
         let (client, server) = tokio::io::duplex(1024);
         let service = service_fn(async |request: Request<Incoming>| {
-            drop(finish(request));
+            drop(finish(request, Turn::default().answering()));
             let body = axum::body::Body::from("no");
             Ok::<_, Infallible>(Response::builder().status(404).body(body).unwrap())
         });

@@ -13,7 +13,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, StatusCode, Uri};
 use shoal_core::auth::Principal;
@@ -103,14 +103,11 @@ async fn serve(socket: WebSocket, inside: Inside) {
 
 /// Waits for the first word and starts the shell; none when the client went away.
 async fn begin(receiver: &mut Receiver, inside: &Inside) -> Result<Option<GuestProcess>, String> {
-    let first = timeout(INIT, receiver.next()).await;
+    let first = timeout(INIT, first_word(receiver)).await;
     let first = first.map_err(|_| "nothing was said: begin with init".to_owned())?;
-    let Some(Ok(message)) = first else {
-        return Ok(None);
-    };
-    let size = match read(&message) {
+    let size = match first {
         Ok(Some(Said::Init { cols, rows })) => size(cols, rows),
-        Ok(Some(Said::Close)) => return Ok(None),
+        Ok(Some(Said::Close) | None) => return Ok(None),
         _ => return Err("the first message must be init".to_owned()),
     };
     let mut command = GuestCommand::new("/bin/sh", ["-c", SHELL]);
@@ -118,6 +115,20 @@ async fn begin(receiver: &mut Receiver, inside: &Inside) -> Result<Option<GuestP
     command.env.insert(TERM.0.to_owned(), TERM.1.to_owned());
     let started = inside.run(command).await;
     started.map(Some).map_err(|error| error.to_string())
+}
+
+/// The first thing that a client says; none when it goes away. What the two programs say to each
+/// other may come before.
+async fn first_word<R>(receiver: &mut R) -> Result<Option<Said>, String>
+where
+    R: Stream<Item = Result<Message, axum::Error>> + Unpin,
+{
+    while let Some(Ok(message)) = receiver.next().await {
+        if let Some(said) = read(&message)? {
+            return Ok(Some(said));
+        }
+    }
+    Ok(None)
 }
 
 /// Passes keys in and output back, until a side ends.
@@ -220,6 +231,29 @@ mod tests {
             headers.insert(ORIGIN, http::HeaderValue::from_static(origin));
         }
         check_origin(&headers, &Uri::from_static("/")).is_ok()
+    }
+
+    async fn first(messages: Vec<Message>) -> Result<Option<Said>, String> {
+        let messages = messages.into_iter().map(Ok::<_, axum::Error>);
+        first_word(&mut futures_util::stream::iter(messages)).await
+    }
+
+    #[tokio::test]
+    async fn what_programs_say_to_each_other_is_no_first_word() {
+        let ping = || Message::Ping(Bytes::from_static(b"there?"));
+        let pong = || Message::Pong(Bytes::new());
+        let init = || Message::Text(r#"{"type":"init"}"#.into());
+        let begun = Ok(Some(Said::Init {
+            cols: None,
+            rows: None,
+        }));
+        assert_eq!(first(vec![init()]).await, begun);
+        assert_eq!(first(vec![ping(), pong(), ping(), init()]).await, begun);
+        assert_eq!(first(vec![ping()]).await, Ok(None));
+        let close = first(vec![ping(), Message::Close(None)]).await;
+        assert_eq!(close, Ok(Some(Said::Close)));
+        let binary = Message::Binary(Bytes::new());
+        assert!(first(vec![ping(), binary, init()]).await.is_err());
     }
 
     #[test]

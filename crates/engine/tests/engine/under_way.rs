@@ -1,0 +1,232 @@
+//! What is seen of an operation before it has ended, and what may come between.
+
+use shoal_core::sandbox::NAME_KEY;
+use shoal_core::state::StateKind;
+use shoal_engine::{CpuTarget, NewSnapshot, ResizeCreated, SnapshotFilter, TakeError};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Waits, within bounds, until something is so.
+async fn until(what: &str, so: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(std::time::Instant::now() < end, "never {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+impl Fixture {
+    fn take_aside(&self, id: &SandboxId, wait: Duration) -> JoinHandle<Result<(), TakeError>> {
+        let (permit, _) = self.engine.authorize(&self.me, id).unwrap();
+        let (engine, me) = (self.engine.clone(), self.me.clone());
+        let new = NewSnapshot {
+            wait,
+            ..NewSnapshot::default()
+        };
+        tokio::spawn(async move { engine.snapshot(&me, &permit, new).await.map(|_| ()) })
+    }
+
+    fn taken(&self) -> usize {
+        let all = SnapshotFilter::default();
+        self.engine.snapshots(&self.me, &all).len()
+    }
+}
+
+#[tokio::test]
+async fn one_snapshot_of_a_sandbox_is_taken_at_a_time() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let saves = fixture.driver.saves();
+    saves.shut();
+    let wait = NewSnapshot::default().wait;
+    let first = fixture.take_aside(&id, wait);
+    until("saving", || saves.waiting() == 1).await;
+    let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    assert_eq!(record.state.kind(), StateKind::Snapshotting);
+    let second = fixture.take_aside(&id, wait);
+    let other = fixture.create().await;
+    let elsewhere = fixture.take_aside(&other, wait);
+    // Another sandbox does not wait for this one, and its own next snapshot does.
+    until("saving the other too", || saves.waiting() == 2).await;
+    assert!(!second.is_finished());
+    assert_eq!(fixture.taken(), 0);
+    saves.open();
+    for taken in [first, second, elsewhere] {
+        taken.await.unwrap().unwrap();
+    }
+    assert_eq!(fixture.taken(), 3);
+    let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    assert_eq!(record.state.kind(), StateKind::Running);
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_killed_while_it_is_saved_ends_then_and_the_snapshot_stays() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let saves = fixture.driver.saves();
+    saves.shut();
+    let taken = fixture.take_aside(&id, NewSnapshot::default().wait);
+    until("saving", || saves.waiting() == 1).await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let engine = fixture.engine.clone();
+    let killed = tokio::spawn(async move { engine.kill(&permit).await });
+    tokio::task::yield_now().await;
+    assert!(!killed.is_finished());
+    assert_eq!(fixture.driver.sandboxes(), std::slice::from_ref(&id));
+    saves.open();
+    taken.await.unwrap().unwrap();
+    killed.await.unwrap().unwrap();
+    assert!(fixture.driver.sandboxes().is_empty());
+    assert_eq!((fixture.taken(), fixture.driver.kept().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn who_waits_no_longer_for_a_snapshot_is_told_so_and_finds_it_later() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    fixture.driver.saves().shut();
+    let taken = fixture.take_aside(&id, Duration::from_millis(1));
+    let late = taken.await.unwrap().unwrap_err();
+    assert!(matches!(late, TakeError::TooLong(_)), "{late}");
+    assert_eq!(fixture.taken(), 0);
+    fixture.driver.saves().open();
+    until("listed", || fixture.taken() == 1).await;
+}
+
+#[tokio::test]
+async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
+    let fixture = fixture().await;
+    for (timeout, expected) in [(60, 300), (420, 420)] {
+        let asked = NewSandbox {
+            timeout: Duration::from_secs(timeout),
+            auto_resume: true,
+            ..new("base")
+        };
+        let made = fixture.engine.create(&fixture.me, asked, None).await;
+        let id = made.unwrap().record.id.clone();
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        fixture.engine.pause(&permit, None, false).await.unwrap();
+        fixture.engine.catalog().wake(&id).await.unwrap();
+        let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        let lives = record.deadline.since(record.started_at);
+        assert_eq!(lives, Duration::from_secs(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_being_paused_is_busy_to_traffic_unless_that_wakes_it() {
+    let fixture = fixture().await;
+    let (catalog, saves) = (fixture.engine.catalog(), fixture.driver.saves());
+    for auto_resume in [false, true] {
+        let asked = NewSandbox {
+            auto_resume,
+            ..new("base")
+        };
+        let made = fixture.engine.create(&fixture.me, asked, None).await;
+        let id = made.unwrap().record.id.clone();
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        saves.shut();
+        let engine = fixture.engine.clone();
+        let paused = tokio::spawn(async move { engine.pause(&permit, None, false).await });
+        until("saving", || saves.waiting() == 1).await;
+        match catalog.lookup(&id) {
+            Lookup::Busy => assert!(!auto_resume),
+            Lookup::Asleep(_) => assert!(auto_resume),
+            other => panic!("{other:?}"),
+        }
+        saves.open();
+        paused.await.unwrap().unwrap();
+    }
+}
+
+fn scaled(factor: f64, early_return: bool) -> NewSandbox {
+    let cpu = CpuTarget::Factor(factor);
+    NewSandbox {
+        resize: Some(ResizeCreated { cpu, early_return }),
+        ..new("base")
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_is_handed_out_early_is_seen_to_be_resizing_until_it_is_not() {
+    let fixture = fixture().await;
+    let resizes = fixture.driver.resizes();
+    resizes.shut();
+    let made = fixture
+        .engine
+        .create(&fixture.me, scaled(2.0, true), None)
+        .await;
+    let made = made.unwrap().record;
+    assert!(made.resizing);
+    let now = || fixture.engine.authorize(&fixture.me, &made.id).unwrap().1;
+    assert!(now().resizing);
+    let before = now().spec.resources.cpu;
+    resizes.open();
+    until("resized", || !now().resizing).await;
+    assert_eq!(now().spec.resources.cpu.0, before.0 * 2);
+}
+
+#[tokio::test]
+async fn a_resize_that_cannot_be_written_down_leaves_no_sandbox() {
+    let fixture = fixture().await;
+    let path = fixture.directory.path().join("shoal.db");
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let broken = "CREATE TRIGGER broken BEFORE UPDATE ON sandboxes
+        WHEN NEW.document LIKE '%\"resizing\":true%'
+        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
+    connection.execute_batch(broken).unwrap();
+    for early_return in [false, true] {
+        let refused = scaled(2.0, early_return);
+        let refused = fixture.engine.create(&fixture.me, refused, None).await;
+        assert!(matches!(refused, Err(CreateError::Store(_))), "{refused:?}");
+        assert!(fixture.driver.sandboxes().is_empty());
+        let listed = fixture.engine.list(&fixture.me, &ListFilter::all(10));
+        assert!(listed.sandboxes.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_found_by_the_next_server_and_is_free_when_its_sandbox_is_gone() {
+    let fixture = fixture().await;
+    let mut called = new("base");
+    called
+        .metadata
+        .insert(NAME_KEY.to_owned(), "box".to_owned());
+    let made = fixture
+        .engine
+        .create(&fixture.me, called.clone(), None)
+        .await;
+    let id = made.unwrap().record.id.clone();
+    let plain = fixture.create().await;
+    let (directory, driver) = (fixture.directory.path(), &fixture.driver);
+    let engine = engine_on(directory, driver, &fixture.clock, |_| {}).await;
+    let found = |name: &str| {
+        engine
+            .find(&fixture.me, name)
+            .map(|found| found.1.id.clone())
+    };
+    assert_eq!(found("box").unwrap(), id);
+    assert_eq!(found(&format!("sbx-base-{plain}")).unwrap(), plain);
+    for none in [
+        format!("sbx-other-{plain}"),
+        format!("sbx-base-{id}"),
+        format!("-{plain}"),
+        "bo".to_owned(),
+    ] {
+        assert!(found(&none).is_err(), "{none}");
+    }
+    let taken = engine.create(&fixture.me, called.clone(), None).await;
+    assert!(matches!(taken, Err(CreateError::Name(_))));
+    // Nor may one be called as another is that was given no name.
+    let mut same = new("base");
+    same.metadata
+        .insert(NAME_KEY.to_owned(), format!("sbx-base-{plain}"));
+    let taken = engine.create(&fixture.me, same, None).await;
+    assert!(matches!(taken, Err(CreateError::Name(_))));
+    let (permit, _) = engine.find(&fixture.me, "box").unwrap();
+    engine.kill(&permit).await.unwrap();
+    assert!(found("box").is_err());
+    let again = engine.create(&fixture.me, called, None).await;
+    assert_ne!(again.unwrap().record.id, id);
+}
