@@ -19,7 +19,7 @@ const PYTHON: &str = "3.11";
 const PLACE: &str = "/home/user/kernel";
 
 /// What it has in its memory beside itself, so that some 65 MB are written.
-const LOADED: &str = "b = bytearray(24 << 20)\\nfor i in range(0, len(b), 4096): b[i] = i % 251";
+const LOADED: &str = "b = bytes(range(256)) * (24 << 12)";
 
 /// Says that it is ready.
 const READY: &str = "/tmp/kernel-is-ready";
@@ -77,8 +77,7 @@ impl Kernel {
     pub(crate) fn line() -> String {
         format!(
             "PYTHONPATH={PLACE} PYTHONDONTWRITEBYTECODE=1 exec python3 -m ipykernel_launcher \
-             -f /tmp/kernel.json --IPKernelApp.exec_lines='{LOADED}' \
-             --IPKernelApp.exec_lines='open(\"{READY}\", \"w\").close()'"
+             -f /tmp/kernel.json --IPKernelApp.exec_lines='{LOADED}; open(\"{READY}\", \"w\").close()'"
         )
     }
 

@@ -11,16 +11,16 @@
 //! finds one after a crash takes it away.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::libc;
 use serde::{Deserialize, Serialize};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::Saved;
+
+mod early;
 
 use crate::disk::Disk;
 use crate::machine::Machine;
@@ -188,37 +188,15 @@ impl Manifest {
 
 impl MemoryFile {
     fn of(directory: &Path, name: &str) -> io::Result<Self> {
-        let mut file = File::open(directory.join(name))?;
-        begin_to_write(&file);
+        let path = directory.join(name);
         let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; 1 << 20];
-        let mut bytes = 0;
-        loop {
-            let read = file.read(&mut buffer)?;
-            if read == 0 {
-                break;
-            }
-            bytes += read as u64;
-            hasher.update(&buffer[..read]);
-        }
+        hasher.update_mmap_rayon(&path)?;
+        let bytes = hasher.count();
         Ok(Self {
             name: name.to_owned(),
             bytes,
             digest: hasher.finalize().to_hex().to_string(),
         })
-    }
-}
-
-/// Lets the disk begin with what the file has: while it writes, the processor counts. Whoever needs it
-/// written asks for that.
-#[expect(unsafe_code, reason = "no wrapper of this call is safe to use")]
-fn begin_to_write(file: &File) {
-    // SAFETY: it takes an open descriptor and numbers, and touches no memory.
-    let begun =
-        unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
-    if begun != 0 {
-        let error = io::Error::last_os_error();
-        tracing::debug!(%error, "a file is written later");
     }
 }
 
@@ -283,11 +261,12 @@ impl Place {
     }
 
     /// Writes the manifest of what lies here, makes all of it survive the machine, and shows it at
-    /// `place`.
+    /// `place`. That it is called so survives only with [`Place::keep_name`].
     ///
     /// # Errors
     /// When the disk is full or fails; nothing is shown then.
     pub(crate) fn publish(&self, parts: Parts, disk: &Disk, place: &Self) -> io::Result<Manifest> {
+        early::begin_to_write(&self.memory());
         let memory = self.read_memory(&parts)?;
         let mut saved = parts.saved;
         saved.memory_bytes = memory.iter().map(|file| file.bytes).sum();
@@ -307,7 +286,7 @@ impl Place {
         };
         fs::write(self.0.join(FILE), serde_json::to_vec_pretty(&manifest)?)?;
         disk.sync()?;
-        self.show(place)?;
+        fs::rename(&self.0, &place.0)?;
         Ok(manifest)
     }
 
@@ -329,7 +308,15 @@ impl Place {
     /// When the disk fails; nothing is shown then.
     pub(crate) fn show(&self, place: &Self) -> io::Result<()> {
         fs::rename(&self.0, &place.0)?;
-        match place.0.parent() {
+        place.keep_name()
+    }
+
+    /// Makes its name survive the machine.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn keep_name(&self) -> io::Result<()> {
+        match self.0.parent() {
             Some(parent) => File::open(parent)?.sync_all(),
             None => Ok(()),
         }
@@ -389,6 +376,27 @@ pub(crate) fn clear_transient(all: &Path, disk: &Disk) -> io::Result<()> {
         let suffix = path.extension().and_then(|suffix| suffix.to_str());
         if matches!(suffix, Some("new" | "old")) {
             empty(&path, disk)?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows what is whole of what was on its way in when the server or the machine ended: the name is the
+/// last that is given, and nobody waits until the disk has that.
+///
+/// # Errors
+/// When the disk fails.
+pub(crate) fn show_whole(all: &Path, disk: &Disk) -> io::Result<()> {
+    for entry in fs::read_dir(all)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|suffix| suffix != "new") {
+            continue;
+        }
+        let whole = Manifest::read(&path).is_ok_and(|manifest| manifest.verify(&path).is_ok());
+        let place = path.with_extension("");
+        if whole && !place.exists() {
+            disk.sync()?;
+            Place(path).show(&Place(place))?;
         }
     }
     Ok(())

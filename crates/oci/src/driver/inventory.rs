@@ -36,6 +36,10 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
         tracing::info!(sandbox.id = %id, "clearing what belongs to no sandbox");
         destroy::destroy(shared.clone(), id.clone()).await?;
     }
+    let named = shared.clone();
+    blocking(move || saved::show_whole(&named.disk.paused(), &named.disk))
+        .await
+        .map_err(failed("show what was saved"))?;
     let mut found = Vec::new();
     let mut slots = BTreeSet::new();
     for (manifest, pid) in survey.sandboxes {

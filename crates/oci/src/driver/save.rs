@@ -210,6 +210,10 @@ impl Save {
         let held = self.hold()?;
         let written = self.write(place, Some(&held), held.since);
         held.release();
+        let written = written.and_then(|manifest| {
+            place.keep_name().map_err(failed("write what is saved"))?;
+            Ok(manifest)
+        });
         // What was being written when it went on is on the disk now, and counts no more.
         self.restore_limits();
         written
@@ -300,9 +304,10 @@ impl Save {
     ) -> Result<Duration, DriverError> {
         let id = self.manifest.id.as_str();
         if self.contents.has_memory() {
-            fs::create_dir(new.memory()).map_err(failed("make a directory"))?;
+            let memory = new.memory();
+            fs::create_dir(&memory).map_err(failed("make a directory"))?;
             self.runtime
-                .checkpoint(id, &self.directory, &new.memory())
+                .checkpoint(id, &self.directory, &memory)
                 .map_err(failed("save the memory"))?;
         }
         if let Some(held) = beside {

@@ -98,6 +98,21 @@ fn half_of_it_is_never_shown_and_is_cleared() {
 }
 
 #[test]
+fn what_only_lacks_its_name_gets_it_and_what_is_damaged_does_not() {
+    let fixture = fixture();
+    let Fixture { disk, place, .. } = &fixture;
+    publish(&fixture);
+    let new = Place(with_suffix(place.directory(), "new"));
+    fs::rename(place.directory(), new.directory()).unwrap();
+    show_whole(&disk.paused(), disk).unwrap();
+    assert!(place.directory().exists() && !new.directory().exists());
+    fs::rename(place.directory(), new.directory()).unwrap();
+    fs::write(new.memory().join("checkpoint.img"), b"stat").unwrap();
+    show_whole(&disk.paused(), disk).unwrap();
+    assert!(!place.directory().exists());
+}
+
+#[test]
 fn what_is_no_manifest_is_refused_with_a_word() {
     let fixture = fixture();
     publish(&fixture);
