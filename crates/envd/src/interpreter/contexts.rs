@@ -223,3 +223,36 @@ impl Drop for Coming<'_> {
         self.0.lock().coming -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::hardening::Original;
+    use crate::settings::Settings;
+    use crate::user::Users;
+
+    #[test]
+    fn only_so_many_contexts_come() {
+        let launcher = Launcher {
+            children: Arc::default(),
+            users: Arc::new(Users::new(Path::new("/no/such"))),
+            settings: Arc::new(Settings::new(&Config::default())),
+            original: Original {
+                descriptors: None,
+                niced: false,
+            },
+            directory: "/no/such".into(),
+            user: "root".to_owned(),
+        };
+        let contexts = Contexts::new(launcher, Offer::default(), Log::none());
+        let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
+        assert!(coming.iter().all(Result::is_ok));
+        let full = contexts.room().err().map(|error| error.to_string());
+        assert!(full.is_some_and(|text| text.contains("There are 64 contexts already")));
+        coming.pop();
+        assert!(contexts.room().is_ok());
+    }
+}

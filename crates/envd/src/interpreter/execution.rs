@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
-use super::kernel::{Kernel, Launcher};
+use super::kernel::{Kernel, LAST, Launcher};
 use super::lines::{self, Output};
 use super::wire::Envelope;
 use super::zmtp::{Broken, MAX_MESSAGE};
@@ -28,10 +28,6 @@ const AGAIN: Duration = Duration::from_millis(700);
 
 /// How long code of ours may take.
 const SILENT: Duration = Duration::from_secs(10);
-
-/// How long the last output may take to come once the kernel has replied. It comes at once, unless
-/// the kernel dropped it because its client read too slowly.
-const LAST: Duration = Duration::from_secs(2);
 
 /// What is executed.
 pub(super) struct Order {

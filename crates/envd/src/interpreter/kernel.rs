@@ -9,11 +9,12 @@ use rustix::process::Signal;
 use serde::Serialize;
 use shoal_protocol::process::ProcessConfig;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::connection_file::{self, Ports};
 use super::kernelspec::{Interrupt, Kernelspec};
 use super::last_words::LastWords;
+use super::lines::{self, Output};
 use super::variables::Dialect;
 use super::wire::{Envelope, Session};
 use super::zmtp::{Broken, Role, Socket};
@@ -30,6 +31,10 @@ const NOT_YET: Duration = Duration::from_millis(10);
 
 /// How long to wait for the first answers before asking again.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How long the last output may take to come once the kernel has replied. It comes at once, unless
+/// the kernel dropped it because it was read too slowly.
+pub(super) const LAST: Duration = Duration::from_secs(2);
 
 /// How many bytes that nobody wants any more are passed over before an execution.
 const STALE: usize = 16 << 20;
@@ -247,15 +252,30 @@ impl Kernel {
         self.replied(&id).await
     }
 
-    /// Waits until a request has been answered. Whoever stops waiting may begin again.
+    /// Waits until a request has been answered, and until all is passed over that was said before.
+    /// Whoever stops waiting may begin again.
     pub(super) async fn replied(&mut self, id: &str) -> Result<(), Broken> {
-        loop {
-            let message = self.shell.next().await?;
-            let reply = self.session.open(&message);
-            if reply.is_some_and(|reply| reply.parent == id) {
-                return Ok(());
+        let (mut idle, mut last) = (false, None);
+        while !idle || last.is_none() {
+            let (message, by_shell) = tokio::select! {
+                message = self.heard.next(), if !idle => (message?, false),
+                message = self.shell.next(), if last.is_none() => (message?, true),
+                () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
+            };
+            let Some(envelope) = self.session.open(&message) else {
+                continue;
+            };
+            if envelope.parent != id {
+                continue;
+            }
+            if by_shell {
+                last = Some(Instant::now() + LAST);
+            } else {
+                let said = lines::read(&envelope.kind, &envelope.content, "");
+                idle = said == Some(Output::Idle);
             }
         }
+        Ok(())
     }
 
     /// Tells it to stop what it does.

@@ -156,7 +156,7 @@ fn result(content: &str, main: bool) -> Option<Output> {
             continue;
         };
         match inner(value) {
-            Some(text) if name == "text" => line.raw(name, &format!("\"{}\"", unquoted(text))),
+            Some(text) if name == "text" => line.raw(name, &as_text(unquoted(text))),
             _ => line.raw(name, value.get()),
         }
     }
@@ -172,14 +172,14 @@ fn result(content: &str, main: bool) -> Option<Output> {
 fn failure(content: &str) -> Option<Vec<u8>> {
     let failure: Failure<'_> = serde_json::from_str(content).ok()?;
     let text = |value: Option<&RawValue>| match value.and_then(inner) {
-        Some(text) => format!("\"{text}\""),
+        Some(text) => as_text(text),
         None => "\"\"".to_owned(),
     };
     let mut line = Line::new("error");
     line.raw("name", &text(failure.ename));
     line.raw("value", &text(failure.evalue));
     let traceback: String = failure.traceback.into_iter().filter_map(inner).collect();
-    line.raw("traceback", &format!("\"{traceback}\""));
+    line.raw("traceback", &as_text(&traceback));
     Some(line.end())
 }
 
@@ -218,6 +218,11 @@ fn inner(value: &RawValue) -> Option<&str> {
     value.get().strip_prefix('"')?.strip_suffix('"')
 }
 
+/// A text of JSON again, of what was between its quotes.
+fn as_text(inner: &str) -> String {
+    format!("\"{inner}\"")
+}
+
 /// A text without the pair of quotes around it, if there is one (spec): that is how Python shows a
 /// text. As it is written in JSON, where a double quote has a backslash.
 fn unquoted(text: &str) -> &str {
@@ -247,7 +252,7 @@ impl Line {
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         self.0.push_str(&quoted(name));
         self.0.push(':');
-        if value.contains(['\n', '\r']) {
+        if memchr::memchr2(b'\n', b'\r', value.as_bytes()).is_some() {
             // In JSON they stand between values only: within a text they are escaped.
             self.0.push_str(&value.replace(['\n', '\r'], " "));
         } else {
@@ -280,5 +285,7 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
+// Named, because `fuzz/` borrows this file.
 #[cfg(test)]
+#[path = "lines/tests.rs"]
 mod tests;

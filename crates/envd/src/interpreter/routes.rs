@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,9 @@ use crate::settings::{Settings, Variables};
 
 /// The longest request. Code with more data in it is better off with a file.
 const MAX_BODY: usize = 16 << 20;
+
+/// How much of a request that is too long is read, so that its client reads why.
+const MAX_READ: usize = 256 << 20;
 
 /// Answers requests.
 pub(super) struct Routes {
@@ -184,27 +187,43 @@ async fn finished<T: Send + 'static>(
 
 /// Reads the body of a request: an object, and not a list of its values, which would be taken too.
 async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Answer> {
-    let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-    let body = body.map_err(|error| {
-        if error.is::<LengthLimitError>() {
-            let limit = MAX_BODY >> 20;
-            let problem = format!(
-                "The request is longer than {limit} MiB. Write what it carries to a file instead"
-            );
-            text(StatusCode::PAYLOAD_TOO_LARGE, problem)
-        } else {
-            text(StatusCode::BAD_REQUEST, "The request was cut short")
-        }
-    })?;
-    let body = body.to_bytes();
+    let body = whole(request.into_body()).await?;
     let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&body);
-    drop(body);
     fields
         .and_then(|fields| serde_json::from_value(Value::Object(fields)))
         .map_err(|error| {
             let problem = format!("The request is not as it should be: {error}");
             text(StatusCode::UNPROCESSABLE_ENTITY, problem)
         })
+}
+
+/// All of a body. One that is too long is read all the same, and dropped: most clients do not read
+/// an answer before they have sent everything.
+async fn whole(mut body: Incoming) -> Result<Vec<u8>, Answer> {
+    let (mut whole, mut length) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let cut = |_| text(StatusCode::BAD_REQUEST, "The request was cut short");
+        let Ok(data) = frame.map_err(cut)?.into_data() else {
+            continue;
+        };
+        length += data.len();
+        if length > MAX_READ {
+            break;
+        }
+        if length > MAX_BODY {
+            whole = Vec::new();
+        } else {
+            whole.extend_from_slice(&data);
+        }
+    }
+    if length > MAX_BODY {
+        let limit = MAX_BODY >> 20;
+        let problem = format!(
+            "The request is longer than {limit} MiB. Write what it carries to a file instead"
+        );
+        return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
+    }
+    Ok(whole)
 }
 
 /// An answer for people.

@@ -24,6 +24,9 @@ const MAX_FRAMES: usize = 1024;
 /// The longest command. None that we are sent has more than a few hundred bytes.
 const MAX_COMMAND: usize = 64 << 10;
 
+/// The longest frame that is passed over. One that says it is longer will never end.
+const MAX_SKIPPED: u64 = 4 << 30;
+
 /// How much is read at a time: little as long as messages are small.
 const LEAST_READ: usize = 16 << 10;
 const MOST_READ: usize = 1 << 20;
@@ -320,6 +323,7 @@ impl Decoder {
         let more = flags & MORE != 0;
         match short.filter(|length| *length <= self.limit - self.kept) {
             Some(length) => Ok(Next::Frame { length, more }),
+            None if length > MAX_SKIPPED => Err(Broken::Foreign("an endless frame")),
             None => {
                 self.message.skipped = self.message.skipped.saturating_add(length);
                 Ok(Next::Skipped { left: length, more })

@@ -60,7 +60,7 @@ async fn who_greets_otherwise_is_not_talked_to() {
 #[test]
 fn what_a_frame_says_of_its_length_takes_no_memory() {
     let mut decoder = open(MAX_MESSAGE);
-    let mut bytes = BytesMut::from(&[LONG, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..]);
+    let mut bytes = BytesMut::from(&[LONG, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..]);
     assert!(decoder.decode(&mut bytes).unwrap().is_none());
     assert!(bytes.capacity() < 1024);
     bytes.put_slice(&[0; 100]);
@@ -69,7 +69,11 @@ fn what_a_frame_says_of_its_length_takes_no_memory() {
 }
 
 #[test]
-fn an_endless_command_and_endless_frames_are_refused() {
+fn what_never_ends_is_refused() {
+    let mut decoder = open(MAX_MESSAGE);
+    let mut bytes = BytesMut::from(&[LONG, 1, 0, 0, 0, 0, 0, 0, 0][..]);
+    assert!(decoder.decode(&mut bytes).is_err());
+
     let mut decoder = open(MAX_MESSAGE);
     let mut bytes = BytesMut::from(&[COMMAND | LONG, 0, 0, 0, 1, 0, 0, 0, 0][..]);
     assert!(decoder.decode(&mut bytes).is_err());
