@@ -124,9 +124,14 @@ impl Context {
 
     fn end_kernel(&self, launcher: &Launcher) {
         self.stale.store(true, Ordering::SeqCst);
-        let leader = self.leader.load(Ordering::SeqCst);
-        // One that has ended meanwhile is not signalled: the registry of children knows.
-        let _ = launcher.children.signal_group(leader, Signal::KILL);
+        match self.slot.try_lock() {
+            Ok(mut slot) => slot.kernel = None,
+            // It executes something, which notices its end.
+            Err(_) => {
+                let leader = self.leader.load(Ordering::SeqCst);
+                let _ = launcher.children.signal_group(leader, Signal::KILL);
+            }
+        }
     }
 }
 

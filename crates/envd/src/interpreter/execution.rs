@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
-use super::kernel::{Kernel, LAST, Launcher};
+use super::kernel::{Kernel, LAST, Launcher, Nothing};
 use super::lines::{self, Output};
+use super::variables::Dialect;
 use super::wire::Envelope;
 use super::zmtp::{Broken, MAX_MESSAGE};
 use crate::random;
@@ -35,6 +36,8 @@ pub(super) struct Order {
     pub(super) code: String,
     /// Variables for this execution alone.
     pub(super) variables: Variables,
+    /// The room that the code takes while it waits.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 /// How an execution ended.
@@ -124,12 +127,12 @@ async fn execute(
     wanted.extend(order.variables);
     let executed = async {
         prepare(kernel, context, launcher, wanted).await?;
-        let id = kernel
-            .execute(&order.code, false)
-            .await
-            .map_err(End::from)?;
+        let sent = timeout(SILENT, kernel.execute(&order.code, false)).await;
+        let id = sent.map_err(|_| End::Lost("the kernel takes no requests".to_owned()))??;
         drop(order.code);
-        follow(kernel, &id, telling).await
+        drop(order.room);
+        let late = context.dialect().is_some_and(Dialect::is_late);
+        follow(kernel, &id, late, telling).await
     };
     match executed.await {
         Ok(()) => End::Done,
@@ -203,21 +206,26 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
             kernel.interrupt().await?;
         }
     };
-    match timeout(STOP, stopped).await {
-        Ok(Ok(())) => true,
-        _ => {
-            slot.end_kernel(Some(
-                "The context was restarted: it did not stop when it was interrupted".to_owned(),
-            ));
-            // So that the next one need not wait. What fails now is told to it then.
-            let _ = slot.kernel(context, launcher).await;
-            false
-        }
-    }
+    let why = match timeout(STOP, stopped).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(_)) => "its kernel ended when it was interrupted",
+        Err(_) => "it did not stop when it was interrupted",
+    };
+    slot.end_kernel(Some(format!("The context was restarted: {why}")));
+    // So that the next one need not wait. What fails now is told to it then.
+    let _ = slot.kernel(context, launcher).await;
+    false
 }
 
-/// Tells the client what the kernel says, until it has said everything.
-async fn follow(kernel: &mut Kernel, id: &str, telling: &mut Telling) -> Result<(), End> {
+/// Tells the client what the kernel says, until it has said everything. One that is `late` may say
+/// more after it said that it is idle, so it is asked something else: once it is idle again, what
+/// came before has come.
+async fn follow(
+    kernel: &mut Kernel,
+    id: &str,
+    late: bool,
+    telling: &mut Telling,
+) -> Result<(), End> {
     let Kernel {
         life,
         heard,
@@ -228,7 +236,7 @@ async fn follow(kernel: &mut Kernel, id: &str, telling: &mut Telling) -> Result<
     } = kernel;
     telling.expected = *count + 1;
     let (mut idle, mut last) = (false, None);
-    let mut error = None;
+    let (mut error, mut fence) = (None, None);
     while !idle || last.is_none() {
         let over = last.unwrap_or_else(|| Instant::now() + KEEPALIVE * 2);
         let message = tokio::select! {
@@ -240,9 +248,17 @@ async fn follow(kernel: &mut Kernel, id: &str, telling: &mut Telling) -> Result<
                 };
                 if envelope.parent == id {
                     let before = Instant::now();
-                    idle = telling.hear(&envelope, count).await?;
+                    let over = telling.hear(&envelope, count).await?;
                     // Waiting for the client is not waiting for the kernel.
                     last = last.map(|last| last + before.elapsed());
+                    if over && late {
+                        let (id, frames) = session.request("kernel_info_request", &Nothing {});
+                        shell.send(&frames).await?;
+                        fence = Some(id);
+                    }
+                    idle = over && !late;
+                } else if fence.as_ref() == Some(&envelope.parent) {
+                    idle = is_idle(&envelope);
                 }
                 continue;
             }
@@ -267,6 +283,11 @@ async fn follow(kernel: &mut Kernel, id: &str, telling: &mut Telling) -> Result<
         telling.error(error).await?;
     }
     Ok(())
+}
+
+/// Whether a message says that its kernel has done what was asked.
+fn is_idle(envelope: &Envelope) -> bool {
+    lines::read(&envelope.kind, &envelope.content, "") == Some(Output::Idle)
 }
 
 /// What the client has been told.
@@ -380,3 +401,6 @@ impl Telling {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

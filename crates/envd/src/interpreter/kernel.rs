@@ -126,9 +126,11 @@ impl Life {
         self.status
     }
 
-    fn signal(&self, signal: Signal) {
-        // One that has ended needs none.
-        let _ = self.children.signal_group(self.pid, signal);
+    fn signal(&mut self, signal: Signal) {
+        // Once it has ended its process id may be another's.
+        if self.has_ended().is_none() {
+            let _ = self.children.signal_group(self.pid, signal);
+        }
     }
 }
 
@@ -170,8 +172,9 @@ struct Execute<'a> {
     stop_on_error: bool,
 }
 
+/// The content of requests that have none.
 #[derive(Serialize)]
-struct Nothing {}
+pub(super) struct Nothing {}
 
 impl Kernel {
     /// Starts one, and waits until it answers and is heard.
@@ -293,6 +296,33 @@ impl Kernel {
     /// The process group it leads.
     pub(super) fn leader(&self) -> i32 {
         self.life.pid
+    }
+}
+
+#[cfg(test)]
+impl Kernel {
+    /// One whose process never ends, over these connections.
+    pub(super) fn of_test(session: Session, [shell, heard, control]: [Socket; 3]) -> Self {
+        let (ends, exit) = oneshot::channel();
+        std::mem::forget(ends);
+        Self {
+            life: Life {
+                children: Arc::default(),
+                pid: 0,
+                exit,
+                status: None,
+                said: LastWords::default(),
+            },
+            heard,
+            shell,
+            control,
+            session,
+            variables: Variables::new(),
+            sandbox: None,
+            count: 0,
+            interrupt: Interrupt::Signal,
+            file: PathBuf::new(),
+        }
     }
 }
 

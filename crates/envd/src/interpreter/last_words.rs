@@ -18,6 +18,7 @@ const KEPT: usize = 2 << 10;
 const LAST: Duration = Duration::from_millis(200);
 
 /// The last that a kernel printed.
+#[derive(Default)]
 pub(super) struct LastWords {
     kept: Arc<Mutex<VecDeque<u8>>>,
     readers: JoinSet<()>,

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use shoal_protocol::headers::ACCESS_TOKEN;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::context::Context;
 use super::contexts::{Contexts, NoContext};
@@ -25,6 +26,12 @@ use crate::settings::{Settings, Variables};
 /// The longest request. Code with more data in it is better off with a file.
 const MAX_BODY: usize = 16 << 20;
 
+/// The most that all requests together may have which are read or wait.
+const MAX_ALL: usize = 64 << 20;
+
+/// What that is counted in.
+const UNIT: usize = 1 << 10;
+
 /// How much of a request that is too long is read, so that its client reads why.
 const MAX_READ: usize = 256 << 20;
 
@@ -33,7 +40,12 @@ pub(super) struct Routes {
     contexts: Arc<Contexts>,
     settings: Arc<Settings>,
     log: Log,
+    /// What all requests that are read or wait may take together.
+    room: Arc<Semaphore>,
 }
+
+/// A request, and the room that it takes.
+type Asked<T> = (T, Option<OwnedSemaphorePermit>);
 
 /// `POST /execute`.
 #[derive(Deserialize)]
@@ -74,6 +86,7 @@ impl Routes {
             contexts,
             settings,
             log,
+            room: Arc::new(Semaphore::new(MAX_ALL / UNIT)),
         }
     }
 
@@ -124,7 +137,7 @@ impl Routes {
             entry.send();
             return Err(answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED));
         }
-        let asked: Execute = body(request).await?;
+        let (asked, room): Asked<Execute> = self.body(request).await?;
         let context = match (&asked.context_id, &asked.language) {
             (Some(_), Some(_)) => {
                 let problem = "Only one of context_id or language can be provided";
@@ -145,6 +158,7 @@ impl Routes {
         let order = Order {
             code: asked.code,
             variables,
+            room,
         };
         let (feed, body) = feed();
         let launcher = Arc::clone(self.contexts.launcher());
@@ -155,8 +169,63 @@ impl Routes {
         Ok(answer::not_stored(answer))
     }
 
+    /// Reads a request: an object, and not a list of its values, which would be taken too.
+    async fn body<T: DeserializeOwned>(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Asked<T>, Answer> {
+        let (body, room) = self.whole(request.into_body()).await?;
+        let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&body);
+        let asked = fields.and_then(|fields| serde_json::from_value(Value::Object(fields)));
+        let asked = asked.map_err(|error| {
+            let problem = format!("The request is not as it should be: {error}");
+            text(StatusCode::UNPROCESSABLE_ENTITY, problem)
+        })?;
+        Ok((asked, room))
+    }
+
+    /// All of a body. One that is too long is read all the same, and dropped: most clients do not
+    /// read an answer before they have sent everything.
+    async fn whole(&self, mut body: Incoming) -> Result<Asked<Vec<u8>>, Answer> {
+        let (mut whole, mut length, mut room) = (Vec::new(), 0, None::<OwnedSemaphorePermit>);
+        while let Some(frame) = body.frame().await {
+            let cut = |_| text(StatusCode::BAD_REQUEST, "The request was cut short");
+            let Ok(data) = frame.map_err(cut)?.into_data() else {
+                continue;
+            };
+            length += data.len();
+            if length > MAX_READ {
+                break;
+            }
+            if length > MAX_BODY {
+                (whole, room) = (Vec::new(), None);
+                continue;
+            }
+            let more = self.more_room(data.len()).ok_or_else(full)?;
+            match &mut room {
+                Some(room) => room.merge(more),
+                None => room = Some(more),
+            }
+            whole.extend_from_slice(&data);
+        }
+        if length > MAX_BODY {
+            let problem = format!(
+                "The request is longer than {} MiB. Write what it carries to a file instead",
+                MAX_BODY >> 20
+            );
+            return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
+        }
+        Ok((whole, room))
+    }
+
+    fn more_room(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room);
+        room.try_acquire_many_owned(units).ok()
+    }
+
     async fn create(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
-        let asked: Create = body(request).await?;
+        let (asked, _room): Asked<Create> = self.body(request).await?;
         let language = asked.language.unwrap_or_default();
         let cwd = asked.cwd.unwrap_or_default();
         let contexts = Arc::clone(&self.contexts);
@@ -185,45 +254,10 @@ async fn finished<T: Send + 'static>(
     finished.map_err(refusal)
 }
 
-/// Reads the body of a request: an object, and not a list of its values, which would be taken too.
-async fn body<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Answer> {
-    let body = whole(request.into_body()).await?;
-    let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&body);
-    fields
-        .and_then(|fields| serde_json::from_value(Value::Object(fields)))
-        .map_err(|error| {
-            let problem = format!("The request is not as it should be: {error}");
-            text(StatusCode::UNPROCESSABLE_ENTITY, problem)
-        })
-}
-
-/// All of a body. One that is too long is read all the same, and dropped: most clients do not read
-/// an answer before they have sent everything.
-async fn whole(mut body: Incoming) -> Result<Vec<u8>, Answer> {
-    let (mut whole, mut length) = (Vec::new(), 0);
-    while let Some(frame) = body.frame().await {
-        let cut = |_| text(StatusCode::BAD_REQUEST, "The request was cut short");
-        let Ok(data) = frame.map_err(cut)?.into_data() else {
-            continue;
-        };
-        length += data.len();
-        if length > MAX_READ {
-            break;
-        }
-        if length > MAX_BODY {
-            whole = Vec::new();
-        } else {
-            whole.extend_from_slice(&data);
-        }
-    }
-    if length > MAX_BODY {
-        let limit = MAX_BODY >> 20;
-        let problem = format!(
-            "The request is longer than {limit} MiB. Write what it carries to a file instead"
-        );
-        return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
-    }
-    Ok(whole)
+fn full() -> Answer {
+    let limit = MAX_ALL >> 20;
+    let problem = format!("Requests of more than {limit} MiB wait to be executed");
+    text(StatusCode::TOO_MANY_REQUESTS, problem)
 }
 
 /// An answer for people.

@@ -40,6 +40,12 @@ impl Dialect {
         self != Self::Java
     }
 
+    /// Whether kernels may tell of a result after they said that they are idle. Deno's does, about
+    /// one time in three.
+    pub(super) fn is_late(self) -> bool {
+        self == Self::Script
+    }
+
     /// Code after which the environment is `to` where it was `from`. None when it is already.
     pub(super) fn change(self, from: &Variables, to: &Variables) -> Option<String> {
         let mut code = String::new();

@@ -15,6 +15,7 @@ const VERSION: &str = "5.3";
 const DELIMITER: &[u8] = b"<IDS|MSG>";
 
 /// One client of one kernel.
+#[derive(Clone)]
 pub(super) struct Session {
     id: String,
     key: String,
@@ -88,17 +89,22 @@ impl Session {
         // Our own texts can always be written.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let content = serde_json::to_vec(content).unwrap_or_default();
-        let parts = [&header[..], b"{}", b"{}", &content];
-        let signature = hex::encode(self.sign(parts).finalize().into_bytes());
-        let frames = vec![
+        let frames = self.frames(header, b"{}".to_vec(), content);
+        (id, frames)
+    }
+
+    /// A message of these parts, signed.
+    pub(super) fn frames(&self, header: Vec<u8>, parent: Vec<u8>, content: Vec<u8>) -> Vec<Bytes> {
+        let signed = self.sign([&header, &parent, b"{}", &content]);
+        let signature = hex::encode(signed.finalize().into_bytes());
+        vec![
             Bytes::from_static(DELIMITER),
             signature.into(),
             header.into(),
-            Bytes::from_static(b"{}"),
+            parent.into(),
             Bytes::from_static(b"{}"),
             content.into(),
-        ];
-        (id, frames)
+        ]
     }
 
     fn sign(&self, parts: [&[u8]; 4]) -> Hmac<Sha256> {

@@ -117,7 +117,7 @@ impl Socket {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Says hello over a connection.
-    async fn over(mut stream: S, role: Role) -> Result<Self, Broken> {
+    pub(super) async fn over(mut stream: S, role: Role) -> Result<Self, Broken> {
         stream.write_all(&GREETING).await?;
         let mut theirs = [0; GREETING.len()];
         stream.read_exact(&mut theirs).await?;
