@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a broken promise is to be loud")]
 
 mod connect;
+mod kernel;
 mod upload;
 
 use std::fs;
@@ -14,6 +15,7 @@ use shoal_core::image::ImageName;
 use shoal_oci::images::unpack::{Limits, unpack_bytes};
 
 pub use connect::connect;
+pub use kernel::kernel;
 pub use upload::multipart;
 
 /// A function that is fuzzed.
@@ -25,6 +27,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dockerfile", dockerfile),
     ("host", host),
     ("image_name", image_name),
+    ("kernel", kernel),
     ("layer", layer),
     ("multipart", multipart),
 ];

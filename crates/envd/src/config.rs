@@ -16,6 +16,7 @@ Usage: shoal-envd [options]
 
   --port PORT             listen on this port (49983)
   --bind ADDRESS          listen on this address only (all, of both families)
+  --interpreter-port PORT serve kernels on this port, where a template has some (49999)
   --events ADDRESS:PORT   also serve the events service there
   --default-user NAME     act as this user until told otherwise (root)
   --default-workdir PATH  start processes there until told otherwise
@@ -32,6 +33,8 @@ pub(crate) struct Config {
     pub(crate) port: u16,
     /// The address to listen on; all addresses of both families when absent.
     pub(crate) bind: Option<IpAddr>,
+    /// The port of the code interpreter, where the sandbox has kernels.
+    pub(crate) interpreter_port: u16,
     /// Where the events service listens; it does not when absent.
     pub(crate) events: Option<SocketAddr>,
     /// Who acts when a request names nobody, until `/init` says.
@@ -51,6 +54,7 @@ impl Default for Config {
         Self {
             port: shoal_protocol::ENVD_PORT,
             bind: None,
+            interpreter_port: crate::interpreter::PORT,
             events: None,
             default_user: "root".to_owned(),
             default_workdir: None,
@@ -86,6 +90,9 @@ impl Invocation {
             match argument {
                 Arg::Long("port") => config.port = parser.value()?.parse()?,
                 Arg::Long("bind") => config.bind = Some(parser.value()?.parse()?),
+                Arg::Long("interpreter-port") => {
+                    config.interpreter_port = parser.value()?.parse()?;
+                }
                 Arg::Long("events") => config.events = Some(parser.value()?.parse()?),
                 Arg::Long("default-user") => config.default_user = parser.value()?.string()?,
                 Arg::Long("default-workdir") => {
@@ -126,6 +133,7 @@ mod tests {
             "--port=1",
             "--bind",
             "127.0.0.1",
+            "--interpreter-port=2",
             "--events=192.0.2.1:80",
             "--default-user=user",
             "--default-workdir=/home/user",
@@ -137,6 +145,7 @@ mod tests {
             panic!("it should run");
         };
         assert_eq!(config.port, 1);
+        assert_eq!(config.interpreter_port, 2);
         assert_eq!(config.bind.unwrap().to_string(), "127.0.0.1");
         assert_eq!(config.events.unwrap().to_string(), "192.0.2.1:80");
         assert_eq!(config.default_user, "user");

@@ -19,6 +19,7 @@ use crate::active_time::ActiveTime;
 use crate::answer::{self, Answer};
 use crate::clock;
 use crate::config::Config;
+use crate::interpreter::Interpreter;
 use crate::log::Log;
 use crate::settings::{Settings, Variables};
 
@@ -38,6 +39,7 @@ pub(crate) struct Init {
     time: Arc<ActiveTime>,
     log: Log,
     files: HostFiles,
+    interpreter: Interpreter,
     set_clock: bool,
     /// One request at a time.
     turn: Mutex<()>,
@@ -49,6 +51,7 @@ impl Init {
         settings: Arc<Settings>,
         time: Arc<ActiveTime>,
         log: Log,
+        interpreter: Interpreter,
         config: &Config,
     ) -> Self {
         Self {
@@ -56,9 +59,15 @@ impl Init {
             time,
             log,
             files: HostFiles::new(&config.system_root),
+            interpreter,
             set_clock: config.set_clock,
             turn: Mutex::new(()),
         }
+    }
+
+    /// The server of kernels, which looks for them whenever a run begins.
+    pub(crate) fn interpreter(&self) -> &Interpreter {
+        &self.interpreter
     }
 
     /// Answers a request.
@@ -118,6 +127,7 @@ impl Init {
         });
         // The settings hold even if the files could not be written.
         let _ = written.await;
+        self.interpreter.look().await;
         self.log.info("init", "settings taken").send();
         answer::status(StatusCode::NO_CONTENT)
     }
@@ -180,6 +190,6 @@ fn parse(body: &[u8]) -> serde_json::Result<InitRequest> {
 }
 
 /// Whether a process can be given this variable at all; others would fail each start.
-fn is_variable(name: &str, value: &str) -> bool {
+pub(crate) fn is_variable(name: &str, value: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }

@@ -6,7 +6,8 @@
 //! # How a request goes
 //!
 //! [`server`] accepts it, [`router`] asks for the token and picks who answers: [`rpc`] (with
-//! [`process`] and [`filesystem`] behind it), [`files`], [`init`], [`metrics`], [`tunnel`].
+//! [`process`] and [`filesystem`] behind it), [`files`], [`init`], [`metrics`], [`tunnel`]. Where a
+//! template has kernels, [`interpreter`] answers on a port of its own.
 //! [`settings`] is what the control plane said, [`user`] and [`path`] say who is meant and where.
 //!
 //! # Threads
@@ -23,12 +24,14 @@ mod active_time;
 mod answer;
 mod clock;
 mod config;
+mod cors;
 mod events;
 mod files;
 mod filesystem;
 mod freezer;
 mod hardening;
 mod init;
+mod interpreter;
 mod log;
 mod memory;
 mod metrics;
@@ -36,6 +39,7 @@ mod path;
 mod polled;
 mod process;
 mod query;
+mod random;
 mod router;
 mod rpc;
 mod server;
@@ -56,6 +60,7 @@ use filesystem::FilesystemService;
 use freezer::Freezer;
 use hardening::Original;
 use init::Init;
+use interpreter::Interpreter;
 use log::Log;
 use metrics::Meter;
 use process::{Children, ProcessService, Processes};
@@ -125,6 +130,7 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
     log.ready(port);
+    routes.init.interpreter().look().await;
     tokio::select! {
         () = server::serve(listener, routes, log) => {}
         () = reap(&children, &mut ended_child) => {}
@@ -147,6 +153,7 @@ fn routes(
     let time = Arc::<ActiveTime>::default();
     let processes = Processes::new(Arc::clone(children), Arc::clone(&time), log.clone());
     let processes = Arc::new(processes);
+    let interpreter = Interpreter::new(config, original, settings, &users, children, log);
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(
@@ -154,7 +161,13 @@ fn routes(
             FilesystemService::new(caller, log.clone()),
         ),
         files: Files::new(Arc::clone(settings), users, log.clone()),
-        init: Init::new(Arc::clone(settings), Arc::clone(&time), log.clone(), config),
+        init: Init::new(
+            Arc::clone(settings),
+            Arc::clone(&time),
+            log.clone(),
+            interpreter,
+            config,
+        ),
         freezer: Freezer::new(time, log.clone()),
         meter: Arc::new(Meter::default()),
         log: log.clone(),

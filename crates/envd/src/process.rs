@@ -17,6 +17,7 @@ mod exit;
 mod feed;
 mod input;
 mod output;
+mod own;
 pub(crate) mod raw;
 mod service;
 mod streams;
@@ -24,7 +25,10 @@ mod supervise;
 mod table;
 
 pub(crate) use children::Children;
+pub(crate) use exit::Status;
+pub(crate) use own::{Own, Running};
 pub(crate) use service::ProcessService;
+pub(crate) use supervise::StartError;
 pub(crate) use table::Processes;
 
 use feed::Feed;

@@ -2,17 +2,13 @@
 
 use std::sync::Arc;
 
-use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
-};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use shoal_protocol::headers::ACCESS_TOKEN;
 
 use crate::answer::{self, Answer};
+use crate::cors;
 use crate::files::Files;
 use crate::freezer::Freezer;
 use crate::init::Init;
@@ -33,11 +29,8 @@ const OPEN: [(Method, &str); 4] = [
 ];
 
 /// What is said to who does not know the token. The text is E2B's.
-const UNAUTHORISED: &str =
+pub(crate) const UNAUTHORISED: &str =
     "unauthorized access, please provide a valid access token or method signing if supported";
-
-/// For how many seconds a browser may remember what it may ask.
-const PREFLIGHT_SECONDS: &str = "7200";
 
 /// All that the daemon serves.
 pub(crate) struct Routes {
@@ -59,15 +52,10 @@ pub(crate) struct Routes {
 
 impl Answers for Routes {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let origin = request.headers().contains_key(ORIGIN);
-        if origin
-            && request.method() == Method::OPTIONS
-            && request
-                .headers()
-                .contains_key(ACCESS_CONTROL_REQUEST_METHOD)
-        {
-            return preflight(request.headers());
+        if let Some(answer) = cors::preflight(&request) {
+            return answer;
         }
+        let from_page = cors::is_from_page(&request);
         let mut answer = if self.may_ask(&request) {
             self.route(request).await
         } else {
@@ -75,11 +63,8 @@ impl Answers for Routes {
             entry.with("path", request.uri().path()).send();
             answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED)
         };
-        if origin {
-            let any = HeaderValue::from_static("*");
-            let headers = answer.headers_mut();
-            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, any.clone());
-            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, any);
+        if from_page {
+            cors::open(&mut answer);
         }
         answer
     }
@@ -131,19 +116,4 @@ impl Routes {
             Err(_) => answer::status(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
-}
-
-/// Tells a browser that a page of any origin may ask anything: the token is what protects.
-fn preflight(asked: &HeaderMap) -> Answer {
-    let mut answer = answer::status(StatusCode::NO_CONTENT);
-    let headers = answer.headers_mut();
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, HEAD");
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let age = HeaderValue::from_static(PREFLIGHT_SECONDS);
-    headers.insert(ACCESS_CONTROL_MAX_AGE, age);
-    if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
-    }
-    answer
 }

@@ -161,8 +161,6 @@ impl Order {
 
 /// A number that nobody guesses.
 fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // So few bytes come at once, or not at all; then the file must only not be there yet.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
+    // Were they ever missing, the file must only not be there yet.
+    u64::from_ne_bytes(crate::random::bytes())
 }

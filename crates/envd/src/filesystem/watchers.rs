@@ -127,9 +127,7 @@ impl Watcher {
 
 /// An id that nobody guesses.
 fn id() -> String {
-    let mut bytes = [0_u8; 10];
-    // Sixteen bytes at most come at once, or the call fails; then it is only guessable.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+    let digits = crate::random::bytes::<10>();
+    let digits = digits.iter().map(|byte| format!("{byte:02x}"));
     std::iter::once("w".to_owned()).chain(digits).collect()
 }

@@ -105,6 +105,18 @@ impl Children {
         }
     }
 
+    /// Signals the group that a child leads, which is each child of ours. False when the child does
+    /// not run any more.
+    pub(crate) fn signal_group(&self, pid: i32, signal: Signal) -> rustix::io::Result<bool> {
+        let state = self.state.lock();
+        match Pid::from_raw(pid) {
+            Some(leader) if state.running.contains_key(&pid) => {
+                rustix::process::kill_process_group(leader, signal).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Signals a child that still runs. False when it does not: then its process id may be
     /// somebody else's.
     pub(super) fn signal(&self, pid: i32, signal: Signal) -> rustix::io::Result<bool> {

@@ -21,7 +21,7 @@ const MAX_DIRECTORIES: usize = 256;
 
 /// Why a process cannot be started as asked.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidCommand {
+pub(crate) enum InvalidCommand {
     /// No program is named.
     #[error("process command is empty")]
     Empty,

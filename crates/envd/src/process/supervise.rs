@@ -27,7 +27,7 @@ use crate::user::User;
 
 /// Why a process was not started.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StartError {
+pub(crate) enum StartError {
     /// The request makes no sense.
     #[error(transparent)]
     Invalid(#[from] InvalidCommand),
@@ -270,14 +270,14 @@ async fn all(reading: &mut JoinSet<()>) {
 }
 
 /// A command line for people.
-fn shown(cmd: &str, args: &[String]) -> String {
+pub(super) fn shown(cmd: &str, args: &[String]) -> String {
     let words: Vec<&str> = std::iter::once(cmd)
         .chain(args.iter().map(String::as_str))
         .collect();
     words.join(" ")
 }
 
-fn explain(failure: raw::Failure, shown: &str, cwd: Option<&str>) -> StartError {
+pub(super) fn explain(failure: raw::Failure, shown: &str, cwd: Option<&str>) -> StartError {
     match failure.step {
         raw::Step::Directory => StartError::Directory(cwd.unwrap_or("~").to_owned(), failure.error),
         raw::Step::Clone | raw::Step::Streams | raw::Step::User | raw::Step::Execute => {

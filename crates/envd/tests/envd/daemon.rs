@@ -35,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) arguments: Vec<String>,
     /// Start it as the first process of a namespace of its own.
     pub(crate) as_init: bool,
+    /// Files that it finds below its root, and what they say; `{root}` stands for that.
+    pub(crate) files: Vec<(&'static str, String)>,
 }
 
 impl Daemon {
@@ -49,6 +51,11 @@ impl Daemon {
             return None;
         }
         let root = system();
+        for (name, text) in &options.files {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text.replace("{root}", &shown(root.path()))).unwrap();
+        }
         let program = env!("CARGO_BIN_EXE_shoal-envd");
         let mut command = if options.as_init {
             let mut command = Command::new("unshare");
@@ -58,6 +65,7 @@ impl Daemon {
             Command::new(program)
         };
         let mut child = command
+            .args(["--interpreter-port", "0"])
             .args(["--port", "0", "--bind", "127.0.0.1", "--keep-clock"])
             .args(["--default-user", USER, "--log-level", "debug"])
             .arg("--system-root")

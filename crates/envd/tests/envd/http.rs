@@ -1,5 +1,7 @@
 //! Plain requests, as any client may make them.
 
+use std::net::SocketAddr;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -45,21 +47,14 @@ impl Answer {
 }
 
 /// A request being put together.
-pub(crate) struct Ask<'a> {
-    daemon: &'a Daemon,
+pub(crate) struct Ask {
+    address: SocketAddr,
     builder: http::request::Builder,
 }
 
 impl Daemon {
-    pub(crate) fn ask(&self, method: Method, path: &str) -> Ask<'_> {
-        let uri: http::Uri = path.parse().unwrap();
-        Ask {
-            daemon: self,
-            builder: Request::builder()
-                .method(method)
-                .uri(uri)
-                .header("host", "sandbox"),
-        }
+    pub(crate) fn ask(&self, method: Method, path: &str) -> Ask {
+        Ask::new(self.address, method, path)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -73,7 +68,16 @@ impl Daemon {
     }
 }
 
-impl Ask<'_> {
+impl Ask {
+    pub(crate) fn new(address: SocketAddr, method: Method, path: &str) -> Self {
+        let uri: http::Uri = path.parse().unwrap();
+        let builder = Request::builder().method(method).uri(uri);
+        Self {
+            address,
+            builder: builder.header("host", "sandbox"),
+        }
+    }
+
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.builder = self.builder.header(name, value);
         self
@@ -82,7 +86,7 @@ impl Ask<'_> {
     pub(crate) async fn send(self, body: impl Into<Bytes>) -> Answer {
         let request = self.builder.body(Full::new(body.into())).unwrap();
         let exchange = async {
-            let stream = TcpStream::connect(self.daemon.address).await.unwrap();
+            let stream = TcpStream::connect(self.address).await.unwrap();
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
             tokio::spawn(connection);
             let response = sender.send_request(request).await.unwrap();

@@ -10,6 +10,7 @@ mod filesystem;
 mod hostile;
 mod http;
 mod init;
+mod interpreter;
 mod processes;
 mod routes;
 mod wire;

@@ -1,0 +1,49 @@
+//! What browsers are told: a page of any origin may ask anything. The token is what protects.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, ORIGIN,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+
+use crate::answer::{self, Answer};
+
+/// For how many seconds a browser may remember what it may ask.
+const PREFLIGHT_SECONDS: &str = "7200";
+
+/// Whether a request comes from a page.
+pub(crate) fn is_from_page<B>(request: &Request<B>) -> bool {
+    request.headers().contains_key(ORIGIN)
+}
+
+/// The answer to a browser that asks what it may ask.
+pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Answer> {
+    let asked = request.headers();
+    let asks = is_from_page(request)
+        && request.method() == Method::OPTIONS
+        && asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    asks.then(|| everything(asked))
+}
+
+/// Lets a page read an answer.
+pub(crate) fn open(answer: &mut Answer) {
+    let any = HeaderValue::from_static("*");
+    let headers = answer.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, any.clone());
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, any);
+}
+
+fn everything(asked: &HeaderMap) -> Answer {
+    let mut answer = answer::status(StatusCode::NO_CONTENT);
+    let headers = answer.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, HEAD");
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let age = HeaderValue::from_static(PREFLIGHT_SECONDS);
+    headers.insert(ACCESS_CONTROL_MAX_AGE, age);
+    if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+    }
+    answer
+}

@@ -1,0 +1,70 @@
+//! The file that tells a kernel where to listen, and with which key messages are signed.
+
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::random;
+use crate::user::User;
+
+/// The ports of a kernel, all of this machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    /// Where it takes requests.
+    pub(super) shell: u16,
+    /// Where it tells everybody.
+    pub(super) iopub: u16,
+    /// Where it takes requests while it executes.
+    pub(super) control: u16,
+    stdin: u16,
+    heartbeat: u16,
+}
+
+impl Ports {
+    /// Ports that are free now. Somebody may take one before the kernel does; then the kernel ends,
+    /// and is started again with others. Not all kernels can listen on a path instead.
+    pub(super) fn free() -> io::Result<Self> {
+        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        // All are held until all are known, so that they differ.
+        let held = [listen()?, listen()?, listen()?, listen()?, listen()?];
+        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        let [shell, iopub, control, stdin, heartbeat] = &held;
+        Ok(Self {
+            shell: port(shell)?,
+            iopub: port(iopub)?,
+            control: port(control)?,
+            stdin: port(stdin)?,
+            heartbeat: port(heartbeat)?,
+        })
+    }
+}
+
+/// Writes the file of a kernel, for nobody but its user.
+pub(super) fn write(directory: &Path, ports: Ports, key: &str, user: &User) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(directory)?;
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o711))?;
+    let name = hex::encode(random::bytes::<10>());
+    let path = directory.join(format!("kernel-{name}.json"));
+    let content = json!({
+        "transport": "tcp",
+        "ip": "127.0.0.1",
+        "shell_port": ports.shell,
+        "iopub_port": ports.iopub,
+        "stdin_port": ports.stdin,
+        "control_port": ports.control,
+        "hb_port": ports.heartbeat,
+        "signature_scheme": "hmac-sha256",
+        "key": key,
+    });
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    fchown(&file, Some(user.uid), Some(user.gid))?;
+    file.write_all(content.to_string().as_bytes())?;
+    Ok(path)
+}

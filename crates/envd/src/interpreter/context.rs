@@ -1,0 +1,189 @@
+//! A context: a language, a place, and the kernel that remembers what was executed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use rustix::process::Signal;
+use serde::Serialize;
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+
+use super::kernel::{Kernel, Launcher, StartFailure};
+use super::kernelspec::Kernelspec;
+use super::variables::Dialect;
+
+/// The most executions that wait for one context, the one that runs included.
+const MAX_WAITING: usize = 256;
+
+/// What is listed of a context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Listing {
+    /// Its id.
+    id: String,
+    /// Its language.
+    language: String,
+    /// Where its kernel started.
+    cwd: String,
+}
+
+/// A context.
+pub(super) struct Context {
+    listing: Listing,
+    spec: Kernelspec,
+    dialect: Option<Dialect>,
+    /// Where its kernel starts again.
+    home: String,
+    slot: Arc<Mutex<Slot>>,
+    waiting: Arc<Semaphore>,
+    /// The process group of its kernel, or 0.
+    leader: AtomicI32,
+    /// Its kernel is not to be used any more.
+    stale: AtomicBool,
+    deleted: AtomicBool,
+}
+
+/// What one execution at a time may use.
+#[derive(Default)]
+pub(super) struct Slot {
+    kernel: Option<Kernel>,
+    /// What the next execution is told: why what it expects may be gone.
+    pub(super) notice: Option<String>,
+}
+
+impl Context {
+    /// Starts a context in a place; when it has to start again, it does in `home`.
+    pub(super) async fn start(
+        launcher: &Launcher,
+        spec: &Kernelspec,
+        language: &str,
+        cwd: &str,
+        home: &str,
+    ) -> Result<Self, StartFailure> {
+        let context = Self {
+            listing: Listing {
+                id: crate::random::uuid(),
+                language: language.to_owned(),
+                cwd: cwd.to_owned(),
+            },
+            spec: spec.clone(),
+            dialect: Dialect::of(language),
+            home: home.to_owned(),
+            slot: Arc::default(),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING)),
+            leader: AtomicI32::new(0),
+            stale: AtomicBool::new(false),
+            deleted: AtomicBool::new(false),
+        };
+        let mut slot = context.turn().await;
+        slot.start(&context, launcher, cwd).await?;
+        drop(slot);
+        Ok(context)
+    }
+
+    /// What is listed of it.
+    pub(super) fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// Its id.
+    pub(super) fn id(&self) -> &str {
+        &self.listing.id
+    }
+
+    /// How its kernel is told of its environment.
+    pub(super) fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
+    /// A place in its queue, if there is one.
+    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.waiting).try_acquire_owned().ok()
+    }
+
+    /// Waits until its kernel is free. Who came first is first.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<Slot> {
+        Arc::clone(&self.slot).lock_owned().await
+    }
+
+    /// Starts its kernel again, whatever it does, and waits until it answers.
+    pub(super) async fn restart(&self, launcher: &Launcher) -> Result<(), StartFailure> {
+        self.end_kernel(launcher);
+        let mut slot = self.turn().await;
+        slot.kernel(self, launcher).await.map(drop)
+    }
+
+    /// Ends its kernel, whatever it does. Whoever waits for the context is told.
+    pub(super) fn delete(&self, launcher: &Launcher) {
+        self.deleted.store(true, Ordering::SeqCst);
+        self.end_kernel(launcher);
+    }
+
+    /// Whether it was deleted.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::SeqCst)
+    }
+
+    fn end_kernel(&self, launcher: &Launcher) {
+        self.stale.store(true, Ordering::SeqCst);
+        match self.slot.try_lock() {
+            Ok(mut slot) => slot.kernel = None,
+            // It executes something, which notices its end.
+            Err(_) => {
+                let leader = self.leader.load(Ordering::SeqCst);
+                let _ = launcher.children.signal_group(leader, Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// The kernel; another one where it has ended.
+    pub(super) async fn kernel(
+        &mut self,
+        context: &Context,
+        launcher: &Launcher,
+    ) -> Result<&mut Kernel, StartFailure> {
+        let stale = context.stale.swap(false, Ordering::SeqCst);
+        let ended = self.kernel.as_mut().map(|kernel| kernel.life.has_ended());
+        match ended {
+            Some(None) if !stale => {}
+            Some(Some(status)) if !stale => {
+                self.notice = Some(format!(
+                    "The context was restarted: its kernel had ended ({status})"
+                ));
+                self.kernel = None;
+            }
+            _ => self.kernel = None,
+        }
+        if self.kernel.is_none() {
+            let home = context.home.clone();
+            self.start(context, launcher, &home).await?;
+        }
+        match &mut self.kernel {
+            Some(kernel) => Ok(kernel),
+            None => unreachable!("a kernel was started"),
+        }
+    }
+
+    /// Ends the kernel. The next execution gets another one, and is told why.
+    pub(super) fn end_kernel(&mut self, why: Option<String>) {
+        self.kernel = None;
+        self.notice = why;
+    }
+
+    async fn start(
+        &mut self,
+        context: &Context,
+        launcher: &Launcher,
+        cwd: &str,
+    ) -> Result<(), StartFailure> {
+        let start = || Kernel::start(launcher, &context.spec, context.dialect, cwd);
+        let kernel = match start().await {
+            // It may be that somebody else took one of its ports.
+            Err(StartFailure::Ended { .. } | StartFailure::Broken(_)) => start().await?,
+            other => other?,
+        };
+        context.leader.store(kernel.leader(), Ordering::SeqCst);
+        self.kernel = Some(kernel);
+        Ok(())
+    }
+}

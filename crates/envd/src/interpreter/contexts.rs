@@ -1,0 +1,258 @@
+//! All contexts, and which of them is meant when a request names none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as Turn, watch};
+
+use super::context::{Context, Listing};
+use super::kernel::{Launcher, StartFailure};
+use super::kernelspec::{self, Kernelspec};
+use super::offer::Offer;
+use crate::log::Log;
+use crate::path;
+
+/// The most contexts. Each is a process, of which Python's has about 60 MB.
+const MAX_CONTEXTS: usize = 64;
+
+/// How long to wait for the contexts that are started with the server.
+const STARTED: Duration = Duration::from_secs(60);
+
+/// Why there is no context to execute something in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoContext {
+    /// No kernel speaks the language.
+    #[error("No kernel for '{language}' is installed. Installed are: {installed}")]
+    Language {
+        /// What was asked for.
+        language: String,
+        /// What there is.
+        installed: String,
+    },
+    /// There are as many as may be.
+    #[error("There are {MAX_CONTEXTS} contexts already, which is the limit: delete some")]
+    Full,
+    /// No context has the id.
+    #[error("Context {0} not found")]
+    Unknown(String),
+    /// It cannot be a place.
+    #[error("The cwd cannot be used: {0}")]
+    Place(#[from] path::InvalidPath),
+    /// Its kernel does not start.
+    #[error("The kernel cannot be started: {0}")]
+    Start(#[from] StartFailure),
+}
+
+/// All contexts of a sandbox.
+pub(super) struct Contexts {
+    launcher: Arc<Launcher>,
+    offer: Offer,
+    log: Log,
+    known: Mutex<Known>,
+    /// One default context is made at a time, so that there is one of a language.
+    making: Turn<()>,
+    /// Whether those that are started with the server are there, or never will be.
+    started: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// In the order in which they came.
+    contexts: Vec<Arc<Context>>,
+    /// Those that are meant when only a language is named.
+    defaults: BTreeMap<String, Arc<Context>>,
+    /// How many are being made.
+    coming: usize,
+}
+
+impl Contexts {
+    /// None yet.
+    pub(super) fn new(launcher: Launcher, offer: Offer, log: Log) -> Self {
+        Self {
+            launcher: Arc::new(launcher),
+            offer,
+            log,
+            known: Mutex::default(),
+            making: Turn::new(()),
+            started: watch::Sender::new(false),
+        }
+    }
+
+    /// What kernels are started with.
+    pub(super) fn launcher(&self) -> &Arc<Launcher> {
+        &self.launcher
+    }
+
+    /// Starts those that are there before anybody asks, as far as there are kernels for them.
+    pub(super) async fn start(&self) {
+        for language in &self.offer.start {
+            match self.default(language).await {
+                Ok(_) | Err(NoContext::Language { .. }) => {}
+                Err(error) => {
+                    let entry = self.log.warn("interpreter", "no default context");
+                    let entry = entry.with("language", language.as_str());
+                    entry.with("error", error.to_string()).send();
+                }
+            }
+        }
+        self.log.info("interpreter", "ready").send();
+        self.started.send_replace(true);
+    }
+
+    /// Waits until those are there. False when that takes too long.
+    pub(super) async fn started(&self) -> bool {
+        let mut started = self.started.subscribe();
+        let started = started.wait_for(|started| *started);
+        tokio::time::timeout(STARTED, started).await.is_ok()
+    }
+
+    /// All of them.
+    pub(super) fn list(&self) -> Vec<Listing> {
+        let known = self.known.lock();
+        let listings = known.contexts.iter().map(|context| context.listing());
+        listings.cloned().collect()
+    }
+
+    /// The context of an id.
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Context>, NoContext> {
+        let known = self.known.lock();
+        let found = known.contexts.iter().find(|context| context.id() == id);
+        found
+            .cloned()
+            .ok_or_else(|| NoContext::Unknown(id.chars().take(80).collect()))
+    }
+
+    /// The context that is meant when only a language is named, if it is there.
+    pub(super) fn find_default(&self, asked: &str) -> Option<Arc<Context>> {
+        let known = self.known.lock();
+        known.defaults.get(&kernelspec::language(asked)).cloned()
+    }
+
+    /// The context that is meant when only a language is named. It is made when it is not there.
+    pub(super) async fn default(&self, asked: &str) -> Result<Arc<Context>, NoContext> {
+        let _turn = self.making.lock().await;
+        if let Some(context) = self.find_default(asked) {
+            return Ok(context);
+        }
+        let language = kernelspec::language(asked);
+        let context = self.create(&language, "").await?;
+        let mut known = self.known.lock();
+        known.defaults.insert(language, Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Makes a context.
+    pub(super) async fn create(&self, asked: &str, cwd: &str) -> Result<Arc<Context>, NoContext> {
+        let language = kernelspec::language(asked);
+        let spec = self.kernel(&language).await?;
+        let cwd = self.place(cwd)?;
+        let _coming = self.room()?;
+        let home = self.offer.cwd.as_str();
+        let context = Context::start(&self.launcher, &spec, &language, &cwd, home).await;
+        let context = Arc::new(context?);
+        let entry = self.log.info("interpreter", "context made");
+        let entry = entry.with("id", context.id());
+        entry.with("language", language).send();
+        self.known.lock().contexts.push(Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Starts the kernel of a context again.
+    pub(super) async fn restart(&self, id: &str) -> Result<(), NoContext> {
+        let context = self.find(id)?;
+        Ok(context.restart(&self.launcher).await?)
+    }
+
+    /// Ends a context.
+    pub(super) fn delete(&self, id: &str) -> Result<(), NoContext> {
+        let context = self.find(id)?;
+        let mut known = self.known.lock();
+        known.contexts.retain(|other| other.id() != id);
+        known.defaults.retain(|_, other| other.id() != id);
+        drop(known);
+        context.delete(&self.launcher);
+        Ok(())
+    }
+
+    /// The kernel of a language, as they are installed now.
+    async fn kernel(&self, language: &str) -> Result<Kernelspec, NoContext> {
+        let directories = self.offer.kernels.clone();
+        let found = tokio::task::spawn_blocking(move || kernelspec::find(&directories)).await;
+        let found = found.unwrap_or_default();
+        kernelspec::choose(&found, language)
+            .cloned()
+            .ok_or_else(|| {
+                let languages: BTreeSet<String> = kernelspec::languages(&found);
+                let languages: Vec<String> = languages.into_iter().collect();
+                NoContext::Language {
+                    language: language.chars().take(80).collect(),
+                    installed: if languages.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        languages.join(", ")
+                    },
+                }
+            })
+    }
+
+    fn place(&self, cwd: &str) -> Result<String, NoContext> {
+        let directory = self.launcher.users.directory();
+        let user = directory.user(&self.offer.user);
+        let user = user.ok_or_else(|| StartFailure::NoUser(self.offer.user.clone()))?;
+        let place = path::resolve(cwd, user, Some(&self.offer.cwd))?;
+        Ok(place.to_string_lossy().into_owned())
+    }
+
+    fn room(&self) -> Result<Coming<'_>, NoContext> {
+        let mut known = self.known.lock();
+        if known.contexts.len() + known.coming >= MAX_CONTEXTS {
+            return Err(NoContext::Full);
+        }
+        known.coming += 1;
+        Ok(Coming(&self.known))
+    }
+}
+
+/// A context that is being made.
+struct Coming<'a>(&'a Mutex<Known>);
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        self.0.lock().coming -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::hardening::Original;
+    use crate::settings::Settings;
+    use crate::user::Users;
+
+    #[test]
+    fn only_so_many_contexts_come() {
+        let launcher = Launcher {
+            children: Arc::default(),
+            users: Arc::new(Users::new(Path::new("/no/such"))),
+            settings: Arc::new(Settings::new(&Config::default())),
+            original: Original {
+                descriptors: None,
+                niced: false,
+            },
+            directory: "/no/such".into(),
+            user: "root".to_owned(),
+        };
+        let contexts = Contexts::new(launcher, Offer::default(), Log::none());
+        let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
+        assert!(coming.iter().all(Result::is_ok));
+        let full = contexts.room().err().map(|error| error.to_string());
+        assert!(full.is_some_and(|text| text.contains("There are 64 contexts already")));
+        coming.pop();
+        assert!(contexts.room().is_ok());
+    }
+}

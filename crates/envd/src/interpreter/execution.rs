@@ -1,0 +1,406 @@
+//! One execution: its turn, its environment, what its kernel says, and its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::context::{Context, Slot};
+use super::feed::{Feed, Left};
+use super::kernel::{Kernel, LAST, Launcher, Nothing};
+use super::lines::{self, Output};
+use super::variables::Dialect;
+use super::wire::Envelope;
+use super::zmtp::{Broken, MAX_MESSAGE};
+use crate::random;
+use crate::settings::Variables;
+
+/// How often a client that hears nothing else gets a sign of life (spec): it is also how the end of
+/// a client is noticed that did not say so.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// How long a kernel may go on after it was told to stop.
+const STOP: Duration = Duration::from_secs(4);
+
+/// After what time it is told again.
+const AGAIN: Duration = Duration::from_millis(700);
+
+/// How long code of ours may take.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// What is executed.
+pub(super) struct Order {
+    /// The code.
+    pub(super) code: String,
+    /// Variables for this execution alone.
+    pub(super) variables: Variables,
+    /// The room that the code takes while it waits.
+    pub(super) room: Option<OwnedSemaphorePermit>,
+}
+
+/// How an execution ended.
+enum End {
+    /// As it should.
+    Done,
+    /// Its client has gone.
+    Left,
+    /// Its kernel ended, or says nothing any more.
+    Lost(String),
+}
+
+impl From<Left> for End {
+    fn from(_: Left) -> Self {
+        Self::Left
+    }
+}
+
+impl From<Broken> for End {
+    fn from(broken: Broken) -> Self {
+        Self::Lost(broken.to_string())
+    }
+}
+
+/// Executes something and tells of it. The place in the queue is given up at the end.
+pub(super) async fn run(
+    context: Arc<Context>,
+    launcher: Arc<Launcher>,
+    order: Order,
+    feed: Feed,
+    _place: OwnedSemaphorePermit,
+) {
+    let mut telling = Telling::new(feed);
+    let Ok(mut slot) = telling.turn(&context).await else {
+        return;
+    };
+    let variables = order.variables.clone();
+    let end = execute(&mut slot, &context, &launcher, order, &mut telling).await;
+    match end {
+        End::Done => {
+            telling.end().await;
+            restore(&mut slot, &context, &launcher, &variables).await;
+        }
+        End::Left => {
+            if stop(&mut slot, &context, &launcher).await {
+                restore(&mut slot, &context, &launcher, &variables).await;
+            }
+        }
+        End::Lost(why) => {
+            let (name, text) = if context.is_deleted() {
+                ("UnexpectedEndOfExecution", "The context was deleted")
+            } else {
+                ("ContextRestarting", "Context was restarted")
+            };
+            telling.fail(name, &format!("{text}: {why}")).await;
+            telling.end().await;
+            slot.end_kernel(None);
+            if !context.is_deleted() {
+                // So that the next one need not wait. What fails now is told to it then.
+                let _ = slot.kernel(&context, &launcher).await;
+            }
+        }
+    }
+}
+
+async fn execute(
+    slot: &mut Slot,
+    context: &Context,
+    launcher: &Launcher,
+    order: Order,
+    telling: &mut Telling,
+) -> End {
+    if context.is_deleted() {
+        return End::Lost("it was waiting".to_owned());
+    }
+    if let Err(failure) = slot.kernel(context, launcher).await {
+        let text = format!("The kernel cannot be started: {failure}");
+        telling.fail("UnexpectedEndOfExecution", &text).await;
+        return End::Done;
+    }
+    telling.notice = slot.notice.take();
+    let kernel = match slot.kernel(context, launcher).await {
+        Ok(kernel) => kernel,
+        Err(failure) => return End::Lost(failure.to_string()),
+    };
+    let mut wanted = (*launcher.settings.environment()).clone();
+    wanted.extend(order.variables);
+    let executed = async {
+        prepare(kernel, context, launcher, wanted).await?;
+        let sent = timeout(SILENT, kernel.execute(&order.code, false)).await;
+        let id = sent.map_err(|_| End::Lost("the kernel takes no requests".to_owned()))??;
+        drop(order.code);
+        drop(order.room);
+        let late = context.dialect().is_some_and(Dialect::is_late);
+        follow(kernel, &id, late, telling).await
+    };
+    match executed.await {
+        Ok(()) => End::Done,
+        Err(End::Lost(why)) => End::Lost(how_it_ended(kernel).await.unwrap_or(why)),
+        Err(end) => end,
+    }
+}
+
+/// How a kernel ended whose connection broke: the one comes a moment before the other.
+async fn how_it_ended(kernel: &mut Kernel) -> Option<String> {
+    let status = timeout(LAST, kernel.life.ended()).await.ok()?;
+    Some(format!("the kernel ended ({status})"))
+}
+
+/// Gives a kernel the environment that it should have, and chance of its own after its memory was
+/// copied.
+async fn prepare(
+    kernel: &mut Kernel,
+    context: &Context,
+    launcher: &Launcher,
+    wanted: Variables,
+) -> Result<(), End> {
+    let Some(dialect) = context.dialect() else {
+        return Ok(());
+    };
+    let mut code = dialect
+        .change(&kernel.variables, &wanted)
+        .unwrap_or_default();
+    let sandbox = launcher.sandbox();
+    if sandbox != kernel.sandbox {
+        let seed = [(); 4].map(|()| u32::from_ne_bytes(random::bytes()));
+        code.push_str(&dialect.reseed(seed).unwrap_or_default());
+    }
+    if !code.is_empty() {
+        let silently = timeout(SILENT, kernel.silently(&code)).await;
+        silently.map_err(|_| End::Lost("the kernel did not take its environment".to_owned()))??;
+    }
+    kernel.sandbox = sandbox;
+    kernel.variables = wanted;
+    Ok(())
+}
+
+/// Takes the variables of one execution away, or gives them the values that they have for all.
+async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variables: &Variables) {
+    if variables.is_empty() || context.is_deleted() {
+        return;
+    }
+    let wanted = (*launcher.settings.environment()).clone();
+    let Ok(kernel) = slot.kernel(context, launcher).await else {
+        return;
+    };
+    if let Err(End::Lost(why)) = prepare(kernel, context, launcher, wanted).await {
+        slot.end_kernel(Some(format!("The context was restarted: {why}")));
+    }
+}
+
+/// Stops what a kernel does for nobody. One that goes on is ended.
+async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
+    let Ok(kernel) = slot.kernel(context, launcher).await else {
+        return false;
+    };
+    let stopped = async {
+        kernel.interrupt().await?;
+        // It takes requests one after the other: once it answers this one, it has stopped.
+        let id = kernel.execute("", true).await?;
+        loop {
+            if let Ok(replied) = timeout(AGAIN, kernel.replied(&id)).await {
+                return replied;
+            }
+            // It may not have begun when it was told.
+            kernel.interrupt().await?;
+        }
+    };
+    let why = match timeout(STOP, stopped).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(_)) => "its kernel ended when it was interrupted",
+        Err(_) => "it did not stop when it was interrupted",
+    };
+    slot.end_kernel(Some(format!("The context was restarted: {why}")));
+    // So that the next one need not wait. What fails now is told to it then.
+    let _ = slot.kernel(context, launcher).await;
+    false
+}
+
+/// Tells the client what the kernel says, until it has said everything. One that is `late` may say
+/// more after it said that it is idle, so it is asked something else: once it is idle again, what
+/// came before has come.
+async fn follow(
+    kernel: &mut Kernel,
+    id: &str,
+    late: bool,
+    telling: &mut Telling,
+) -> Result<(), End> {
+    let Kernel {
+        life,
+        heard,
+        shell,
+        session,
+        count,
+        ..
+    } = kernel;
+    telling.expected = *count + 1;
+    let (mut idle, mut last) = (false, None);
+    let (mut error, mut fence) = (None, None);
+    while !idle || last.is_none() {
+        let over = last.unwrap_or_else(|| Instant::now() + KEEPALIVE * 2);
+        let message = tokio::select! {
+            biased;
+            () = telling.feed.closed() => return Err(End::Left),
+            message = heard.next(), if !idle => {
+                let Some(envelope) = session.open(&message?) else {
+                    continue;
+                };
+                if envelope.parent == id {
+                    let before = Instant::now();
+                    let over = telling.hear(&envelope, count).await?;
+                    // Waiting for the client is not waiting for the kernel.
+                    last = last.map(|last| last + before.elapsed());
+                    if over && late {
+                        let (id, frames) = session.request("kernel_info_request", &Nothing {});
+                        shell.send(&frames).await?;
+                        fence = Some(id);
+                    }
+                    idle = over && !late;
+                } else if fence.as_ref() == Some(&envelope.parent) {
+                    idle = is_idle(&envelope);
+                }
+                continue;
+            }
+            message = shell.next(), if last.is_none() => message?,
+            status = life.ended() => return Err(End::Lost(format!("the kernel ended ({status})"))),
+            () = sleep_until(telling.silence + KEEPALIVE) => {
+                telling.send(lines::KEEPALIVE).await?;
+                continue;
+            }
+            () = sleep_until(over), if last.is_some() => break,
+        };
+        let envelope = session.open(&message);
+        if let Some(reply) = envelope.filter(|envelope| envelope.parent == id) {
+            let reply = lines::reply(&reply.content);
+            *count = reply.count.unwrap_or(*count);
+            telling.expected = *count;
+            error = reply.error;
+            last = Some(Instant::now() + LAST);
+        }
+    }
+    if let Some(error) = error {
+        telling.error(error).await?;
+    }
+    Ok(())
+}
+
+/// Whether a message says that its kernel has done what was asked.
+fn is_idle(envelope: &Envelope) -> bool {
+    lines::read(&envelope.kind, &envelope.content, "") == Some(Output::Idle)
+}
+
+/// What the client has been told.
+struct Telling {
+    feed: Feed,
+    /// What number the execution has if the kernel does not say.
+    expected: u64,
+    counted: bool,
+    failed: bool,
+    notice: Option<String>,
+    /// Since when it has heard nothing.
+    silence: Instant,
+}
+
+impl Telling {
+    fn new(feed: Feed) -> Self {
+        Self {
+            feed,
+            expected: 1,
+            counted: false,
+            failed: false,
+            notice: None,
+            silence: Instant::now(),
+        }
+    }
+
+    /// Waits for the context.
+    async fn turn(&mut self, context: &Context) -> Result<OwnedMutexGuard<Slot>, Left> {
+        let turn = context.turn();
+        tokio::pin!(turn);
+        loop {
+            tokio::select! {
+                biased;
+                slot = &mut turn => return Ok(slot),
+                () = self.feed.closed() => return Err(Left),
+                () = sleep_until(self.silence + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
+            }
+        }
+    }
+
+    /// Tells of a message. True when it was the last one.
+    async fn hear(&mut self, envelope: &Envelope, count: &mut u64) -> Result<bool, Left> {
+        if envelope.skipped > 0 {
+            return self.too_long(envelope).await.map(|()| false);
+        }
+        match lines::read(&envelope.kind, &envelope.content, &super::now()) {
+            Some(Output::Count(number)) => {
+                *count = number;
+                self.expected = number;
+                self.begin().await?;
+            }
+            Some(Output::Line(line)) => {
+                self.begin().await?;
+                self.send(line).await?;
+            }
+            Some(Output::Error(line)) => self.error(line).await?,
+            Some(Output::Idle) => return Ok(true),
+            None => {}
+        }
+        Ok(false)
+    }
+
+    async fn too_long(&mut self, envelope: &Envelope) -> Result<(), Left> {
+        let kind = envelope.kind.as_str();
+        if !["stream", "display_data", "execute_result", "error"].contains(&kind) {
+            return Ok(());
+        }
+        let text = format!(
+            "An output was left out: it has more than {} MiB. Write it to a file instead",
+            MAX_MESSAGE >> 20
+        );
+        self.error(lines::error("OutputTooLarge", &text)).await
+    }
+
+    /// Sends the first line, if it has not been.
+    async fn begin(&mut self) -> Result<(), Left> {
+        if !self.counted {
+            self.counted = true;
+            self.send(lines::count(self.expected)).await?;
+            if let Some(notice) = self.notice.take() {
+                self.send(lines::notice(&notice, &super::now())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the first line that says why it failed, and no other.
+    async fn error(&mut self, line: Vec<u8>) -> Result<(), Left> {
+        self.begin().await?;
+        if !std::mem::replace(&mut self.failed, true) {
+            self.send(line).await?;
+        }
+        Ok(())
+    }
+
+    /// Says in our words why it failed, to whoever is still there.
+    async fn fail(&mut self, name: &str, text: &str) {
+        let _ = self.error(lines::error(name, text)).await;
+    }
+
+    /// Says that it is over, to whoever is still there.
+    async fn end(&mut self) {
+        if self.begin().await.is_ok() {
+            let _ = self.send(lines::END).await;
+        }
+    }
+
+    async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Left> {
+        self.feed.send(line).await?;
+        self.silence = Instant::now();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+use std::net::Ipv4Addr;
+
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::super::feed::feed;
+use super::super::wire::Session;
+use super::super::zmtp::{Role, Socket};
+use super::*;
+use crate::answer::Body;
+
+/// The other end of a kernel's connections.
+struct Fake {
+    session: Session,
+    shell: Socket,
+    heard: Socket,
+}
+
+impl Fake {
+    /// A message that belongs to a request.
+    fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
+        let header = json!({"msg_type": kind}).to_string();
+        let parent = json!({"msg_id": parent}).to_string();
+        let content = content.to_string();
+        let session = &self.session;
+        session.frames(header.into(), parent.into(), content.into())
+    }
+
+    async fn says(&mut self, kind: &str, parent: &str, content: Value) {
+        let frames = self.frames(kind, parent, &content);
+        self.heard.send(&frames).await.unwrap();
+    }
+
+    async fn idles(&mut self, parent: &str) {
+        self.says("status", parent, json!({"execution_state": "idle"}))
+            .await;
+    }
+
+    async fn replies(&mut self, parent: &str, content: Value) {
+        let frames = self.frames("execute_reply", parent, &content);
+        self.shell.send(&frames).await.unwrap();
+    }
+
+    /// The id of the next request.
+    async fn asked(&mut self) -> String {
+        let message = self.shell.next().await.unwrap();
+        let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
+        header["msg_id"].as_str().unwrap().to_owned()
+    }
+}
+
+async fn pair() -> (Socket, Socket) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        Socket::over(stream, Role::Dealer).await.unwrap()
+    };
+    let (ours, theirs) = tokio::join!(Socket::connect(port, Role::Dealer), accepted);
+    (ours.unwrap(), theirs)
+}
+
+async fn kernel() -> (Kernel, Fake) {
+    let session = Session::new();
+    let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);
+    let (control, _) = pair().await;
+    let kernel = Kernel::of_test(session.clone(), [shell, heard, control]);
+    let fake = Fake {
+        session,
+        shell: their_shell,
+        heard: their_heard,
+    };
+    (kernel, fake)
+}
+
+/// All lines, after the end of their execution.
+async fn lines(body: Body) -> Vec<Value> {
+    let body = body.collect().await.unwrap().to_bytes();
+    let lines = body.split(|byte| *byte == b'\n');
+    let lines = lines.filter(|line| !line.is_empty());
+    lines
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
+}
+
+fn kinds(lines: &[Value]) -> Vec<&str> {
+    lines
+        .iter()
+        .map(|line| line["type"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
+    let (mut kernel, mut fake) = kernel().await;
+    let (feed, body) = feed();
+    let mut telling = Telling::new(feed);
+    let saying = async {
+        fake.says("execute_input", "x", json!({"execution_count": 4}))
+            .await;
+        fake.replies("x", json!({"status": "ok", "execution_count": 4}))
+            .await;
+        fake.idles("x").await;
+        let fence = fake.asked().await;
+        fake.says("execute_result", "x", json!({"data": {"text/plain": "1"}}))
+            .await;
+        fake.idles(&fence).await;
+    };
+    let (followed, ()) = tokio::join!(follow(&mut kernel, "x", true, &mut telling), saying);
+    assert!(followed.is_ok());
+    telling.end().await;
+    drop(telling);
+    let lines = lines(body).await;
+    assert_eq!(
+        kinds(&lines),
+        ["number_of_executions", "result", "end_of_execution"]
+    );
+    assert_eq!(lines[0]["execution_count"], 4);
+}
+
+#[tokio::test]
+async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
+    let (mut kernel, mut fake) = kernel().await;
+    let (feed, body) = feed();
+    let mut telling = Telling::new(feed);
+    let error = json!({"status": "error", "execution_count": 2, "ename": "E", "evalue": "v"});
+    fake.says(
+        "stream",
+        "another",
+        json!({"name": "stdout", "text": "not mine"}),
+    )
+    .await;
+    fake.replies("x", error).await;
+    // It ends by a time that has passed; nothing else is to come.
+    assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
+    telling.end().await;
+    drop(telling);
+    let lines = lines(body).await;
+    assert_eq!(
+        kinds(&lines),
+        ["number_of_executions", "error", "end_of_execution"]
+    );
+    assert_eq!(
+        (&lines[0]["execution_count"], &lines[1]["name"]),
+        (&json!(2), &json!("E"))
+    );
+}
+
+#[tokio::test]
+async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
+    let (mut kernel, mut fake) = kernel().await;
+    let (feed, body) = feed();
+    let mut telling = Telling::new(feed);
+    fake.heard
+        .send(&[Bytes::from_static(b"noise")])
+        .await
+        .unwrap();
+    let stranger = Session::new();
+    let forged = stranger.frames(b"{}".to_vec(), b"{}".to_vec(), b"{}".to_vec());
+    fake.heard.send(&forged).await.unwrap();
+    for name in ["First", "Second"] {
+        fake.says(
+            "error",
+            "x",
+            json!({"ename": name, "evalue": "", "traceback": []}),
+        )
+        .await;
+    }
+    fake.replies("x", json!({"status": "aborted"})).await;
+    fake.idles("x").await;
+    assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
+    drop(telling);
+    let lines = lines(body).await;
+    assert_eq!(kinds(&lines), ["number_of_executions", "error"]);
+    assert_eq!(lines[1]["name"], "First");
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
+    let (mut kernel, fake) = kernel().await;
+    let (feed_of_one, body) = feed();
+    drop(fake);
+    let mut telling = Telling::new(feed_of_one);
+    let end = follow(&mut kernel, "x", false, &mut telling).await;
+    assert!(matches!(end, Err(End::Lost(_))));
+    drop(body);
+    let end = follow(&mut kernel, "x", false, &mut telling).await;
+    assert!(matches!(end, Err(End::Left)));
+}

@@ -1,0 +1,432 @@
+//! A kernel: its process, and the three connections to it that are used.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde::Serialize;
+use shoal_protocol::process::ProcessConfig;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::connection_file::{self, Ports};
+use super::kernelspec::{Interrupt, Kernelspec};
+use super::last_words::LastWords;
+use super::lines::{self, Output};
+use super::variables::Dialect;
+use super::wire::{Envelope, Session};
+use super::zmtp::{Broken, Role, Socket};
+use crate::hardening::Original;
+use crate::process::{Children, Own, Running, StartError, Status};
+use crate::settings::{Settings, Variables};
+use crate::user::Users;
+
+/// How long a kernel may take to start. R and Java take many seconds where the disk is cold.
+const START: Duration = Duration::from_secs(60);
+
+/// How long to wait for a port that is not open yet.
+const NOT_YET: Duration = Duration::from_millis(10);
+
+/// How long to wait for the first answers before asking again.
+const FIRST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// How long the last output may take to come once the kernel has replied. It comes at once, unless
+/// the kernel dropped it because it was read too slowly.
+pub(super) const LAST: Duration = Duration::from_secs(2);
+
+/// How many bytes that nobody wants any more are passed over before an execution.
+const STALE: usize = 16 << 20;
+
+/// The variable that says which sandbox this is.
+const SANDBOX_ID: &str = "E2B_SANDBOX_ID";
+
+/// Why there is no kernel.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartFailure {
+    /// The user that kernels run as is not there.
+    #[error("kernels are to run as '{0}', and there is no such user")]
+    NoUser(String),
+    /// There are no ports, or its file cannot be written.
+    #[error("cannot prepare the connection to a kernel: {0}")]
+    Connection(#[from] io::Error),
+    /// Its process cannot be started.
+    #[error(transparent)]
+    Process(#[from] StartError),
+    /// It ended at once.
+    #[error("the kernel ended while it started ({status}): {said}")]
+    Ended {
+        /// How.
+        status: Status,
+        /// The last it printed.
+        said: String,
+    },
+    /// It does not answer.
+    #[error("the kernel did not answer within {} seconds: {said}", START.as_secs())]
+    Late {
+        /// The last it printed.
+        said: String,
+    },
+    /// Something else answers.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// What kernels are started with.
+pub(super) struct Launcher {
+    /// Whose children they are.
+    pub(super) children: Arc<Children>,
+    /// Who there is.
+    pub(super) users: Arc<Users>,
+    /// What the control plane says.
+    pub(super) settings: Arc<Settings>,
+    /// What the daemon changed for itself.
+    pub(super) original: Original,
+    /// Where connection files lie.
+    pub(super) directory: PathBuf,
+    /// Who kernels are.
+    pub(super) user: String,
+}
+
+impl Launcher {
+    /// Which sandbox this is.
+    pub(super) fn sandbox(&self) -> Option<String> {
+        self.settings.identity().get(SANDBOX_ID).cloned()
+    }
+}
+
+/// How a kernel's process ends.
+pub(super) struct Life {
+    children: Arc<Children>,
+    pid: i32,
+    exit: oneshot::Receiver<Status>,
+    status: Option<Status>,
+    said: LastWords,
+}
+
+impl Life {
+    /// Waits for its end.
+    pub(super) async fn ended(&mut self) -> Status {
+        match self.status {
+            Some(status) => status,
+            None => {
+                // The registry of children never drops the other end untold.
+                let status = (&mut self.exit).await.unwrap_or(Status::Killed(0));
+                *self.status.insert(status)
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn has_ended(&mut self) -> Option<Status> {
+        if self.status.is_none() {
+            self.status = self.exit.try_recv().ok();
+        }
+        self.status
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        // Once it has ended its process id may be another's.
+        if self.has_ended().is_none() {
+            let _ = self.children.signal_group(self.pid, signal);
+        }
+    }
+}
+
+/// A kernel that answers.
+pub(super) struct Kernel {
+    /// Its process.
+    pub(super) life: Life,
+    /// What it tells everybody.
+    pub(super) heard: Socket,
+    /// Where it takes requests.
+    pub(super) shell: Socket,
+    control: Socket,
+    /// How its messages are signed.
+    pub(super) session: Session,
+    /// The environment as its language has it.
+    pub(super) variables: Variables,
+    /// Which sandbox it was in when its chance was last seeded.
+    pub(super) sandbox: Option<String>,
+    /// The number of its last execution.
+    pub(super) count: u64,
+    interrupt: Interrupt,
+    file: PathBuf,
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.life.signal(Signal::KILL);
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+#[derive(Serialize)]
+struct Execute<'a> {
+    code: &'a str,
+    silent: bool,
+    store_history: bool,
+    user_expressions: Nothing,
+    allow_stdin: bool,
+    stop_on_error: bool,
+}
+
+/// The content of requests that have none.
+#[derive(Serialize)]
+pub(super) struct Nothing {}
+
+impl Kernel {
+    /// Starts one, and waits until it answers and is heard.
+    pub(super) async fn start(
+        launcher: &Launcher,
+        spec: &Kernelspec,
+        dialect: Option<Dialect>,
+        cwd: &str,
+    ) -> Result<Self, StartFailure> {
+        let session = Session::new();
+        let ports = Ports::free()?;
+        let directory = launcher.users.directory();
+        let user = directory.user(&launcher.user);
+        let user = user.ok_or_else(|| StartFailure::NoUser(launcher.user.clone()))?;
+        let file = connection_file::write(&launcher.directory, ports, session.key(), user)?;
+        let environment = launcher.settings.environment();
+        let own = Own {
+            config: command(spec, &file, cwd),
+            groups: directory.groups(user),
+            user: user.clone(),
+            environment: Arc::clone(&environment),
+            original: launcher.original,
+        };
+        let running = match own.start(&launcher.children).await {
+            Ok(running) => running,
+            Err(error) => {
+                let _ = std::fs::remove_file(&file);
+                return Err(error.into());
+            }
+        };
+        let Running { pid, exit, output } = running;
+        let life = Life {
+            children: Arc::clone(&launcher.children),
+            pid,
+            exit,
+            status: None,
+            said: LastWords::of(output),
+        };
+        let inherits = dialect.is_none_or(Dialect::inherits);
+        let starting = Starting {
+            life,
+            session,
+            interrupt: spec.interrupt,
+            variables: if inherits {
+                (*environment).clone()
+            } else {
+                Variables::new()
+            },
+            sandbox: launcher.sandbox(),
+            file,
+        };
+        starting.finish(ports).await
+    }
+
+    /// Asks for code to be executed. Gives the id of the request.
+    pub(super) async fn execute(&mut self, code: &str, silent: bool) -> Result<String, Broken> {
+        if !silent {
+            // Threads of earlier code may have printed since, for nobody.
+            self.heard.discard(STALE)?;
+        }
+        let content = Execute {
+            code,
+            silent,
+            store_history: !silent,
+            user_expressions: Nothing {},
+            allow_stdin: false,
+            // Nothing waits behind it, and what comes next is not to be passed over.
+            stop_on_error: false,
+        };
+        let (id, frames) = self.session.request("execute_request", &content);
+        self.shell.send(&frames).await?;
+        Ok(id)
+    }
+
+    /// Has code executed that nobody hears of. Waits until it has been.
+    pub(super) async fn silently(&mut self, code: &str) -> Result<(), Broken> {
+        let id = self.execute(code, true).await?;
+        self.replied(&id).await
+    }
+
+    /// Waits until a request has been answered, and until all is passed over that was said before.
+    /// Whoever stops waiting may begin again.
+    pub(super) async fn replied(&mut self, id: &str) -> Result<(), Broken> {
+        let (mut idle, mut last) = (false, None);
+        while !idle || last.is_none() {
+            let (message, by_shell) = tokio::select! {
+                message = self.heard.next(), if !idle => (message?, false),
+                message = self.shell.next(), if last.is_none() => (message?, true),
+                () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
+            };
+            let Some(envelope) = self.session.open(&message) else {
+                continue;
+            };
+            if envelope.parent != id {
+                continue;
+            }
+            if by_shell {
+                last = Some(Instant::now() + LAST);
+            } else {
+                let said = lines::read(&envelope.kind, &envelope.content, "");
+                idle = said == Some(Output::Idle);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells it to stop what it does.
+    pub(super) async fn interrupt(&mut self) -> Result<(), Broken> {
+        match self.interrupt {
+            Interrupt::Signal => self.life.signal(Signal::INT),
+            Interrupt::Message => {
+                let (_, frames) = self.session.request("interrupt_request", &Nothing {});
+                self.control.send(&frames).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process group it leads.
+    pub(super) fn leader(&self) -> i32 {
+        self.life.pid
+    }
+}
+
+#[cfg(test)]
+impl Kernel {
+    /// One whose process never ends, over these connections.
+    pub(super) fn of_test(session: Session, [shell, heard, control]: [Socket; 3]) -> Self {
+        let (ends, exit) = oneshot::channel();
+        std::mem::forget(ends);
+        Self {
+            life: Life {
+                children: Arc::default(),
+                pid: 0,
+                exit,
+                status: None,
+                said: LastWords::default(),
+            },
+            heard,
+            shell,
+            control,
+            session,
+            variables: Variables::new(),
+            sandbox: None,
+            count: 0,
+            interrupt: Interrupt::Signal,
+            file: PathBuf::new(),
+        }
+    }
+}
+
+/// A kernel whose process runs.
+struct Starting {
+    life: Life,
+    session: Session,
+    interrupt: Interrupt,
+    variables: Variables,
+    sandbox: Option<String>,
+    file: PathBuf,
+}
+
+impl Starting {
+    async fn finish(mut self, ports: Ports) -> Result<Kernel, StartFailure> {
+        let session = &mut self.session;
+        let connecting = timeout(START, connect(ports, session));
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            status = self.life.ended() => {
+                let _ = std::fs::remove_file(&self.file);
+                let said = self.life.said.wait().await;
+                return Err(StartFailure::Ended { status, said });
+            }
+        };
+        match connected {
+            Ok(Ok([shell, heard, control])) => Ok(Kernel {
+                life: self.life,
+                heard,
+                shell,
+                control,
+                session: self.session,
+                variables: self.variables,
+                sandbox: self.sandbox,
+                count: 0,
+                interrupt: self.interrupt,
+                file: self.file,
+            }),
+            failed => {
+                self.life.signal(Signal::KILL);
+                let _ = std::fs::remove_file(&self.file);
+                Err(match failed {
+                    Ok(Err(broken)) => broken.into(),
+                    _ => StartFailure::Late {
+                        said: self.life.said.now(),
+                    },
+                })
+            }
+        }
+    }
+}
+
+async fn connect(ports: Ports, session: &mut Session) -> Result<[Socket; 3], Broken> {
+    let mut shell = dial(ports.shell, Role::Dealer).await?;
+    let mut heard = dial(ports.iopub, Role::Subscriber).await?;
+    let control = dial(ports.control, Role::Dealer).await?;
+    // It answers before it has noticed who listens: what it said until then is lost.
+    while timeout(FIRST_ANSWERS, greet(session, &mut shell, &mut heard))
+        .await
+        .is_err()
+    {}
+    Ok([shell, heard, control])
+}
+
+/// Waits for a port to be opened.
+async fn dial(port: u16, role: Role) -> Result<Socket, Broken> {
+    loop {
+        match Socket::connect(port, role).await {
+            Err(Broken::Failed(_) | Broken::Closed) => sleep(NOT_YET).await,
+            other => return other,
+        }
+    }
+}
+
+async fn greet(
+    session: &mut Session,
+    shell: &mut Socket,
+    heard: &mut Socket,
+) -> Result<(), Broken> {
+    let (id, frames) = session.request("kernel_info_request", &Nothing {});
+    shell.send(&frames).await?;
+    for socket in [shell, heard] {
+        loop {
+            let message = socket.next().await?;
+            let belongs = |envelope: Envelope| envelope.parent == id;
+            if session.open(&message).is_some_and(belongs) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn command(spec: &Kernelspec, file: &Path, cwd: &str) -> ProcessConfig {
+    let directory = spec.directory.to_string_lossy();
+    let file = file.to_string_lossy();
+    let mut words = spec.argv.iter().map(|word| {
+        word.replace("{connection_file}", &file)
+            .replace("{resource_dir}", &directory)
+    });
+    ProcessConfig {
+        cmd: words.next().unwrap_or_default(),
+        args: words.collect(),
+        envs: spec.env.clone().into_iter().collect(),
+        cwd: Some(cwd.to_owned()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Which kernels a sandbox has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// The longest `kernel.json`.
+const MAX_FILE: u64 = 1 << 20;
+
+/// The most kernels of one directory.
+const MAX_KERNELS: usize = 256;
+
+/// How a kernel is told to stop what it does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Interrupt {
+    /// By a signal to its process group.
+    #[default]
+    Signal,
+    /// By a message.
+    Message,
+}
+
+/// One `kernel.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct File {
+    argv: Vec<String>,
+    language: String,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    interrupt_mode: Interrupt,
+}
+
+/// A kernel that can be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kernelspec {
+    /// The name of its directory, in lower case.
+    pub(super) name: String,
+    /// The language it says it speaks, in lower case.
+    pub(super) language: String,
+    /// Its command line; `{connection_file}` stands for the path of that.
+    pub(super) argv: Vec<String>,
+    /// Its environment.
+    pub(super) env: BTreeMap<String, String>,
+    /// How it is interrupted.
+    pub(super) interrupt: Interrupt,
+    /// Its directory.
+    pub(super) directory: PathBuf,
+}
+
+/// What a request calls a language, as this server calls it: in lower case, and not short.
+pub(super) fn language(asked: &str) -> String {
+    match asked.trim().to_lowercase().as_str() {
+        "" => "python".to_owned(),
+        "js" => "javascript".to_owned(),
+        "ts" => "typescript".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The kernels below some directories. Of two with a name, the first counts.
+pub(super) fn find(directories: &[PathBuf]) -> Vec<Kernelspec> {
+    let mut found: Vec<Kernelspec> = Vec::new();
+    for directory in directories {
+        let Ok(entries) = std::fs::read_dir(directory) else {
+            continue;
+        };
+        let entries = entries.filter_map(Result::ok).take(MAX_KERNELS);
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        for kernel in paths.iter().filter_map(|path| read(path)) {
+            if found.iter().all(|other| other.name != kernel.name) {
+                found.push(kernel);
+            }
+        }
+    }
+    found
+}
+
+/// The kernel for a language: one that is called so, one that says so, and for each of JavaScript
+/// and TypeScript one for the other, as those are the same.
+pub(super) fn choose<'a>(kernels: &'a [Kernelspec], language: &str) -> Option<&'a Kernelspec> {
+    let by = |language: &str| {
+        let named = kernels.iter().find(|kernel| kernel.name == language);
+        named.or_else(|| kernels.iter().find(|kernel| kernel.language == language))
+    };
+    by(language).or_else(|| match language {
+        "javascript" => by("typescript"),
+        "typescript" => by("javascript"),
+        _ => None,
+    })
+}
+
+/// The languages that there are kernels for.
+pub(super) fn languages(kernels: &[Kernelspec]) -> BTreeSet<String> {
+    let spoken = kernels.iter().map(|kernel| kernel.language.clone());
+    let mut languages: BTreeSet<String> = spoken.collect();
+    for both in ["javascript", "typescript"] {
+        if choose(kernels, both).is_some() {
+            languages.insert(both.to_owned());
+        }
+    }
+    languages
+}
+
+fn read(directory: &Path) -> Option<Kernelspec> {
+    let file = std::fs::File::open(directory.join("kernel.json")).ok()?;
+    let mut text = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut text).ok()?;
+    let file: File = serde_json::from_slice(&text).ok()?;
+    if file.argv.is_empty() {
+        return None;
+    }
+    Some(Kernelspec {
+        name: directory.file_name()?.to_string_lossy().to_lowercase(),
+        language: file.language.to_lowercase(),
+        argv: file.argv,
+        env: file.env,
+        interrupt: file.interrupt_mode,
+        directory: directory.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, name: &str, text: &str) {
+        let directory = root.join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("kernel.json"), text).unwrap();
+    }
+
+    #[test]
+    fn kernels_are_found_and_what_is_none_is_passed_over() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let good = r#"{"argv": ["python", "-f", "{connection_file}"], "language": "Python",
+            "display_name": "x", "env": {"A": "1"}, "metadata": {}}"#;
+        write(one.path(), "Python3", good);
+        write(one.path(), "broken", "{");
+        write(one.path(), "empty", r#"{"argv": [], "language": "x"}"#);
+        std::fs::write(one.path().join("file"), "").unwrap();
+        write(
+            two.path(),
+            "python3",
+            r#"{"argv": ["other"], "language": "x"}"#,
+        );
+        let message =
+            r#"{"argv": ["deno"], "language": "typescript", "interrupt_mode": "message"}"#;
+        write(two.path(), "deno", message);
+        let none = PathBuf::from("/no/such");
+        let found = find(&[one.path().to_owned(), none, two.path().to_owned()]);
+        let names: Vec<&str> = found.iter().map(|kernel| kernel.name.as_str()).collect();
+        assert_eq!(names, ["python3", "deno"]);
+        assert_eq!(found[0].argv.len(), 3);
+        assert_eq!(found[0].language, "python");
+        assert_eq!(found[0].interrupt, Interrupt::Signal);
+        assert_eq!(found[1].interrupt, Interrupt::Message);
+
+        let of = |language: &str| choose(&found, language).map(|kernel| kernel.name.as_str());
+        assert_eq!(of("python"), Some("python3"));
+        assert_eq!(of("typescript"), Some("deno"));
+        assert_eq!(of("javascript"), Some("deno"));
+        assert_eq!(of("r"), None);
+        let spoken: Vec<String> = languages(&found).into_iter().collect();
+        assert_eq!(spoken, ["javascript", "python", "typescript"]);
+    }
+
+    #[test]
+    fn a_kernel_that_is_called_like_the_language_comes_first() {
+        let kernel = |name: &str, language: &str| Kernelspec {
+            name: name.to_owned(),
+            language: language.to_owned(),
+            argv: vec!["x".to_owned()],
+            env: BTreeMap::new(),
+            interrupt: Interrupt::Signal,
+            directory: PathBuf::new(),
+        };
+        let kernels = [
+            kernel("deno", "typescript"),
+            kernel("javascript", "javascript"),
+        ];
+        assert_eq!(choose(&kernels, "javascript").unwrap().name, "javascript");
+        assert_eq!(choose(&kernels, "typescript").unwrap().name, "deno");
+    }
+
+    #[test]
+    fn languages_have_short_names() {
+        for (asked, meant) in [
+            ("", "python"),
+            ("JS", "javascript"),
+            ("ts", "typescript"),
+            ("R", "r"),
+            ("Python", "python"),
+        ] {
+            assert_eq!(language(asked), meant);
+        }
+    }
+}

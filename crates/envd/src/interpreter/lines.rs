@@ -1,0 +1,291 @@
+//! What a kernel's messages become: lines of JSON for the client of an execution.
+//!
+//! Values go from the message into the line as they were written, without being decoded: text of a
+//! hundred megabytes costs one look and one copy. A kernel may write what it likes, so nothing here
+//! trusts it: what makes no sense is no line, and a line never has a line break in it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The MIME types that have a name of their own in a result, and that name (spec).
+const NAMES: [(&str, &str); 12] = [
+    ("text/plain", "text"),
+    ("text/html", "html"),
+    ("text/markdown", "markdown"),
+    ("image/svg+xml", "svg"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpeg"),
+    ("application/pdf", "pdf"),
+    ("text/latex", "latex"),
+    ("application/json", "json"),
+    ("application/javascript", "javascript"),
+    ("e2b/data", "data"),
+    ("e2b/chart", "chart"),
+];
+
+/// What one message means to the client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Output {
+    /// The execution has this number.
+    Count(u64),
+    /// This line, its end included.
+    Line(Vec<u8>),
+    /// This line, which says that the code failed.
+    Error(Vec<u8>),
+    /// Everything has been said.
+    Idle,
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    execution_state: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Input {
+    execution_count: u64,
+}
+
+#[derive(Deserialize)]
+struct Stream<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    text: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Bundle<'a> {
+    #[serde(borrow)]
+    data: BTreeMap<String, &'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Failure<'a> {
+    #[serde(borrow, default)]
+    ename: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    evalue: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    traceback: Vec<&'a RawValue>,
+}
+
+/// What the reply to an execution says of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// The number of the execution.
+    pub(super) count: Option<u64>,
+    /// The line that says why it failed.
+    pub(super) error: Option<Vec<u8>>,
+}
+
+#[derive(Deserialize)]
+struct ReplyContent<'a> {
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(default)]
+    execution_count: Option<u64>,
+}
+
+/// Reads a message of the channel that everybody hears. `now` is the time of text that was printed.
+pub(super) fn read(kind: &str, content: &[u8], now: &str) -> Option<Output> {
+    // Python writes bytes that are no text into its messages as they are.
+    let content = String::from_utf8_lossy(content);
+    match kind {
+        "stream" => stream(&content, now),
+        "display_data" => result(&content, false),
+        "execute_result" => result(&content, true),
+        "error" => failure(&content).map(Output::Error),
+        "execute_input" => {
+            let input: Input = serde_json::from_str(&content).ok()?;
+            Some(Output::Count(input.execution_count))
+        }
+        "status" => {
+            let status: Status<'_> = serde_json::from_str(&content).ok()?;
+            (status.execution_state == "idle").then_some(Output::Idle)
+        }
+        _ => None,
+    }
+}
+
+/// Reads the reply to an execution.
+pub(super) fn reply(content: &[u8]) -> Reply {
+    let content = String::from_utf8_lossy(content);
+    let Ok(reply) = serde_json::from_str::<ReplyContent<'_>>(&content) else {
+        return Reply::default();
+    };
+    let error = match &*reply.status {
+        "ok" => None,
+        "error" => failure(&content),
+        _ => Some(error(
+            "ExecutionAborted",
+            "The kernel did not execute the code",
+        )),
+    };
+    Reply {
+        count: reply.execution_count,
+        error,
+    }
+}
+
+fn stream(content: &str, now: &str) -> Option<Output> {
+    let stream: Stream<'_> = serde_json::from_str(content).ok()?;
+    let kind = match &*stream.name {
+        "stdout" => "stdout",
+        "stderr" => "stderr",
+        _ => return None,
+    };
+    inner(stream.text)?;
+    let mut line = Line::new(kind);
+    line.raw("text", stream.text.get());
+    line.text("timestamp", now);
+    Some(Output::Line(line.end()))
+}
+
+fn result(content: &str, main: bool) -> Option<Output> {
+    let bundle: Bundle<'_> = serde_json::from_str(content).ok()?;
+    let mut data = bundle.data;
+    data.retain(|_, value| value.get() != "null");
+    let mut line = Line::new("result");
+    for (kind, name) in NAMES {
+        let Some(value) = data.remove(kind) else {
+            continue;
+        };
+        match inner(value) {
+            Some(text) if name == "text" => line.raw(name, &as_text(unquoted(text))),
+            _ => line.raw(name, value.get()),
+        }
+    }
+    let mut extra = Line::default();
+    for (kind, value) in &data {
+        extra.raw(kind, value.get());
+    }
+    line.raw("extra", &extra.close());
+    line.raw("is_main_result", if main { "true" } else { "false" });
+    Some(Output::Line(line.end()))
+}
+
+fn failure(content: &str) -> Option<Vec<u8>> {
+    let failure: Failure<'_> = serde_json::from_str(content).ok()?;
+    let text = |value: Option<&RawValue>| match value.and_then(inner) {
+        Some(text) => as_text(text),
+        None => "\"\"".to_owned(),
+    };
+    let mut line = Line::new("error");
+    line.raw("name", &text(failure.ename));
+    line.raw("value", &text(failure.evalue));
+    let traceback: String = failure.traceback.into_iter().filter_map(inner).collect();
+    line.raw("traceback", &as_text(&traceback));
+    Some(line.end())
+}
+
+/// A line with the number of an execution.
+pub(super) fn count(count: u64) -> Vec<u8> {
+    let mut line = Line::new("number_of_executions");
+    line.raw("execution_count", &count.to_string());
+    line.end()
+}
+
+/// A line that says what went wrong, in our words.
+pub(super) fn error(name: &str, value: &str) -> Vec<u8> {
+    let mut line = Line::new("error");
+    line.text("name", name);
+    line.text("value", value);
+    line.text("traceback", "");
+    line.end()
+}
+
+/// A line on standard error, in our words.
+pub(super) fn notice(text: &str, now: &str) -> Vec<u8> {
+    let mut line = Line::new("stderr");
+    line.text("text", &format!("{text}\n"));
+    line.text("timestamp", now);
+    line.end()
+}
+
+/// The line that says that there is nothing to say.
+pub(super) const KEEPALIVE: &[u8] = b"{\"type\":\"keepalive\"}\n";
+
+/// The last line.
+pub(super) const END: &[u8] = b"{\"type\":\"end_of_execution\"}\n";
+
+/// What is between the quotes of a JSON text, as it is written.
+fn inner(value: &RawValue) -> Option<&str> {
+    value.get().strip_prefix('"')?.strip_suffix('"')
+}
+
+/// A text of JSON again, of what was between its quotes.
+fn as_text(inner: &str) -> String {
+    format!("\"{inner}\"")
+}
+
+/// A text without the pair of quotes around it, if there is one (spec): that is how Python shows a
+/// text. As it is written in JSON, where a double quote has a backslash.
+fn unquoted(text: &str) -> &str {
+    for quote in ["'", "\\\""] {
+        let within = text.strip_prefix(quote);
+        // A quote that ends the text is never half of an escaped backslash: the text would go on.
+        if let Some(within) = within.and_then(|within| within.strip_suffix(quote)) {
+            return within;
+        }
+    }
+    text
+}
+
+/// A line being written.
+#[derive(Default)]
+struct Line(String);
+
+impl Line {
+    fn new(kind: &str) -> Self {
+        let mut line = Self::default();
+        line.text("type", kind);
+        line
+    }
+
+    /// Adds a value that is JSON already.
+    fn raw(&mut self, name: &str, value: &str) {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        self.0.push_str(&quoted(name));
+        self.0.push(':');
+        if memchr::memchr2(b'\n', b'\r', value.as_bytes()).is_some() {
+            // In JSON they stand between values only: within a text they are escaped.
+            self.0.push_str(&value.replace(['\n', '\r'], " "));
+        } else {
+            self.0.push_str(value);
+        }
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.raw(name, &quoted(value));
+    }
+
+    fn close(mut self) -> String {
+        if self.0.is_empty() {
+            self.0.push('{');
+        }
+        self.0.push('}');
+        self.0
+    }
+
+    fn end(self) -> Vec<u8> {
+        let mut line = self.close().into_bytes();
+        line.push(b'\n');
+        line
+    }
+}
+
+/// A text as JSON.
+fn quoted(text: &str) -> String {
+    // A text can always be written.
+    serde_json::to_string(text).unwrap_or_default()
+}
+
+// Named, because `fuzz/` borrows this file.
+#[cfg(test)]
+#[path = "lines/tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:00:00.000000Z";
+
+fn line(kind: &str, content: &Value) -> Value {
+    match read(kind, content.to_string().as_bytes(), NOW) {
+        Some(Output::Line(line) | Output::Error(line)) => parsed(&line),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn parsed(line: &[u8]) -> Value {
+    assert_eq!(line.iter().position(|b| *b == b'\n'), Some(line.len() - 1));
+    serde_json::from_slice(line).unwrap()
+}
+
+#[test]
+fn printed_text_goes_through_with_a_time() {
+    let said = line(
+        "stream",
+        &json!({"name": "stdout", "text": "a\n\"é😀\u{1}"}),
+    );
+    let wanted = json!({"type": "stdout", "text": "a\n\"é😀\u{1}", "timestamp": NOW});
+    assert_eq!(said, wanted);
+    let said = line("stream", &json!({"name": "stderr", "text": ""}));
+    assert_eq!(said["type"], "stderr");
+}
+
+#[test]
+fn a_result_has_a_name_for_each_type_that_is_known_and_the_rest_is_extra() {
+    let said = line(
+        "execute_result",
+        &json!({"data": {
+            "text/plain": "1", "image/png": "iVBO", "application/json": {"a": [1, null]},
+            "e2b/chart": {"type": "line"}, "text/html": null, "application/x-own": "x",
+        }, "metadata": {}, "execution_count": 1}),
+    );
+    let wanted = json!({
+        "type": "result", "text": "1", "png": "iVBO", "json": {"a": [1, null]},
+        "chart": {"type": "line"}, "extra": {"application/x-own": "x"}, "is_main_result": true,
+    });
+    assert_eq!(said, wanted);
+    let said = line("display_data", &json!({"data": {}}));
+    let wanted = json!({"type": "result", "extra": {}, "is_main_result": false});
+    assert_eq!(said, wanted);
+}
+
+#[test]
+fn one_pair_of_quotes_is_taken_off_a_text() {
+    for (text, wanted) in [
+        ("'a'", "a"),
+        ("\"it's\"", "it's"),
+        ("''a''", "'a'"),
+        ("'a\"", "'a\""),
+        ("'", "'"),
+        ("\"", "\""),
+        ("''", ""),
+        ("\"\\\\\"", "\\\\"),
+        ("'\\", "'\\"),
+        ("x", "x"),
+        ("", ""),
+    ] {
+        let said = line("execute_result", &json!({"data": {"text/plain": text}}));
+        assert_eq!(said["text"], wanted, "{text}");
+    }
+}
+
+#[test]
+fn an_error_joins_its_traceback() {
+    let content = json!({"ename": "E", "evalue": "v", "traceback": ["a\n", "b"]});
+    let said = line("error", &content);
+    let wanted = json!({"type": "error", "name": "E", "value": "v", "traceback": "a\nb"});
+    assert_eq!(said, wanted);
+    let said = line("error", &json!({"ename": "E", "evalue": null}));
+    let wanted = json!({"type": "error", "name": "E", "value": "", "traceback": ""});
+    assert_eq!(said, wanted);
+}
+
+#[test]
+fn a_reply_says_how_it_went() {
+    let of = |content: Value| reply(content.to_string().as_bytes());
+    let good = of(json!({"status": "ok", "execution_count": 3}));
+    assert_eq!((good.count, good.error), (Some(3), None));
+    let bad = of(json!({"status": "error", "ename": "E", "evalue": "v", "traceback": []}));
+    assert_eq!(parsed(&bad.error.unwrap())["name"], "E");
+    let aborted = of(json!({"status": "aborted"}));
+    assert_eq!(parsed(&aborted.error.unwrap())["name"], "ExecutionAborted");
+    assert_eq!(reply(b"nonsense"), Reply::default());
+}
+
+#[test]
+fn bytes_that_are_no_text_and_halves_of_characters_go_through() {
+    let said = read("stream", b"{\"name\":\"stdout\",\"text\":\"a\xffb\"}", NOW);
+    let Some(Output::Line(said)) = said else {
+        panic!("{said:?}")
+    };
+    assert_eq!(parsed(&said)["text"], "a\u{fffd}b");
+    let said = read("stream", br#"{"name":"stdout","text":"\ud83d"}"#, NOW);
+    let Some(Output::Line(said)) = said else {
+        panic!("{said:?}")
+    };
+    assert!(said.starts_with(br#"{"type":"stdout","text":"\ud83d""#));
+}
+
+#[test]
+fn no_value_breaks_a_line() {
+    let content = b"{\"data\": {\"application/json\": {\n\"a\":\r\n1}}}";
+    let Some(Output::Line(said)) = read("display_data", content, NOW) else {
+        panic!("no line");
+    };
+    assert_eq!(parsed(&said)["json"], json!({"a": 1}));
+}
+
+#[test]
+fn what_makes_no_sense_is_no_line() {
+    for (kind, content) in [
+        ("stream", "{}"),
+        ("stream", r#"{"name":"stdout","text":1}"#),
+        ("stream", r#"{"name":"other","text":"a"}"#),
+        ("execute_result", r#"{"data":[]}"#),
+        ("error", "null"),
+        ("status", r#"{"execution_state":"busy"}"#),
+        ("comm_open", "{}"),
+        ("execute_input", r#"{"execution_count":-1}"#),
+    ] {
+        let said = read(kind, content.as_bytes(), NOW);
+        assert_eq!(said, None, "{kind} {content}");
+    }
+    let idle = read("status", br#"{"execution_state":"idle"}"#, NOW);
+    assert_eq!(idle, Some(Output::Idle));
+    let count = read("execute_input", br#"{"execution_count":7,"code":""}"#, NOW);
+    assert_eq!(count, Some(Output::Count(7)));
+}
+
+#[test]
+fn lines_of_our_own_are_json() {
+    assert_eq!(parsed(KEEPALIVE)["type"], "keepalive");
+    assert_eq!(parsed(END)["type"], "end_of_execution");
+    assert_eq!(parsed(&error("A", "\"\n"))["value"], "\"\n");
+    assert_eq!(parsed(&notice("a", NOW))["text"], "a\n");
+    let number = json!({"type": "number_of_executions", "execution_count": 2});
+    assert_eq!(parsed(&count(2)), number);
+}
+
+proptest! {
+    #[test]
+    fn any_text_comes_out_as_it_went_in(text in ".*", name in "(text/plain|x/.{0,9})") {
+        let said = line("stream", &json!({"name": "stdout", "text": text}));
+        prop_assert_eq!(&said["text"], &json!(text));
+        let said = line("execute_result", &json!({"data": {&name: {"a": &text}}}));
+        let value = if name == "text/plain" { &said["text"] } else { &said["extra"][&name] };
+        prop_assert_eq!(value, &json!({"a": text}));
+    }
+}

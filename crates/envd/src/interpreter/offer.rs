@@ -1,0 +1,92 @@
+//! What a template says of its kernels, in `/etc/shoal/interpreter.json`.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Where it lies.
+const FILE: &str = "etc/shoal/interpreter.json";
+
+/// The most that is read of it.
+const MAX_FILE: u64 = 64 << 10;
+
+/// Where kernels are found when it does not say, as Jupyter does for all users.
+const KERNELS: [&str; 2] = [
+    "/usr/local/share/jupyter/kernels",
+    "/usr/share/jupyter/kernels",
+];
+
+/// What it says. All of it may be left out: `{}` asks for the usual.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Offer {
+    /// The directories with kernels.
+    pub(super) kernels: Vec<PathBuf>,
+    /// Who kernels are. Root, as in E2B: what people execute writes everywhere.
+    pub(super) user: String,
+    /// Where they start when nobody says.
+    pub(super) cwd: String,
+    /// The languages whose contexts are there before anybody asks.
+    pub(super) start: Vec<String>,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self {
+            kernels: KERNELS.map(PathBuf::from).to_vec(),
+            user: "root".to_owned(),
+            cwd: "/home/user".to_owned(),
+            start: ["python", "javascript"].map(ToOwned::to_owned).to_vec(),
+        }
+    }
+}
+
+/// Reads what the template below `root` offers. None when it offers nothing.
+///
+/// # Errors
+/// When the file makes no sense.
+pub(super) fn read(root: &Path) -> io::Result<Option<Offer>> {
+    let file = match std::fs::File::open(root.join(FILE)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut text)?;
+    Ok(Some(serde_json::from_slice(&text)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: Option<&str>) -> io::Result<Option<Offer>> {
+        let root = tempfile::tempdir().unwrap();
+        if let Some(text) = text {
+            let path = root.path().join(FILE);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        read(root.path())
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_offered_and_an_empty_one_asks_for_the_usual() {
+        assert_eq!(of(None).unwrap(), None);
+        assert_eq!(of(Some("{}")).unwrap(), Some(Offer::default()));
+    }
+
+    #[test]
+    fn what_is_said_counts() {
+        let said = r#"{"kernels": ["/k"], "user": "user", "cwd": "/", "start": [], "new": 1}"#;
+        let offer = of(Some(said)).unwrap().unwrap();
+        assert_eq!(offer.kernels, [PathBuf::from("/k")]);
+        assert_eq!((offer.user.as_str(), offer.cwd.as_str()), ("user", "/"));
+        assert!(offer.start.is_empty());
+        assert!(of(Some("[1]")).is_err());
+    }
+}

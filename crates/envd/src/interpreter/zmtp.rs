@@ -1,0 +1,360 @@
+//! The part of ZeroMQ that a client of kernels needs: ZMTP 3.0 without encryption, over one TCP
+//! connection a socket, as `DEALER` or `SUB`.
+//!
+//! It is our own because the other end runs whatever code users send. The libraries make room for
+//! as many bytes as a frame says it has, before they arrive: nine bytes from a kernel would end the
+//! daemon, and the sandbox with it. They also connect again by themselves, for ever, to a port that
+//! may be somebody else's by then. Here a message is read up to [`MAX_MESSAGE`], the rest of it is
+//! passed over without being kept, and nothing is read that nobody waits for: a kernel that prints
+//! faster than its client reads is held up by TCP.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The most bytes of a message that are kept.
+pub(super) const MAX_MESSAGE: usize = 64 << 20;
+
+/// The most frames of a message. Jupyter's have six, and one for each buffer of a widget.
+const MAX_FRAMES: usize = 1024;
+
+/// The longest command. None that we are sent has more than a few hundred bytes.
+const MAX_COMMAND: usize = 64 << 10;
+
+/// The longest frame that is passed over. One that says it is longer will never end.
+const MAX_SKIPPED: u64 = 4 << 30;
+
+/// How much is read at a time: little as long as messages are small.
+const LEAST_READ: usize = 16 << 10;
+const MOST_READ: usize = 1 << 20;
+
+/// What both ends send first: a signature, the version, the mechanism, and whether they are a server.
+const GREETING: [u8; 64] = {
+    let mut greeting = [0; 64];
+    greeting[0] = 0xff;
+    greeting[9] = 0x7f;
+    greeting[10] = 3;
+    greeting[12] = b'N';
+    greeting[13] = b'U';
+    greeting[14] = b'L';
+    greeting[15] = b'L';
+    greeting
+};
+
+const MORE: u8 = 1;
+const LONG: u8 = 2;
+const COMMAND: u8 = 4;
+
+/// Why nothing more comes from a socket.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// The other end closed it.
+    #[error("the kernel closed the connection")]
+    Closed,
+    /// The system failed.
+    #[error("connection to the kernel: {0}")]
+    Failed(#[from] io::Error),
+    /// The other end does not speak ZeroMQ as it should.
+    #[error("not ZeroMQ: {0}")]
+    Foreign(&'static str),
+}
+
+/// What a socket is to the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Asks and is answered.
+    Dealer,
+    /// Hears everything.
+    Subscriber,
+}
+
+/// A message.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Its frames. Those that were passed over are empty.
+    pub(super) frames: Vec<Bytes>,
+    /// How many bytes were passed over.
+    pub(super) skipped: u64,
+}
+
+/// One end of a connection.
+pub(super) struct Socket<S = TcpStream> {
+    stream: S,
+    buffer: BytesMut,
+    decoder: Decoder,
+}
+
+impl Socket {
+    /// Connects to a port of this machine.
+    pub(super) async fn connect(port: u16, role: Role) -> Result<Self, Broken> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Self::over(stream, role).await
+    }
+
+    /// Passes over what has come already, as far as `most` bytes.
+    pub(super) fn discard(&mut self, most: usize) -> Result<(), Broken> {
+        let mut left = most;
+        loop {
+            while self.decoder.decode(&mut self.buffer)?.is_some() {}
+            self.buffer.reserve(LEAST_READ);
+            match self.stream.try_read_buf(&mut self.buffer) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => left = left.saturating_sub(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
+    /// Says hello over a connection.
+    pub(super) async fn over(mut stream: S, role: Role) -> Result<Self, Broken> {
+        stream.write_all(&GREETING).await?;
+        let mut theirs = [0; GREETING.len()];
+        stream.read_exact(&mut theirs).await?;
+        check_greeting(&theirs)?;
+        stream.write_all(&ready(role)).await?;
+        let mut socket = Self {
+            stream,
+            buffer: BytesMut::new(),
+            decoder: Decoder::default(),
+        };
+        while !socket.decoder.ready {
+            if socket.decoder.decode(&mut socket.buffer)?.is_some() {
+                return Err(Broken::Foreign("a message before READY"));
+            }
+            if !socket.decoder.ready {
+                socket.read().await?;
+            }
+        }
+        if role == Role::Subscriber {
+            // To everything: a one, and no beginning that topics must have.
+            socket.send(&[Bytes::from_static(&[1])]).await?;
+        }
+        Ok(socket)
+    }
+
+    /// Sends a message.
+    pub(super) async fn send(&mut self, frames: &[Bytes]) -> Result<(), Broken> {
+        let mut head = BytesMut::new();
+        for (place, frame) in frames.iter().enumerate() {
+            let more = if place + 1 < frames.len() { MORE } else { 0 };
+            put_length(&mut head, more, frame.len());
+            if frame.len() < LEAST_READ {
+                head.put_slice(frame);
+            } else {
+                self.stream.write_all(&head).await?;
+                head.clear();
+                self.stream.write_all(frame).await?;
+            }
+        }
+        self.stream.write_all(&head).await?;
+        Ok(())
+    }
+
+    /// Waits for the next message. Whoever stops waiting loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Message, Broken> {
+        loop {
+            if let Some(message) = self.decoder.decode(&mut self.buffer)? {
+                return Ok(message);
+            }
+            self.read().await?;
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), Broken> {
+        // Never as much as the other end says will come: only as what has come lets hope for.
+        let hoped = self.buffer.len().clamp(LEAST_READ, MOST_READ);
+        self.buffer.reserve(hoped);
+        match self.stream.read_buf(&mut self.buffer).await? {
+            0 => Err(Broken::Closed),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_greeting(theirs: &[u8; 64]) -> Result<(), Broken> {
+    let [0xff, _, _, _, _, _, _, _, _, signature, version, ..] = theirs else {
+        return Err(Broken::Foreign("no signature"));
+    };
+    if signature & 1 == 0 || *version < 3 {
+        return Err(Broken::Foreign("older than version 3"));
+    }
+    if theirs.get(12..17) != Some(b"NULL\0") {
+        return Err(Broken::Foreign("it wants encryption"));
+    }
+    Ok(())
+}
+
+/// The command that says what we are.
+fn ready(role: Role) -> BytesMut {
+    let role: &[u8] = match role {
+        Role::Dealer => b"DEALER",
+        Role::Subscriber => b"SUB",
+    };
+    let mut body = BytesMut::new();
+    body.put_slice(b"\x05READY");
+    for (name, value) in [(&b"Socket-Type"[..], role), (b"Identity", b"")] {
+        body.put_u8(u8::try_from(name.len()).unwrap_or_default());
+        body.put_slice(name);
+        body.put_u32(u32::try_from(value.len()).unwrap_or_default());
+        body.put_slice(value);
+    }
+    let mut command = BytesMut::new();
+    put_length(&mut command, COMMAND, body.len());
+    command.put_slice(&body);
+    command
+}
+
+fn put_length(into: &mut BytesMut, flags: u8, length: usize) {
+    if let Ok(length) = u8::try_from(length) {
+        into.put_u8(flags);
+        into.put_u8(length);
+    } else {
+        into.put_u8(flags | LONG);
+        into.put_u64(length as u64);
+    }
+}
+
+/// What the next bytes are.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Length,
+    Command { length: usize },
+    Frame { length: usize, more: bool },
+    Skipped { left: u64, more: bool },
+}
+
+/// Finds messages in bytes.
+struct Decoder {
+    next: Next,
+    /// Whether the other end has said what it is.
+    ready: bool,
+    message: Message,
+    kept: usize,
+    limit: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self {
+            next: Next::Length,
+            ready: false,
+            message: Message::default(),
+            kept: 0,
+            limit: MAX_MESSAGE,
+        }
+    }
+}
+
+impl Decoder {
+    /// Takes the next message off the beginning of the bytes, or the part of it that is there.
+    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
+        loop {
+            match self.next {
+                Next::Length => {
+                    let Some((flags, length)) = take_length(bytes) else {
+                        return Ok(None);
+                    };
+                    self.next = self.begin(flags, length)?;
+                }
+                Next::Command { length } => {
+                    if bytes.len() < length {
+                        return Ok(None);
+                    }
+                    let command = bytes.split_to(length);
+                    self.ready |= command.starts_with(b"\x05READY");
+                    if command.starts_with(b"\x05ERROR") {
+                        return Err(Broken::Foreign("it refuses the connection"));
+                    }
+                    self.next = Next::Length;
+                    if !self.ready {
+                        return Err(Broken::Foreign("a command before READY"));
+                    }
+                    if bytes.is_empty() {
+                        return Ok(None);
+                    }
+                }
+                Next::Frame { length, more } => {
+                    if bytes.len() < length {
+                        return Ok(None);
+                    }
+                    self.kept += length;
+                    let frame = bytes.split_to(length).freeze();
+                    if let Some(message) = self.end(frame, more) {
+                        return Ok(Some(message));
+                    }
+                }
+                Next::Skipped { left, more } => {
+                    let here = left.min(bytes.len() as u64);
+                    bytes.advance(usize::try_from(here).unwrap_or_default());
+                    if here < left {
+                        let left = left - here;
+                        self.next = Next::Skipped { left, more };
+                        return Ok(None);
+                    }
+                    if let Some(message) = self.end(Bytes::new(), more) {
+                        return Ok(Some(message));
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, flags: u8, length: u64) -> Result<Next, Broken> {
+        let short = usize::try_from(length).ok();
+        if flags & COMMAND != 0 {
+            let short = short.filter(|length| *length <= MAX_COMMAND);
+            let length = short.ok_or(Broken::Foreign("an endless command"))?;
+            return Ok(Next::Command { length });
+        }
+        if self.message.frames.len() == MAX_FRAMES {
+            return Err(Broken::Foreign("a message of too many frames"));
+        }
+        let more = flags & MORE != 0;
+        match short.filter(|length| *length <= self.limit - self.kept) {
+            Some(length) => Ok(Next::Frame { length, more }),
+            None if length > MAX_SKIPPED => Err(Broken::Foreign("an endless frame")),
+            None => {
+                self.message.skipped = self.message.skipped.saturating_add(length);
+                Ok(Next::Skipped { left: length, more })
+            }
+        }
+    }
+
+    fn end(&mut self, frame: Bytes, more: bool) -> Option<Message> {
+        self.next = Next::Length;
+        self.message.frames.push(frame);
+        if more {
+            return None;
+        }
+        self.kept = 0;
+        Some(std::mem::take(&mut self.message))
+    }
+}
+
+/// The flags and the length of the next frame, if both are there.
+fn take_length(bytes: &mut BytesMut) -> Option<(u8, u64)> {
+    let flags = *bytes.first()?;
+    if flags & LONG == 0 {
+        let length = *bytes.get(1)?;
+        bytes.advance(2);
+        return Some((flags, length.into()));
+    }
+    let length = bytes.get(1..9)?;
+    let length = length.try_into().map(u64::from_be_bytes).ok()?;
+    bytes.advance(9);
+    Some((flags, length))
+}
+
+#[cfg(test)]
+mod tests;

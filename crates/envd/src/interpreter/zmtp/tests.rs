@@ -1,0 +1,128 @@
+use proptest::prelude::*;
+use tokio::io::duplex;
+
+use super::*;
+
+/// A decoder of an open connection.
+fn open(limit: usize) -> Decoder {
+    Decoder {
+        ready: true,
+        limit,
+        ..Decoder::default()
+    }
+}
+
+fn encode(frames: &[Vec<u8>]) -> BytesMut {
+    let mut bytes = BytesMut::new();
+    for (place, frame) in frames.iter().enumerate() {
+        let more = u8::from(place + 1 < frames.len());
+        put_length(&mut bytes, more, frame.len());
+        bytes.put_slice(frame);
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn two_ends_greet_and_talk() {
+    let (one, other) = duplex(64);
+    let dealer = tokio::spawn(Socket::over(one, Role::Dealer));
+    let mut router = Socket::over(other, Role::Dealer).await.unwrap();
+    let mut dealer = dealer.await.unwrap().unwrap();
+    let frames = [Bytes::from_static(b"a"), vec![7; 70_000].into()];
+    let (sent, got) = tokio::join!(dealer.send(&frames), router.next());
+    sent.unwrap();
+    assert_eq!(got.unwrap().frames, frames);
+    drop(dealer);
+    assert!(matches!(router.next().await, Err(Broken::Closed)));
+}
+
+#[tokio::test]
+async fn a_subscriber_asks_for_everything() {
+    let (one, other) = duplex(1024);
+    let subscriber = tokio::spawn(Socket::over(one, Role::Subscriber));
+    let mut publisher = Socket::over(other, Role::Dealer).await.unwrap();
+    assert_eq!(publisher.next().await.unwrap().frames, [&[1_u8][..]]);
+    subscriber.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_greets_otherwise_is_not_talked_to() {
+    for place in [0, 9, 10, 12] {
+        let (one, mut other) = duplex(1024);
+        let mut greeting = GREETING;
+        greeting[place] = 0;
+        other.write_all(&greeting).await.unwrap();
+        let greeted = Socket::over(one, Role::Dealer).await;
+        assert!(matches!(greeted.err(), Some(Broken::Foreign(_))), "{place}");
+    }
+}
+
+#[test]
+fn what_a_frame_says_of_its_length_takes_no_memory() {
+    let mut decoder = open(MAX_MESSAGE);
+    let mut bytes = BytesMut::from(&[LONG, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..]);
+    assert!(decoder.decode(&mut bytes).unwrap().is_none());
+    assert!(bytes.capacity() < 1024);
+    bytes.put_slice(&[0; 100]);
+    assert!(decoder.decode(&mut bytes).unwrap().is_none());
+    assert!(bytes.is_empty());
+}
+
+#[test]
+fn what_never_ends_is_refused() {
+    let mut decoder = open(MAX_MESSAGE);
+    let mut bytes = BytesMut::from(&[LONG, 1, 0, 0, 0, 0, 0, 0, 0][..]);
+    assert!(decoder.decode(&mut bytes).is_err());
+
+    let mut decoder = open(MAX_MESSAGE);
+    let mut bytes = BytesMut::from(&[COMMAND | LONG, 0, 0, 0, 1, 0, 0, 0, 0][..]);
+    assert!(decoder.decode(&mut bytes).is_err());
+
+    let mut decoder = open(MAX_MESSAGE);
+    let mut bytes = BytesMut::from(&[MORE, 0].repeat(MAX_FRAMES + 1)[..]);
+    assert!(decoder.decode(&mut bytes).is_err());
+}
+
+#[test]
+fn of_a_long_message_the_short_frames_are_kept() {
+    let mut decoder = open(10);
+    let mut bytes = encode(&[b"head".to_vec(), vec![0; 300], b"tail".to_vec()]);
+    bytes.put_slice(&encode(&[b"next".to_vec()]));
+    let long = decoder.decode(&mut bytes).unwrap().unwrap();
+    assert_eq!(long.frames, [&b"head"[..], b"", b"tail"]);
+    assert_eq!(long.skipped, 300);
+    let next = decoder.decode(&mut bytes).unwrap().unwrap();
+    assert_eq!((next.frames.len(), next.skipped), (1, 0));
+}
+
+proptest! {
+    #[test]
+    fn messages_are_found_however_the_bytes_come(
+        messages in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 1..5),
+            0..5,
+        ),
+        step in 1_usize..100,
+    ) {
+        let mut wire = BytesMut::new();
+        for message in &messages {
+            wire.put_slice(&encode(message));
+        }
+        let mut decoder = open(MAX_MESSAGE);
+        let (mut buffer, mut found) = (BytesMut::new(), Vec::new());
+        for chunk in wire.chunks(step) {
+            buffer.put_slice(chunk);
+            while let Some(message) = decoder.decode(&mut buffer).unwrap() {
+                found.push(message.frames);
+            }
+        }
+        prop_assert_eq!(found, messages);
+    }
+
+    #[test]
+    fn noise_does_no_harm(noise in prop::collection::vec(any::<u8>(), 0..500)) {
+        let mut bytes = BytesMut::from(&noise[..]);
+        let mut decoder = open(100);
+        while let Ok(Some(_)) = decoder.decode(&mut bytes) {}
+    }
+}

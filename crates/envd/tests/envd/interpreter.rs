@@ -1,0 +1,215 @@
+//! The code interpreter before Jupyter's kernel for Python, as its clients meet it.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::daemon::{Daemon, Options, PATIENCE, USER};
+use crate::http::{Answer, Ask};
+
+mod contexts;
+mod ends;
+mod limits;
+mod lines;
+mod variables;
+
+/// A kernel as it is installed.
+const KERNEL: &str = r#"{"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f",
+    "{connection_file}"], "language": "python", "display_name": "Python"}"#;
+
+/// A daemon whose sandbox has a kernel.
+pub(crate) struct Interpreter {
+    pub(crate) daemon: Daemon,
+    address: SocketAddr,
+}
+
+/// Starts one, or ends the test.
+macro_rules! interpreter {
+    () => {
+        match crate::interpreter::Interpreter::start() {
+            Some(interpreter) => interpreter,
+            None => return,
+        }
+    };
+}
+use interpreter;
+
+/// What a template with this kernel says.
+fn offer() -> String {
+    json!({"kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home"}).to_string()
+}
+
+fn options(offer: Option<String>) -> Option<Options> {
+    // The distribution's, which has the distribution's packages.
+    let mut python = Command::new("/usr/bin/python3");
+    let python = python.args(["-c", "import ipykernel"]);
+    let there = python.stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "python3-ipykernel is missing: run scripts/setup test"
+        );
+        eprintln!("skipped: needs python3-ipykernel (scripts/setup test)");
+        return None;
+    }
+    let mut files = vec![("kernels/python3/kernel.json", KERNEL.to_owned())];
+    files.extend(offer.map(|offer| ("etc/shoal/interpreter.json", offer)));
+    Some(Options {
+        // So that kernels end with it.
+        as_init: true,
+        files,
+        ..Options::default()
+    })
+}
+
+impl Interpreter {
+    fn start() -> Option<Self> {
+        let daemon = Daemon::start_with(options(Some(offer()))?)?;
+        Some(Self::of(daemon))
+    }
+
+    fn of(daemon: Daemon) -> Self {
+        let entry = daemon
+            .logged(|entry| entry["logger"] == "interpreter" && entry["message"] == "listening");
+        let port = u16::try_from(entry["port"].as_u64().unwrap()).unwrap();
+        let address = ([127, 0, 0, 1], port).into();
+        Self { daemon, address }
+    }
+
+    fn ask(&self, method: Method, path: &str) -> Ask {
+        Ask::new(self.address, method, path)
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path).send("").await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::POST, path).send(body.to_string()).await
+    }
+
+    /// What an execution says.
+    async fn execute(&self, body: &Value) -> Said {
+        let answer = self.post("/execute", body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let lines = answer.text().lines();
+        Said::new(
+            lines
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
+        )
+    }
+
+    /// What a piece of code says, in the default context.
+    async fn run(&self, code: &str) -> Said {
+        self.execute(&json!({"code": code})).await
+    }
+
+    /// Begins an execution whose lines are read one by one.
+    async fn begin(&self, body: &Value) -> Running {
+        let body = body.to_string();
+        let length = body.len();
+        let head = format!("POST /execute HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n");
+        let mut connection = TcpStream::connect(self.address).await.unwrap();
+        connection.write_all(head.as_bytes()).await.unwrap();
+        connection.write_all(body.as_bytes()).await.unwrap();
+        Running(BufReader::new(connection))
+    }
+
+    /// What the control plane says.
+    async fn init(&self, body: &Value) {
+        let answer = self.daemon.post_json("/init", body.clone()).await;
+        assert_eq!(answer.status, 204);
+    }
+
+    /// How many kilobytes the daemon holds.
+    fn memory(&self) -> u64 {
+        // The program that made its namespace has no other child.
+        let pid = self.daemon.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", children.trim())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+        kilobytes.parse().unwrap()
+    }
+}
+
+/// An execution whose client still listens.
+struct Running(BufReader<TcpStream>);
+
+impl Running {
+    /// Reads until something is said. Leave by dropping it.
+    async fn wait_for(&mut self, wanted: &str) {
+        let reading = async {
+            loop {
+                let mut line = String::new();
+                assert_ne!(self.0.read_line(&mut line).await.unwrap(), 0, "no {wanted}");
+                if line.contains(wanted) {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, reading).await.unwrap();
+    }
+}
+
+/// The lines of an execution.
+#[derive(Debug)]
+struct Said(Vec<Value>);
+
+impl Said {
+    /// In all of them the first says the number, and the last that it is over. Signs of life come
+    /// whenever a machine is slow.
+    fn new(mut lines: Vec<Value>) -> Self {
+        lines.retain(|line| line["type"] != "keepalive");
+        assert_eq!(lines.first().unwrap()["type"], "number_of_executions");
+        let ends: Vec<_> = lines
+            .iter()
+            .map(|line| line["type"] == "end_of_execution")
+            .collect();
+        assert_eq!(
+            ends.iter().position(|end| *end),
+            Some(lines.len() - 1),
+            "{lines:?}"
+        );
+        Self(lines)
+    }
+
+    fn count(&self) -> u64 {
+        self.0[0]["execution_count"].as_u64().unwrap()
+    }
+
+    fn of(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|line| line["type"] == kind).collect()
+    }
+
+    /// What was printed.
+    fn printed(&self, kind: &str) -> String {
+        let texts = self.of(kind).into_iter();
+        texts.map(|line| line["text"].as_str().unwrap()).collect()
+    }
+
+    /// The text of what the code came to.
+    fn text(&self) -> &str {
+        match self.of("result").as_slice() {
+            [only] => only["text"].as_str().unwrap(),
+            other => panic!("{other:?} in {:?}", self.0),
+        }
+    }
+
+    /// Why it failed.
+    fn error(&self) -> (&str, &str) {
+        match self.of("error").as_slice() {
+            [only] => (
+                only["name"].as_str().unwrap(),
+                only["value"].as_str().unwrap(),
+            ),
+            other => panic!("{other:?} in {:?}", self.0),
+        }
+    }
+}

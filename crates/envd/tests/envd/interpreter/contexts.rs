@@ -1,0 +1,130 @@
+//! Contexts: made, listed, started again, deleted, and one execution after the other in each.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{Interpreter, interpreter};
+
+impl Interpreter {
+    async fn create(&self, body: Value) -> String {
+        let answer = self.post("/contexts", &body).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn list(&self) -> Vec<Value> {
+        self.get("/contexts")
+            .await
+            .json()
+            .as_array()
+            .unwrap()
+            .clone()
+    }
+
+    async fn change(&self, method: Method, path: &str) -> (u16, String) {
+        let answer = self.ask(method, path).send("").await;
+        (answer.status.as_u16(), answer.text().to_owned())
+    }
+}
+
+#[tokio::test]
+async fn each_context_has_a_place_and_a_memory_of_its_own() {
+    let interpreter = interpreter!();
+    let home = interpreter.daemon.path("");
+    let home = home.trim_end_matches('/');
+    let listed = interpreter.list().await;
+    assert_eq!(listed.len(), 1, "there is no kernel for JavaScript");
+    assert_eq!(
+        (&listed[0]["language"], &listed[0]["cwd"]),
+        (&json!("python"), &json!(home))
+    );
+
+    let id = interpreter.create(json!({"cwd": "/usr"})).await;
+    assert_eq!(interpreter.list().await.len(), 2);
+    let inside = |code: &str| json!({"code": code, "context_id": id});
+    interpreter.run("x = 1").await;
+    let said = interpreter
+        .execute(&inside("import os\nx = os.getcwd()\nx"))
+        .await;
+    assert_eq!(said.text(), "/usr");
+    assert_eq!(interpreter.run("x").await.text(), "1");
+
+    let restart = format!("/contexts/{id}/restart");
+    assert_eq!(
+        interpreter.change(Method::POST, &restart).await,
+        (200, "null".into())
+    );
+    assert_eq!(
+        interpreter.execute(&inside("x")).await.error().0,
+        "NameError"
+    );
+    // The place is not that of the request again, but the usual (spec).
+    let said = interpreter.execute(&inside("import os\nos.getcwd()")).await;
+    assert_eq!((said.text(), said.count()), (home, 2));
+
+    let path = format!("/contexts/{id}");
+    assert_eq!(
+        interpreter.change(Method::DELETE, &path).await,
+        (200, "null".into())
+    );
+    for (method, path) in [(Method::DELETE, path), (Method::POST, restart)] {
+        let (status, text) = interpreter.change(method, &path).await;
+        assert_eq!(status, 404);
+        assert!(text.contains("not found"), "{text}");
+    }
+    assert_eq!(interpreter.list().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_context_that_cannot_be_made_says_why_and_leaves_nothing() {
+    let interpreter = interpreter!();
+    for (body, said) in [
+        (json!({"language": "r"}), "No kernel for 'r' is installed"),
+        (json!({"cwd": "/no/such"}), "cwd '/no/such' does not exist"),
+        (
+            json!({"cwd": "~other"}),
+            "cannot expand user-specific home dir",
+        ),
+    ] {
+        let answer = interpreter.post("/contexts", &body).await;
+        assert_eq!(answer.status, 500);
+        assert!(answer.text().contains(said), "{}", answer.text());
+    }
+    assert_eq!(interpreter.list().await.len(), 1);
+}
+
+#[tokio::test]
+async fn the_default_context_comes_back_when_it_was_deleted() {
+    let interpreter = interpreter!();
+    interpreter.run("x = 1").await;
+    let id = interpreter.list().await[0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    interpreter
+        .change(Method::DELETE, &format!("/contexts/{id}"))
+        .await;
+    assert_eq!(interpreter.run("x").await.error().0, "NameError");
+    assert_ne!(interpreter.list().await[0]["id"], id.as_str());
+}
+
+#[tokio::test]
+async fn executions_take_turns_and_who_leaves_the_queue_is_not_executed() {
+    let interpreter = interpreter!();
+    let gate = interpreter.daemon.path("gate");
+    let wait = format!(
+        "print('begun', flush=True)\nimport os\nwhile not os.path.exists({gate:?}): pass\nx = [1]"
+    );
+    let mut first = interpreter.begin(&json!({"code": wait})).await;
+    first.wait_for("begun").await;
+    let second = interpreter.begin(&json!({"code": "x.append(2)"})).await;
+    let third = interpreter.begin(&json!({"code": "x.append(3)"})).await;
+    drop(second);
+    std::fs::write(&gate, "").unwrap();
+    first.wait_for("end_of_execution").await;
+    let mut third = third;
+    third.wait_for("end_of_execution").await;
+    let text = interpreter.run("x").await;
+    // The second may have had its turn before its end was noticed; then it was before the third.
+    assert!(["[1, 3]", "[1, 2, 3]"].contains(&text.text()), "{text:?}");
+}

@@ -1,0 +1,115 @@
+//! Executions that end otherwise: their client leaves, their kernel does.
+
+use http::Method;
+use serde_json::json;
+
+use super::interpreter;
+
+#[tokio::test]
+async fn who_leaves_stops_the_code_and_its_context_remembers() {
+    let interpreter = interpreter!();
+    let code = "x = 1\nprint('begun', flush=True)\nimport time\ntime.sleep(300)\nx = 2";
+    let mut running = interpreter
+        .begin(&json!({"code": code, "env_vars": {"A": "1"}}))
+        .await;
+    running.wait_for("begun").await;
+    drop(running);
+    let said = interpreter.run("import os\n(x, os.environ.get('A'))").await;
+    assert_eq!(said.text(), "(1, None)");
+    assert_eq!(said.printed("stderr"), "");
+}
+
+#[tokio::test]
+async fn code_that_will_not_stop_is_ended_and_the_next_is_told() {
+    let interpreter = interpreter!();
+    let code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n\
+        print('begun', flush=True)\nwhile True: pass";
+    let mut running = interpreter.begin(&json!({"code": code})).await;
+    running.wait_for("begun").await;
+    drop(running);
+    let said = interpreter.run("1").await;
+    assert_eq!((said.count(), said.text()), (1, "1"));
+    assert!(
+        said.printed("stderr")
+            .starts_with("The context was restarted"),
+        "{said:?}"
+    );
+    assert_eq!(interpreter.run("2").await.printed("stderr"), "");
+}
+
+#[tokio::test]
+async fn a_kernel_that_ends_says_so_and_is_started_again() {
+    let interpreter = interpreter!();
+    let said = interpreter
+        .run("print('last', flush=True)\nimport os\nos._exit(3)")
+        .await;
+    let value = "Context was restarted: the kernel ended (exit status 3)";
+    assert_eq!(said.error(), ("ContextRestarting", value));
+    let said = interpreter.run("1").await;
+    assert_eq!((said.text(), said.printed("stderr").as_str()), ("1", ""));
+
+    // While nothing is executed: then the next one is told.
+    let pid = interpreter
+        .run("import os\nos.getpid()")
+        .await
+        .text()
+        .to_owned();
+    let code = "import os, threading\nthreading.Timer(0.1, os.kill, (os.getpid(), 9)).start()";
+    interpreter.run(code).await;
+    let said = loop {
+        let said = interpreter.run("import os\nos.getpid()").await;
+        if said
+            .of("result")
+            .first()
+            .is_some_and(|result| result["text"] != pid.as_str())
+        {
+            break said;
+        }
+    };
+    let told = said.printed("stderr");
+    assert!(
+        told.is_empty() || told.contains("signal: killed"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_context_that_is_restarted_or_deleted_ends_what_it_executes() {
+    let interpreter = interpreter!();
+    let context = interpreter.post("/contexts", &json!({})).await.json();
+    let id = context["id"].as_str().unwrap();
+    let code = "print('begun', flush=True)\nwhile True: pass";
+    for (method, path, name) in [
+        (
+            Method::POST,
+            format!("/contexts/{id}/restart"),
+            "\"ContextRestarting\"",
+        ),
+        (
+            Method::DELETE,
+            format!("/contexts/{id}"),
+            "\"UnexpectedEndOfExecution\"",
+        ),
+    ] {
+        let mut running = interpreter
+            .begin(&json!({"code": code, "context_id": id}))
+            .await;
+        running.wait_for("begun").await;
+        assert_eq!(interpreter.ask(method, &path).send("").await.status, 200);
+        running.wait_for(name).await;
+        running.wait_for("end_of_execution").await;
+    }
+}
+
+#[tokio::test]
+async fn a_kernel_that_answers_with_noise_is_started_again() {
+    let interpreter = interpreter!();
+    // Into every connection that it has: the length of a frame that never ends.
+    let code = "import os, socket\nfor fd in os.listdir('/proc/self/fd'):\n    try:\n        \
+        s = socket.socket(fileno=os.dup(int(fd)))\n        s.getpeername()\n        \
+        s.family == socket.AF_INET and s.send(b'\\x02' + b'\\x7f' * 8)\n    except OSError: pass\n\
+        print('done', flush=True)";
+    let said = interpreter.run(code).await;
+    assert_eq!(said.error().0, "ContextRestarting");
+    assert_eq!(interpreter.run("1").await.text(), "1");
+}

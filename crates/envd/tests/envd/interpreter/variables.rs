@@ -1,0 +1,66 @@
+//! The environment of kernels, and their chance.
+
+use serde_json::json;
+
+use super::{Interpreter, interpreter};
+
+impl Interpreter {
+    async fn variable(&self, name: &str) -> String {
+        let code = format!("__import__('os').environ.get({name:?}, 'none')");
+        self.run(&code).await.text().to_owned()
+    }
+}
+
+#[tokio::test]
+async fn the_variables_of_the_sandbox_are_there_from_the_first_execution_and_change_with_it() {
+    let interpreter = interpreter!();
+    assert_eq!(interpreter.get("/health").await.status, 200);
+    // The kernel runs already.
+    let hostile = "'\"\\\n$HOME `id` é😀";
+    interpreter
+        .init(&json!({"envVars": {"A": hostile, "B": "b"}}))
+        .await;
+    let said = interpreter.run("import os\nprint(os.environ['A'])").await;
+    assert_eq!(said.printed("stdout"), format!("{hostile}\n"));
+    assert_eq!(said.count(), 1, "what sets them does not count");
+    interpreter.init(&json!({"envVars": {"B": "c"}})).await;
+    assert_eq!(interpreter.variable("A").await, "none");
+    assert_eq!(interpreter.variable("B").await, "c");
+}
+
+#[tokio::test]
+async fn the_variables_of_an_execution_end_with_it_however_it_ends() {
+    let interpreter = interpreter!();
+    interpreter.init(&json!({"envVars": {"A": "of all"}})).await;
+    let variables = json!({"A": "mine", "B": "b", "": "x", "C=D": "x"});
+    let code = "import os\nos.environ['A'] + os.environ['B']";
+    let said = interpreter
+        .execute(&json!({"code": code, "env_vars": variables}))
+        .await;
+    assert_eq!(said.text(), "mineb");
+    assert_eq!(interpreter.variable("A").await, "of all");
+    assert_eq!(interpreter.variable("B").await, "none");
+    let said = interpreter
+        .execute(&json!({"code": "1 / 0", "env_vars": variables}))
+        .await;
+    assert_eq!(said.error().0, "ZeroDivisionError");
+    assert_eq!(interpreter.variable("A").await, "of all");
+    assert_eq!(interpreter.variable("B").await, "none");
+}
+
+#[tokio::test]
+async fn chance_is_another_in_another_sandbox_and_stays_in_the_same() {
+    let interpreter = interpreter!();
+    let sandbox = |id: &str| json!({"envVars": {"E2B_SANDBOX_ID": id}});
+    interpreter.init(&sandbox("one")).await;
+    let seed = "import random\nrandom.seed(1)\na = random.random()\nrandom.seed(1)";
+    interpreter.run(seed).await;
+    interpreter.init(&sandbox("one")).await;
+    assert_eq!(interpreter.run("random.random() == a").await.text(), "True");
+    interpreter.run(seed).await;
+    interpreter.init(&sandbox("two")).await;
+    assert_eq!(
+        interpreter.run("random.random() == a").await.text(),
+        "False"
+    );
+}
