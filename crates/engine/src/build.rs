@@ -101,6 +101,7 @@ impl Engine {
             name: new.name.name,
             tags,
             resources: new.resources,
+            stock: false,
             status: BuildStatus::Waiting,
             failure: None,
             made: None,
@@ -133,6 +134,10 @@ impl Engine {
                 Some(_) => Ok(template.id.clone()),
                 None => Err(taken()),
             };
+        }
+        // Before it is built, too: what one team opens to others must not be taken for it.
+        if self.shared.stock.find(&name.name).is_some() {
+            return Err(taken());
         }
         let mut snapshots = self.shared.snapshots.all().into_iter();
         if snapshots.any(|s| s.team == principal.team && s.name.as_ref() == Some(&name.name)) {
@@ -191,6 +196,9 @@ impl Engine {
     ) -> Result<(), BuildError> {
         let missing = || BuildError::NotFound(id);
         let record = self.build(principal, template, id).ok_or_else(missing)?;
+        if record.team != principal.team && !principal.admin {
+            return Err(missing());
+        }
         let build = self.shared.builds.get(id).ok_or_else(missing)?;
         match record.status {
             BuildStatus::Building => {

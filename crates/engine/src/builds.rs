@@ -40,6 +40,8 @@ pub(crate) struct Build {
     log: Mutex<Vec<LogEntry>>,
     /// Turns true when it is to end.
     pub(crate) cancelled: watch::Sender<bool>,
+    /// Turns true when nothing more will happen.
+    ended: watch::Sender<bool>,
 }
 
 impl Build {
@@ -48,11 +50,28 @@ impl Build {
             record: RwLock::new(Arc::new(record)),
             log: Mutex::default(),
             cancelled: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
         })
     }
 
     pub(crate) fn record(&self) -> Arc<BuildRecord> {
         self.record.read().clone()
+    }
+
+    /// Which part spoke last.
+    pub(crate) fn last_part(&self) -> Option<Part> {
+        self.log.lock().last().and_then(|entry| entry.part)
+    }
+
+    /// Says that nothing more will happen: its tags mean what it has made.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Ends when the build has.
+    pub(crate) async fn ended(&self) {
+        // The sender is here: it cannot go.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     /// Notes a line; what is too long is cut, and what is too much is said once.
@@ -290,12 +309,14 @@ impl Engine {
         builds
     }
 
-    /// The latest build of each template of a team that none has finished yet, the newest first.
+    /// The latest build of each template of a team, or of the installation, that none has finished
+    /// yet, the newest first.
     #[must_use]
     pub fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
         let mut builds = self.shared.builds.records();
         builds.retain(|build| {
-            build.team == principal.team && !self.shared.templates.has(&build.template)
+            let visible = build.team == principal.team || build.stock;
+            visible && !self.shared.templates.has(&build.template)
         });
         builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         let mut seen = std::collections::HashSet::new();
@@ -303,7 +324,7 @@ impl Engine {
         builds
     }
 
-    /// A build of a team's own.
+    /// A build of a team's own, or of the installation's.
     #[must_use]
     pub fn build(
         &self,
@@ -312,7 +333,8 @@ impl Engine {
         id: BuildId,
     ) -> Option<Arc<BuildRecord>> {
         let record = self.shared.builds.get(id)?.record();
-        (record.team == principal.team && record.template == *template).then_some(record)
+        let visible = record.team == principal.team || record.stock;
+        (visible && record.template == *template).then_some(record)
     }
 
     /// What a build has said: its lines of this level and above, from `offset` on.
