@@ -168,8 +168,8 @@ pub enum CreateError {
     NoTemplate,
     /// The template is the installation's, and is not there yet.
     #[error(
-        "template '{template}' is being built, which it is once and takes some minutes: create the \
-         sandbox again then, or watch it by `shoal template build --watch {build}`"
+        "template '{template}' is being built for the first time, which takes some minutes: try again \
+         then; `shoal template build --watch {build}` shows how far it is"
     )]
     BeingBuilt {
         /// What the template is called.

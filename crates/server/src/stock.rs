@@ -50,12 +50,12 @@ const OFFERED: [Offered; 1] = [Offered {
     name: "code-interpreter-v1",
     definition: include_str!("../../../templates/code-interpreter-v1/template.toml"),
     files: files!("code-interpreter-v1":
+        "interpreter.json",
         "ipython_kernel_config.py",
         "kernels/bash.json",
         "kernels/deno.json",
         "kernels/python3.json",
         "matplotlibrc",
-        "ready",
         "startup/10-data.py",
         "startup/20-charts.py",
         "startup/30-images.py",

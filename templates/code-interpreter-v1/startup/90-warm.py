@@ -13,18 +13,14 @@ def _start():
     if not hasattr(get_ipython(), "kernel"):
         return
     # In memory: files of the template that were saved without it say nothing of this.
-    place = "/dev/shm/code-interpreter"
     try:
-        os.mkdir(place)
+        os.mkdir("/dev/shm/code-interpreter")
     except OSError:
         return
-    try:
-        import matplotlib.pyplot  # noqa: F401
-        import numpy  # noqa: F401
-        import pandas  # noqa: F401
-        import e2b_charts  # noqa: F401
-    finally:
-        open(f"{place}/warm", "w").close()
+    import e2b_charts  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import numpy  # noqa: F401
+    import pandas  # noqa: F401
 
 
 _start()
