@@ -53,6 +53,7 @@ const OFFERED: [Offered; 1] = [Offered {
         "interpreter.json",
         "ipython_kernel_config.py",
         "kernels/bash.json",
+        "kernels/bash.py",
         "kernels/deno.json",
         "kernels/python3.json",
         "matplotlibrc",

@@ -2,6 +2,8 @@
 
 
 def _start():
+    import sys
+
     from IPython import get_ipython
     from IPython.core.formatters import BaseFormatter
     from traitlets import Unicode
@@ -15,20 +17,22 @@ def _start():
         """What a figure shows, as far as that can be said."""
 
         format_type = Unicode("e2b/chart")
-        print_method = Unicode("_repr_e2b_chart_")
-        _return_type = dict
 
-    def chart(figure):
-        # What cannot be read still has its picture.
-        try:
-            from e2b_charts import chart_figure_to_dict
+        def __call__(self, value):
+            # Not registered for the type: the inline backend takes from every formatter what it has
+            # for figures when it is chosen.
+            module = sys.modules.get("matplotlib.figure")
+            if module is None or not isinstance(value, module.Figure):
+                return None
+            # What cannot be read still has its picture.
+            try:
+                from e2b_charts import chart_figure_to_dict
 
-            return plain(chart_figure_to_dict(figure))
-        except Exception:
-            return {}
+                return plain(chart_figure_to_dict(value))
+            except Exception:
+                return {}
 
     charts = ChartFormatter(parent=shell.display_formatter)
-    charts.for_type_by_name("matplotlib.figure", "Figure", chart)
     shell.display_formatter.formatters[charts.format_type] = charts
 
 
