@@ -51,7 +51,7 @@ def server():
     if not stamp.exists() or stamp.read_text() != digest:
         remove(data)
     share_images(images(), data)
-    installation = Installation(data, settings=[*SETTINGS, "disk.size=8GiB"])
+    installation = Installation(data, settings=[*SETTINGS, "disk.size=6GiB"])
     installation.start()
     built = build(installation)
     assert built.returncode == 0, built.stderr[-4000:]
