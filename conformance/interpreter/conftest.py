@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 from e2b_code_interpreter import AsyncSandbox, Sandbox
@@ -18,6 +19,15 @@ TEMPLATE = "code-interpreter-v1"
 
 #: How long the template may take to be built, packages fetched.
 BUILD_SECONDS = 900
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items):
+    """The first case waits for the template."""
+    first = next((item for item in items if HERE in item.path.parents), None)
+    if first is not None:
+        first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 120))
 
 
 class Interpreter(Sdk):
@@ -51,14 +61,16 @@ def server():
     if not stamp.exists() or stamp.read_text() != digest:
         remove(data)
     share_images(images(), data)
-    installation = Installation(data, settings=[*SETTINGS, "disk.size=6GiB"])
+    installation = Installation(data, settings=[*SETTINGS, "disk.size=5GiB"])
     installation.start()
-    built = build(installation)
-    assert built.returncode == 0, built.stderr[-4000:]
-    stamp.write_text(digest)
-    yield installation
-    kill_all(installation)
-    installation.stop()
+    try:
+        built = build(installation)
+        assert built.returncode == 0, built.stderr[-4000:]
+        stamp.write_text(digest)
+        yield installation
+    finally:
+        kill_all(installation)
+        installation.stop()
     left = installation.all_gone()
     assert left == [], f"the server has left something behind: {left}"
 

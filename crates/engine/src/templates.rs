@@ -72,7 +72,7 @@ impl Templates {
     }
 
     /// The template that `reference` names to `principal`, whichever its tag: an id, else a name of
-    /// his own tenant, else one that is open to all.
+    /// his own tenant, else the installation's, else one that another tenant has opened.
     pub(crate) fn find(
         &self,
         principal: &Principal,
@@ -98,7 +98,9 @@ impl Templates {
         let own = visible
             .iter()
             .find(|template| template.team == Some(principal.team));
-        let found = own.or_else(|| visible.first());
+        // What one tenant has opened is never taken for the installation's.
+        let stock = || visible.iter().find(|template| template.team.is_none());
+        let found = own.or_else(stock).or_else(|| visible.first());
         found.map(|template| (*template).clone())
     }
 

@@ -6,6 +6,7 @@ mod catalogue;
 mod native;
 mod pool;
 mod rest;
+mod stock;
 
 use std::collections::BTreeMap;
 use std::path::Path;
