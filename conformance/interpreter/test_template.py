@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 from e2b import Sandbox as Plain
-from e2b.exceptions import NotFoundException
+from e2b.exceptions import SandboxException
 from e2b_code_interpreter import Sandbox
 
 from .conftest import TEMPLATE, build
@@ -69,5 +69,5 @@ def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
     assert ask(server, "GET", f"{path}/status", "guests").json()["status"] == "building"
     assert ask(server, "DELETE", path, "guests").status_code == 404
     assert ask(server, "DELETE", path).status_code == 204
-    with pytest.raises(NotFoundException):
+    with pytest.raises(SandboxException, match="not found"):
         Plain.create("code-interpreter-v2", **server.options())
