@@ -134,3 +134,13 @@ def test_what_cannot_be_built_is_refused_before_anything_is_done(client, tmp_pat
     refused = client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-refused")
     assert refused.code != 0 and said in refused.err, refused.err
     assert "cli-refused" not in client.ok("template", "ls")
+
+
+def test_a_template_of_the_installation_is_built_by_its_name(client):
+    # Building one takes minutes: `conformance/interpreter` does it.
+    unknown = client.run("template", "build", "code-interpreter-v9")
+    assert unknown.code == 66 and "it can build code-interpreter-v1" in unknown.err
+    directory = client.run("template", "build", ".")
+    assert directory.code == 64 and "--context" in directory.err
+    both = client.run("template", "build", "code-interpreter-v1", "-t", "x")
+    assert both.code == 64 and "cannot be used with" in both.err

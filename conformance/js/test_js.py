@@ -25,9 +25,9 @@ DOMAIN = "domain.test.js"
 pytestmark = pytest.mark.timeout(FILE_SECONDS + 120)
 
 
-def cases(file: str) -> list[str]:
+def cases(file: str, directory=HERE) -> list[str]:
     """The names of the cases in a file, as they are written there."""
-    source = (HERE / file).read_text()
+    source = (directory / file).read_text()
     names = re.findall(r"^test\('(.+)',", source, re.MULTILINE)
     assert len(names) == len(re.findall(r"^\s*(?:test|it|describe)\b[.(]", source, re.MULTILINE)), file
     assert len(names) == len(set(names)), f"{file}: two cases have the same name"
@@ -42,11 +42,12 @@ class Run:
     said: str
 
 
-def run(file: str, variables: dict[str, str]) -> Run:
+def run(file: str, variables: dict[str, str], directory=HERE) -> Run:
+    """Runs a file of cases that is in `directory`, with what is beside this one."""
     # The cases import packages, which Node looks for beside and above them.
     place = PACKAGES / "js"
     place.mkdir(exist_ok=True)
-    for path in HERE.iterdir():
+    for path in (*HERE.iterdir(), directory / file):
         if path.suffix in (".js", ".py"):
             shutil.copy(path, place / path.name)
     command = [node(), "--test", f"--test-timeout={CASE_SECONDS * 1000}"]

@@ -14,7 +14,7 @@ use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
     BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
-    NoRoom, SandboxError, SnapshotError, TagError, TakeError, TemplateError,
+    NoRoom, SandboxError, SnapshotError, StockError, TagError, TakeError, TemplateError,
 };
 
 /// Says to the field's clients whether to try again by themselves.
@@ -220,6 +220,10 @@ impl From<CreateError> for ApiError {
         let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
         match error {
             CreateError::Template(template) => template.into(),
+            CreateError::BeingBuilt { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("template_being_built"),
+            CreateError::NotBuilt { .. } => Self::internal(message),
+            CreateError::Stock(stock) => stock.into(),
             CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
             CreateError::Image { error, .. } => {
                 let status = Self::from(error).status;
@@ -311,6 +315,18 @@ impl From<BuildError> for ApiError {
             BuildError::Entropy(_) => return Self::internal(message),
         };
         Self::new(status, message)
+    }
+}
+
+impl From<StockError> for ApiError {
+    fn from(error: StockError) -> Self {
+        let message = error.to_string();
+        match error {
+            StockError::Unknown { .. } => Self::not_found(message),
+            StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::Store(store) => store.into(),
+            StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),
+        }
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn routes() -> Router<Engine> {
             "/templates/{id}",
             get(templates::one).delete(templates::remove),
         )
+        .route("/templates/{id}/build", post(templates::build))
         .route("/sandbox", get(sandboxes::list).post(create::create))
         .route("/sandbox/metrics", post(observe::metrics))
         .route(

@@ -83,6 +83,20 @@ pub struct Principal {
     pub admin: bool,
 }
 
+impl Principal {
+    /// Whoever makes what is the installation's own: of a team that has no key and no other
+    /// templates, so that nothing of a tenant's is taken for the installation's.
+    #[must_use]
+    pub fn installation() -> Self {
+        Self {
+            team: TeamId::from_entropy([0; 16]),
+            slug: TeamSlug("installation".to_owned()),
+            key: KeyId::from_entropy([0; 16]),
+            admin: false,
+        }
+    }
+}
+
 /// The right to one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxPermit {

@@ -105,6 +105,7 @@ impl Engine {
             name: new.name.name,
             tags,
             resources: new.resources,
+            stock: false,
             status: BuildStatus::Waiting,
             failure: None,
             made: None,
@@ -196,7 +197,8 @@ impl Engine {
     ) -> Result<(Arc<Build>, Arc<BuildRecord>), BuildError> {
         let build = self.shared.builds.get(id);
         let own = build.map(|build| (build.record(), build));
-        let own = own.filter(|(record, _)| record.team == principal.team);
+        let own = own
+            .filter(|(record, _)| record.team == principal.team || record.stock && principal.admin);
         let (record, build) = own.ok_or(BuildError::NotFound(id))?;
         Ok((build, record))
     }

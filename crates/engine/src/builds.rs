@@ -48,6 +48,8 @@ pub(crate) struct Build {
     held: Mutex<HashSet<SnapshotId>>,
     /// Turns true when it is to end.
     pub(crate) cancelled: watch::Sender<bool>,
+    /// Turns true when nothing more will happen.
+    ended: watch::Sender<bool>,
 }
 
 impl Build {
@@ -57,6 +59,7 @@ impl Build {
             log: Mutex::default(),
             held: Mutex::default(),
             cancelled: watch::Sender::new(false),
+            ended: watch::Sender::new(false),
         })
     }
 
@@ -67,6 +70,22 @@ impl Build {
     /// Keeps a snapshot as long as the build is carried out.
     pub(crate) fn hold(&self, id: SnapshotId) {
         self.held.lock().insert(id);
+    }
+
+    /// Which part spoke last.
+    pub(crate) fn last_part(&self) -> Option<Part> {
+        self.log.lock().lines.last().and_then(|entry| entry.part)
+    }
+
+    /// Says that nothing more will happen: its tags mean what it has made.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Ends when the build has.
+    pub(crate) async fn ended(&self) {
+        // The sender is here: it cannot go.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     /// Notes a line; what is too long is cut, and what is too much is said once.
@@ -371,12 +390,14 @@ impl Engine {
         builds
     }
 
-    /// The latest build of each template of a team that none has finished yet, the newest first.
+    /// The latest build of each template of a team, or of the installation, that none has finished
+    /// yet, the newest first.
     #[must_use]
     pub fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
         let mut builds = self.shared.builds.records();
         builds.retain(|build| {
-            build.team == principal.team && !self.shared.templates.has(&build.template)
+            let visible = build.team == principal.team || build.stock;
+            visible && !self.shared.templates.has(&build.template)
         });
         builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         let mut seen = HashSet::new();
@@ -391,11 +412,11 @@ impl Engine {
         coming.find(|build| build.template.as_str() == name || build.name.as_str() == name)
     }
 
-    /// A build of a team's own.
+    /// A build of a team's own, or of the installation's.
     #[must_use]
     pub fn build(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
         let record = self.shared.builds.get(id)?.record();
-        (record.team == principal.team).then_some(record)
+        (record.team == principal.team || record.stock).then_some(record)
     }
 
     /// What a build has said: its lines of this level and above.

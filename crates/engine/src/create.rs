@@ -16,7 +16,7 @@ use shoal_core::resources::{AskedResources, InvalidResources, Mib, MilliCpu, Res
 use shoal_core::sandbox::{OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
-use shoal_core::template::{RuntimeName, TemplateKey};
+use shoal_core::template::{RuntimeName, TemplateKey, TemplateName};
 use tokio::sync::oneshot;
 
 use self::specify::Specified;
@@ -27,6 +27,7 @@ use crate::names::{KeptName, NameError};
 use crate::resolve::Resolved;
 use crate::room::{NoRoom, Room};
 use crate::sandbox::Sandbox;
+use crate::stock::StockError;
 use crate::templates::TemplateError;
 
 /// What a sandbox has that is not there yet.
@@ -165,6 +166,31 @@ pub enum CreateError {
     /// Nothing was named, and there is no default.
     #[error("neither a template nor an image is named, and no default is configured")]
     NoTemplate,
+    /// The template is the installation's, and is not there yet.
+    #[error(
+        "template '{template}' is being built for the first time, which takes some minutes: try again \
+         then; `shoal template build --watch {build}` shows how far it is"
+    )]
+    BeingBuilt {
+        /// What the template is called.
+        template: TemplateName,
+        /// The build, as it can be watched.
+        build: String,
+    },
+    /// The template is the installation's, and could not be built.
+    #[error(
+        "template '{template}' could not be built: {reason}; \
+         `shoal template build {template}` shows why and tries again"
+    )]
+    NotBuilt {
+        /// What the template is called.
+        template: TemplateName,
+        /// Why.
+        reason: String,
+    },
+    /// It could not be built at all.
+    #[error(transparent)]
+    Stock(#[from] StockError),
     /// The image of the template cannot be had.
     #[error("template '{template}' cannot be started: {error}")]
     Image {
@@ -314,7 +340,13 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = self.specified(principal, new, None).await?;
+        let specified = match self.specified(principal, new.clone(), None).await {
+            Err(CreateError::Template(TemplateError::NotFound(name))) => {
+                self.await_stock(&name).await?;
+                self.specified(principal, new, None).await?
+            }
+            specified => specified?,
+        };
         let spec = &specified.spec;
         let Some(resize) = resize else {
             return self.claim_or_launch(principal, specified).await;

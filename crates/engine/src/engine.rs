@@ -32,6 +32,7 @@ use crate::resize::Infeasible;
 use crate::room::{Coming, NoRoom};
 use crate::sandbox::Order;
 use crate::snapshots::Snapshots;
+use crate::stock::Stock;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
 
@@ -85,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) private_images: PrivateImages,
     pub(crate) keys: KeyCache,
     pub(crate) pools: Pools,
+    pub(crate) stock: Stock,
 }
 
 /// Why the engine cannot start.
@@ -194,6 +196,7 @@ impl Engine {
             private_images,
             keys: KeyCache::default(),
             pools: Pools::default(),
+            stock: Stock::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),

@@ -54,6 +54,9 @@ impl Engine {
                 ..Template::over(build.template.clone(), build.id, made.image.clone(), now)
             },
         };
+        if build.stock {
+            template = self.stock_template_of(build, template);
+        }
         if fresh || tags.iter().any(|tag| tag == DEFAULT_TAG) {
             template = template.as_built(build.id, build.resources, made);
         }

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 pub(crate) enum Named {
     /// A template of the team's own.
     Own(Arc<Template>),
-    /// A template of the installation.
+    /// A template of the installation, built or not.
     Stock,
     /// Snapshots of the team.
     Snapshot(TemplateId),
@@ -24,6 +24,10 @@ pub(crate) enum Named {
 impl Engine {
     /// What `name` is to a team already: by its name or its id.
     pub(crate) fn named(&self, principal: &Principal, name: &TemplateName) -> Option<Named> {
+        // Before it is built, too: what one team opens to others must not be taken for it.
+        if self.shared.stock.find(name).is_some() {
+            return Some(Named::Stock);
+        }
         let called = self.templates(principal).into_iter().find(|template| {
             let near = template.team.is_none_or(|team| team == principal.team);
             let id = template.id.as_str() == name.as_str();

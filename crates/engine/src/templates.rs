@@ -72,7 +72,7 @@ impl Templates {
     }
 
     /// The template that `reference` names to `principal`, whichever its tag: an id, else a name of
-    /// his own tenant, else one that is open to all.
+    /// his own tenant, else the installation's, else one that another tenant has opened.
     pub(crate) fn find(
         &self,
         principal: &Principal,
@@ -98,7 +98,9 @@ impl Templates {
         let own = visible
             .iter()
             .find(|template| template.team == Some(principal.team));
-        let found = own.or_else(|| visible.first());
+        // What one tenant has opened is never taken for the installation's.
+        let stock = || visible.iter().find(|template| template.team.is_none());
+        let found = own.or_else(stock).or_else(|| visible.first());
         found.map(|template| (*template).clone())
     }
 
@@ -265,6 +267,7 @@ impl Engine {
             let missing = || TemplateError::NotFound(reference.to_string());
             // One that no build has finished is its builds.
             let to_come = self.template_to_come(principal, reference.name.as_str());
+            let to_come = to_come.filter(|build| build.team == principal.team);
             let id = to_come.ok_or_else(missing)?.template.clone();
             self.shared.forget_builds(&id).await?;
             return Ok(());

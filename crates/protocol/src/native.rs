@@ -25,6 +25,15 @@ pub use self::sandbox::{
 };
 pub use self::status::{Runtime, Status, Totals};
 
+/// Builds a template of the installation: the answer is a [`RequestedBuild`](crate::build::RequestedBuild)
+/// that is begun.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildTemplate {
+    /// Whether nothing is taken from what was done before.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// Where all of it is found.
 pub const PREFIX: &str = "/api/v1";
 

@@ -94,6 +94,7 @@ async fn serve(
     .await?;
     let going_on = engine.recover().await?;
     stock::ensure(&engine, &images).await?;
+    stock::offer(&engine)?;
     // Relative to the data directory: where a daemon is started from says nothing.
     let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
     templates.load(&engine).await;

@@ -1,4 +1,8 @@
-//! The templates that every installation has, made at its first start.
+//! The templates that every installation has: `base`, made at its first start, and those that are
+//! built when they are first asked for.
+
+mod definition;
+mod mirrors;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +13,11 @@ use shoal_core::clock::Clock;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageName, Images};
 use shoal_core::template::{Template, TemplateName};
-use shoal_engine::{Engine, SystemClock};
+use shoal_engine::{Engine, StockTemplate, SystemClock};
 use shoal_oci::ImageStore;
 use shoal_oci::images::bootstrap::Recipe;
 
+use self::definition::Definition;
 use crate::progress::Bars;
 
 struct Stock {
@@ -26,6 +31,63 @@ const STOCK: [Stock; 1] = [Stock {
     recipe: include_str!("../../../templates/base.toml"),
     description: "Debian with Python, Node, git and a compiler",
 }];
+
+/// A template that is built when it is first asked for: its definition, and the files beside that.
+struct Offered {
+    name: &'static str,
+    definition: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// Files of a template's directory, by their names there.
+macro_rules! files {
+    ($directory:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../templates/", $directory, "/", $name)))),*]
+    };
+}
+
+const OFFERED: [Offered; 1] = [Offered {
+    name: "code-interpreter-v1",
+    definition: include_str!("../../../templates/code-interpreter-v1/template.toml"),
+    files: files!("code-interpreter-v1":
+        "interpreter.json",
+        "ipython_kernel_config.py",
+        "kernels/bash.json",
+        "kernels/bash.py",
+        "kernels/deno.json",
+        "kernels/python3.json",
+        "matplotlibrc",
+        "startup/10-data.py",
+        "startup/20-charts.py",
+        "startup/30-images.py",
+        "startup/90-warm.py",
+    ),
+}];
+
+/// Lets the templates be built that nobody may want.
+///
+/// # Errors
+/// When a definition makes no sense, which a test would have told.
+pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
+    for offered in &OFFERED {
+        engine.offer_stock(offered.template()?);
+    }
+    Ok(())
+}
+
+impl Offered {
+    fn template(&self) -> anyhow::Result<StockTemplate> {
+        let definition = Definition::read(self.definition, self.files)
+            .with_context(|| format!("the definition of the template {}", self.name))?;
+        Ok(StockTemplate {
+            id: TemplateId::from_entropy(sixteen(self.name.as_bytes())),
+            name: self.name.parse()?,
+            description: definition.description().to_owned(),
+            resources: definition.resources(),
+            definition: Arc::new(definition),
+        })
+    }
+}
 
 /// Sees that every stock template is there, of the recipe that this program has.
 ///
@@ -110,5 +172,39 @@ mod tests {
             Recipe::from_toml(stock.recipe).unwrap();
             stock.name.parse::<TemplateName>().unwrap();
         }
+    }
+
+    #[test]
+    fn every_definition_can_be_read_and_names_each_file_beside_it() {
+        for offered in &OFFERED {
+            let template = offered.template().unwrap();
+            let prepared = template.definition.prepare().unwrap();
+            prepared.plan.validate().unwrap();
+            let directory = format!(
+                "{}/../../templates/{}",
+                env!("CARGO_MANIFEST_DIR"),
+                offered.name
+            );
+            let mut embedded: Vec<&str> = offered.files.iter().map(|(name, _)| *name).collect();
+            embedded.push("template.toml");
+            for file in walk(directory.as_ref()) {
+                let name = file.strip_prefix(&directory).unwrap().to_str().unwrap();
+                assert!(embedded.contains(&name), "{name} is not embedded");
+            }
+        }
+    }
+
+    fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let entries = entries.map(|entry| entry.unwrap().path());
+        entries
+            .flat_map(|path| {
+                if path.is_dir() {
+                    walk(&path)
+                } else {
+                    vec![path]
+                }
+            })
+            .collect()
     }
 }

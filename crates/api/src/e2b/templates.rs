@@ -120,6 +120,14 @@ fn view(engine: &Engine, principal: &Principal, template: &Stored) -> Template {
     }
 }
 
+/// The name of a template that is yet to come, with its namespace if it has one.
+fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
+    if build.stock {
+        return build.name.to_string();
+    }
+    format!("{}/{}", principal.slug, build.name)
+}
+
 /// A template that is yet to come, as its latest build has it.
 fn view_to_come(engine: &Engine, principal: &Principal, build: &BuildRecord) -> Template {
     Template {
@@ -128,9 +136,9 @@ fn view_to_come(engine: &Engine, principal: &Principal, build: &BuildRecord) -> 
         cpu_count: build.resources.cpu.whole(),
         memory_mb: build.resources.memory.0,
         disk_size_mb: build.resources.disk.0,
-        public: false,
+        public: build.stock,
         aliases: vec![build.name.to_string()],
-        names: vec![format!("{}/{}", principal.slug, build.name)],
+        names: vec![name_to_come(principal, build)],
         created_at: build.created_at.to_string(),
         updated_at: build.updated_at.to_string(),
         created_by: None,
@@ -139,7 +147,7 @@ fn view_to_come(engine: &Engine, principal: &Principal, build: &BuildRecord) -> 
         build_count: engine.builds_of(&build.template).len(),
         envd_version: ENVD_VERSION,
         build_status: build.status.as_str(),
-        is_default: false,
+        is_default: build.stock,
         description: String::new(),
     }
 }
@@ -305,9 +313,9 @@ fn to_come(
     let builds = engine.builds_of(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),
-        public: false,
+        public: latest.stock,
         aliases: vec![latest.name.to_string()],
-        names: vec![format!("{}/{}", principal.slug, latest.name)],
+        names: vec![name_to_come(principal, &latest)],
         created_at: latest.created_at.to_string(),
         updated_at: latest.updated_at.to_string(),
         last_spawned_at: None,

@@ -7,7 +7,8 @@ use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template as Stored, TemplateRef};
 use shoal_engine::{Engine, NewTemplate as Asked};
-use shoal_protocol::native::{NewTemplate, Template};
+use shoal_protocol::build::RequestedBuild;
+use shoal_protocol::native::{BuildTemplate, NewTemplate, Template};
 
 use super::admin::Admin;
 use super::answer::Answer;
@@ -93,6 +94,27 @@ pub(super) async fn remove(
 ) -> Result<Answer<()>, ApiError> {
     engine.delete_template(&principal, &reference(&id)?).await?;
     Ok(Answer::ok(()))
+}
+
+/// `POST /templates/{id}/build`: one of the installation's own, which it knows how to build.
+pub(super) async fn build(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<BuildTemplate>,
+) -> Result<Answer<RequestedBuild>, ApiError> {
+    let name = reference(&id)?.name;
+    let build = engine
+        .build_stock(&principal, &name, body.value.force)
+        .await?;
+    Ok(Answer::created(RequestedBuild {
+        template_id: build.template.to_string(),
+        build_id: build.id.to_string(),
+        public: true,
+        names: vec![build.name.to_string()],
+        tags: build.tags.clone(),
+        aliases: vec![build.name.to_string()],
+    }))
 }
 
 fn translate(new: NewTemplate) -> Result<Asked, ApiError> {

@@ -24,6 +24,7 @@ use clap::Args;
 use http::Method;
 use serde_json::to_value;
 use shoal_protocol::build::{BuildStart, NewBuild, Registry, RequestedBuild};
+use shoal_protocol::native::BuildTemplate;
 
 use self::context::Context;
 use self::follow::Build;
@@ -50,9 +51,16 @@ Examples:
   shoal template build
   shoal template build -f docker/Dockerfile --context . -t app:v2 --cpu 2 --memory 2G
   shoal template build -t web --start-cmd 'python3 -m http.server' --ready-cmd 'curl -f localhost:8000'
+  shoal template build code-interpreter-v1         (a template of the installation)
   shoal template build --watch TEMPLATE/BUILD      (shows a build that goes on)
   shoal sandbox create --template app:v2")]
 pub(super) struct BuildArgs {
+    /// A template of the installation, such as code-interpreter-v1, to be built as the server knows.
+    #[arg(value_name = "TEMPLATE", conflicts_with_all = [
+        "file", "tag", "context", "build_arg", "target", "cpu", "memory", "start_cmd", "ready_cmd",
+        "username", "watch", "cancel",
+    ])]
+    template: Option<String>,
     /// The Dockerfile; - is standard input [default: Dockerfile].
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -113,7 +121,10 @@ pub(super) async fn run(server: &Connection, args: BuildArgs, json: bool) -> Res
         output::line(template)?;
         return Ok(0);
     }
-    let made = build(server, args).await?;
+    let made = match &args.template {
+        Some(name) => build_stock(server, name, &args).await?,
+        None => build(server, args).await?,
+    };
     if json {
         output::json(&made)?;
     } else {
@@ -121,6 +132,26 @@ pub(super) async fn run(server: &Connection, args: BuildArgs, json: bool) -> Res
         output::line(names.last().unwrap_or(&made.template_id))?;
     }
     Ok(0)
+}
+
+/// Lets the server build a template of its own, and follows that.
+async fn build_stock(
+    server: &Connection,
+    name: &str,
+    args: &BuildArgs,
+) -> Result<RequestedBuild, Failure> {
+    if name.contains(['.', '/']) {
+        return Err(Failure::usage(format!("{name:?} is no template's name"))
+            .with_hint("A directory is named by --context, a Dockerfile by -f."));
+    }
+    let path = format!("/templates/{}/build", encode(name));
+    let asked = BuildTemplate {
+        force: args.no_cache,
+    };
+    let made: RequestedBuild = server.native(Method::POST, &path, Some(&asked)).await?;
+    let build = Build::new(&made.template_id, &made.build_id, None, args.quiet);
+    build.follow(server).await?;
+    Ok(made)
 }
 
 /// Builds, and says what came of it.

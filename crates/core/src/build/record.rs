@@ -133,6 +133,9 @@ pub struct BuildRecord {
     pub tags: Vec<String>,
     /// What its sandboxes may use.
     pub resources: Resources,
+    /// Whether the template is the installation's, and all may use it and watch this.
+    #[serde(default)]
+    pub stock: bool,
     /// Where it is.
     pub status: BuildStatus,
     /// Why it has failed.

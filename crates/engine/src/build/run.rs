@@ -44,7 +44,7 @@ pub(super) struct Run<'a> {
 
 impl Engine {
     /// Carries out a build to its end, whichever that is. Nothing is left running.
-    pub(super) async fn carry_out(&self, principal: &Principal, build: &Build, plan: Plan) {
+    pub(crate) async fn carry_out(&self, principal: &Principal, build: &Build, plan: Plan) {
         let mut cancelled = build.cancelled.subscribe();
         let outcome = tokio::select! {
             outcome = self.build_in_turn(principal, build, plan) => outcome,
@@ -72,6 +72,7 @@ impl Engine {
             }
         }
         self.shared.release_held(build).await;
+        build.end();
     }
 
     async fn build_in_turn(

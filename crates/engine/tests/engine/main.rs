@@ -6,6 +6,7 @@ mod catalogue;
 mod native;
 mod pool;
 mod rest;
+mod stock;
 mod under_way;
 
 use std::collections::BTreeMap;

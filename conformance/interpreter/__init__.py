@@ -1,0 +1,1 @@
+"""E2B's code interpreter, sync and async, before the template `code-interpreter-v1`."""

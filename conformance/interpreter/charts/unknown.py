@@ -1,0 +1,5 @@
+import matplotlib.pyplot as plt
+
+plt.imshow([[1, 2], [3, 4]])
+plt.title("Picture")
+plt.show()

@@ -1,0 +1,115 @@
+"""Every language keeps its state, has its variables and starts where it should."""
+
+from __future__ import annotations
+
+import pytest
+from e2b.exceptions import NotFoundException, SandboxException
+
+from .conftest import done
+
+#: For each language: code that defines, code that uses, what that says; and what prints a
+#: variable of the environment, and where it is.
+CASES = {
+    "python": ("x = 41", "print(x + 1)", "import os; print(os.environ.get('COLOUR'))", "import os; print(os.getcwd())"),
+    "javascript": ("let x = 41", "console.log(x + 1)", "console.log(process.env.COLOUR)", "console.log(process.cwd())"),
+    "js": ("let y = 41", "console.log(y + 1)", "console.log(process.env.COLOUR)", "console.log(process.cwd())"),
+    "typescript": ("const x: number = 41", "console.log(x + 1)", "console.log(process.env.COLOUR)", "console.log(process.cwd())"),
+    "ts": ("const y: number = 41", "console.log(y + 1)", "console.log(process.env.COLOUR)", "console.log(process.cwd())"),
+    "bash": ("x=41", "echo $((x + 1))", "echo ${COLOUR-None}", "pwd"),
+    "r": ("x <- 41", "cat(x + 1, '\\n')", "cat(Sys.getenv('COLOUR'), '\\n')", "cat(getwd(), '\\n')"),
+    "java": ("int x = 41;", "System.out.println(x + 1);", "System.out.println(System.getProperty(\"COLOUR\"));",
+             "System.out.println(System.getProperty(\"user.dir\"));"),
+}
+
+
+def said(execution) -> str:
+    return "".join(execution.logs.stdout).strip()
+
+
+@pytest.mark.parametrize("language", CASES)
+async def test_state_is_kept_from_call_to_call(run, language):
+    define, use, _, _ = CASES[language]
+    await run(define, language=language)
+    assert said(await run(use, language=language)) == "42"
+
+
+@pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
+async def test_a_variable_of_a_call_is_there_for_that_call_alone(run, language):
+    _, _, show, _ = CASES[language]
+    blue = "a 'b' \"c\" $d \\ ü"
+    assert said(await run(show, language=language, envs={"COLOUR": blue})) == blue
+    assert said(await run(show, language=language)) in ("None", "undefined", "null", "")
+
+
+@pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
+async def test_a_context_starts_where_it_is_said(sandbox, run, language):
+    *_, where = CASES[language]
+    assert said(await run(where, language=language)) == "/home/user"
+    context = await done(sandbox.create_code_context(cwd="/tmp", language=language))
+    try:
+        assert said(await run(where, context=context)) == "/tmp"
+    finally:
+        await done(sandbox.remove_code_context(context))
+
+
+async def test_variables_of_the_sandbox_are_in_every_language(sdk):
+    sandbox = await sdk.create(timeout=300, envs={"COLOUR": "green"})
+    for language in ("python", "javascript", "bash", "r", "java"):
+        show = CASES[language][2]
+        execution = await done(sandbox.run_code(show, language=language))
+        assert said(execution) == "green", (language, execution)
+        over = await done(sandbox.run_code(show, language=language, envs={"COLOUR": "red"}))
+        assert said(over) == "red", language
+        execution = await done(sandbox.run_code(show, language=language))
+        assert said(execution) == "green", language
+    await done(sandbox.kill())
+
+
+async def test_contexts_are_apart_listed_restarted_and_removed(sandbox, run):
+    before = {context.language for context in await done(sandbox.list_code_contexts())}
+    assert {"python", "javascript"} <= before
+    one = await done(sandbox.create_code_context())
+    other = await done(sandbox.create_code_context(language="python"))
+    await run("mark = 1", context=one)
+    apart = await done(sandbox.run_code("mark", context=other))
+    assert apart.error.name == "NameError"
+    await done(sandbox.restart_code_context(one))
+    gone = await done(sandbox.run_code("mark", context=one))
+    assert gone.error.name == "NameError" and gone.execution_count == 1
+    for context in (one, other):
+        await done(sandbox.remove_code_context(context))
+    known = {context.id for context in await done(sandbox.list_code_contexts())}
+    assert not known & {one.id, other.id}
+    with pytest.raises(NotFoundException):
+        await done(sandbox.run_code("1", context=one))
+
+
+async def test_a_language_that_is_not_there_is_told(sandbox):
+    with pytest.raises(SandboxException, match="(?i)cobol"):
+        await done(sandbox.run_code("x", language="cobol"))
+
+
+async def test_javascript_awaits_and_imports(run):
+    code = "import { join } from 'node:path'; const v = await Promise.resolve(join('a', 'b')); v"
+    assert (await run(code, language="js")).text == "a/b"
+    typed = "interface P { n: number }; const p: P = { n: 2 }; p.n * 21"
+    assert (await run(typed, language="ts")).text == "42"
+
+
+@pytest.mark.parametrize(
+    ("language", "code", "name"),
+    [
+        ("python", "1 / 0", "ZeroDivisionError"),
+        ("python", "def f(:", "SyntaxError"),
+        ("javascript", "throw new TypeError('no')", "TypeError"),
+        ("r", "stop('no')", "ERROR"),
+        # Java's kernel says what it was in the value.
+        ("java", 'throw new IllegalStateException("no");', "RuntimeException"),
+    ],
+)
+async def test_what_fails_is_an_error_of_the_language_and_the_next_call_works(sandbox, run, language, code, name):
+    failed = await done(sandbox.run_code(code, language=language))
+    assert failed.error.name.endswith(name), failed.error
+    assert failed.error.traceback and failed.text is None
+    fine = "System.out.println(7)" if language == "java" else {"r": "cat(7)", "javascript": "console.log(7)"}.get(language, "print(7)")
+    assert said(await run(fine, language=language)) == "7"

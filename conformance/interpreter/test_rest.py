@@ -1,0 +1,66 @@
+"""What was kept in memory is there after a pause, in a clone, and in a fork."""
+
+from __future__ import annotations
+
+from .conftest import done
+
+RANDOM = """
+import random, uuid, secrets
+import numpy as np
+[random.random(), np.random.rand(), str(uuid.uuid4()), secrets.token_hex(8)]
+"""
+
+
+async def test_state_goes_through_a_pause(sdk):
+    sandbox = await sdk.create(timeout=300)
+    await done(sandbox.run_code("x = [1, 2]; f = lambda: sum(x)"))
+    await done(sandbox.run_code("let y = 5", language="js"))
+    for _ in range(2):
+        assert await done(sandbox.pause())
+        sandbox = await sdk.call("connect", sandbox.sandbox_id)
+        assert (await done(sandbox.run_code("f()"))).text == "3"
+        assert (await done(sandbox.run_code("y", language="js"))).text == "5"
+    await done(sandbox.kill())
+
+
+async def test_clones_go_on_from_the_same_state_and_are_apart(sdk):
+    original = await sdk.create(timeout=300, envs={"WHO": "original"})
+    await done(original.run_code("x = 1; import os"))
+    taken = await done(original.create_snapshot())
+    one = await sdk.create(taken.snapshot_id, timeout=300, envs={"WHO": "one"})
+    two = await sdk.create(taken.snapshot_id, timeout=300, envs={"WHO": "two"})
+    for clone, who in ((one, "one"), (two, "two"), (original, "original")):
+        execution = await done(clone.run_code("x += 1; [x, os.environ['WHO']]"))
+        assert execution.results[0].json == [2, who], execution
+    for clone in (one, two, original):
+        await done(clone.kill())
+    await sdk.call("delete_snapshot", taken.snapshot_id)
+
+
+async def test_no_two_sandboxes_have_the_same_chance(sdk):
+    original = await sdk.create(timeout=300)
+    # Its generators are seeded before it is taken.
+    await done(original.run_code(RANDOM))
+    taken = await done(original.create_snapshot())
+    drawn = []
+    for _ in range(2):
+        clone = await sdk.create(taken.snapshot_id, timeout=300)
+        drawn.append((await done(clone.run_code(RANDOM))).results[0].json)
+        await done(clone.kill())
+    # Nor two that were begun from the template, which is a snapshot as well.
+    for _ in range(2):
+        fresh = await sdk.create(timeout=120)
+        drawn.append((await done(fresh.run_code(RANDOM))).results[0].json)
+        await done(fresh.kill())
+    drawn.append((await done(original.run_code(RANDOM))).results[0].json)
+    for column in zip(*drawn):
+        assert len(set(column)) == len(drawn), drawn
+    script = "[Math.random(), crypto.randomUUID()].join(' ')"
+    words = []
+    for _ in range(2):
+        fresh = await sdk.create(timeout=120)
+        words.append((await done(fresh.run_code(script, language="js"))).text)
+        await done(fresh.kill())
+    assert not set(words[0].split()) & set(words[1].split()), words
+    await done(original.kill())
+    await sdk.call("delete_snapshot", taken.snapshot_id)

@@ -1,0 +1,111 @@
+"""What is said while code runs, and how it is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from e2b.exceptions import TimeoutException
+
+from .conftest import done
+
+#: In what time a context must be usable again after it was interrupted.
+AGAIN_SECONDS = 10
+
+
+async def test_lines_come_when_they_are_printed(sandbox):
+    told, at = [], {}
+
+    def note(message):
+        told.append(("err" if message.error else "out", message.line))
+        at.setdefault(message.line.strip(), time.monotonic())
+
+    code = """
+import sys, time
+print("one", flush=True); time.sleep(1); print("two", file=sys.stderr, flush=True); time.sleep(1); print("three")
+"""
+    execution = await done(sandbox.run_code(code, on_stdout=note, on_stderr=note))
+    assert told == [("out", "one\n"), ("err", "two\n"), ("out", "three\n")]
+    assert execution.logs.stdout == ["one\n", "three\n"] and execution.logs.stderr == ["two\n"]
+    assert at["two"] - at["one"] > 0.5 and at["three"] - at["two"] > 0.5
+
+
+async def test_results_and_errors_are_told(sandbox):
+    results, errors = [], []
+    await done(sandbox.run_code("display(1); 2", on_result=results.append, on_error=errors.append))
+    assert [result.text for result in results] == ["1", "2"] and errors == []
+    await done(sandbox.run_code("boom", on_result=results.append, on_error=errors.append))
+    assert [error.name for error in errors] == ["NameError"] and len(results) == 2
+
+
+async def test_much_output_is_whole(run):
+    execution = await run("for n in range(100_000): print(n)")
+    assert "".join(execution.logs.stdout).split() == [str(n) for n in range(100_000)]
+
+
+@pytest.mark.parametrize("language, forever, fine", [
+    ("python", "import time; time.sleep(300)", "print('ok')"),
+    ("python", "while True: pass", "print('ok')"),
+    ("bash", "sleep 300", "echo ok"),
+    ("r", "Sys.sleep(300)", "cat('ok')"),
+])
+async def test_a_call_that_takes_too_long_is_interrupted_and_its_state_stays(sandbox, language, forever, fine):
+    await done(sandbox.run_code({"python": "kept = 1", "bash": "kept=1", "r": "kept <- 1"}[language], language=language))
+    with pytest.raises(TimeoutException, match="(?i)timed out"):
+        await done(sandbox.run_code(forever, language=language, timeout=3))
+    began = time.monotonic()
+    after = await done(sandbox.run_code(fine, language=language, timeout=30))
+    assert "".join(after.logs.stdout).strip() == "ok", after
+    assert time.monotonic() - began < AGAIN_SECONDS
+    show = {"python": "print(kept)", "bash": "echo $kept", "r": "cat(kept)"}[language]
+    assert "".join((await done(sandbox.run_code(show, language=language))).logs.stdout).strip() == "1"
+
+
+async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
+    sandbox = await sdk.create(timeout=120)
+    await done(sandbox.run_code("import time"))
+    with ThreadPoolExecutor(1) as pool:
+        loop = asyncio.get_running_loop()
+        if sdk.name == "async":
+            call = asyncio.ensure_future(sandbox.run_code("time.sleep(60)"))
+        else:
+            call = loop.run_in_executor(pool, sandbox.run_code, "time.sleep(60)")
+        # It runs as soon as the kernel says that it has one more to do.
+        await asyncio.sleep(1)
+        await sdk.call("kill", sandbox.sandbox_id)
+        with pytest.raises(TimeoutException, match="sandbox was killed while the request was in progress"):
+            await asyncio.wait_for(call, 30)
+
+
+async def test_calls_of_a_context_take_turns_and_those_of_two_do_not(sandbox, sdk):
+    other = await done(sandbox.create_code_context())
+    slow, quick = "import time; time.sleep(3); 'slow'", "'quick'"
+
+    def begin(code, **more):
+        if sdk.name == "async":
+            return asyncio.ensure_future(sandbox.run_code(code, **more))
+        return asyncio.ensure_future(asyncio.to_thread(sandbox.run_code, code, **more))
+
+    first = begin(slow)
+    assert (await asyncio.wait_for(begin(quick, context=other), 30)).text == "quick"
+    assert not first.done()
+    second = begin(quick)
+    assert [(await call).text for call in (first, second)] == ["slow", "quick"]
+    await done(sandbox.remove_code_context(other))
+
+
+async def test_a_kernel_that_dies_is_told_and_started_again(sdk):
+    sandbox = await sdk.create(timeout=120)
+    died = await done(sandbox.run_code("import os; os._exit(1)"))
+    assert died.error is not None, died
+    again = await done(sandbox.run_code("1 + 1"))
+    assert again.text == "2", again
+    await done(sandbox.kill())
+
+
+async def test_a_sandbox_that_is_connected_to_has_the_same_state(sdk, sandbox):
+    await done(sandbox.run_code("there = 'still'"))
+    connected = await sdk.call("connect", sandbox.sandbox_id)
+    assert (await done(connected.run_code("there"))).text == "still"

@@ -1,0 +1,73 @@
+"""The template itself: everybody's, built when it is first asked for."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from e2b import Sandbox as Plain
+from e2b.exceptions import SandboxException
+from e2b_code_interpreter import Sandbox
+
+from .conftest import TEMPLATE, build
+
+
+def ask(server, method: str, path: str, team: str = "default", body=None) -> httpx.Response:
+    headers = {"X-API-Key": server.keys[team]}
+    return httpx.request(method, server.url + path, headers=headers, json=body, timeout=60)
+
+
+def test_it_is_a_template_of_the_installation_which_every_team_may_use(server):
+    if "guests" not in server.keys:
+        server.add_team("guests")
+    for team in ("default", "guests"):
+        listed = ask(server, "GET", "/templates", team).json()
+        mine = [template for template in listed if TEMPLATE in template["names"]]
+        assert len(mine) == 1 and mine[0]["public"] and mine[0]["buildStatus"] == "ready"
+        assert (mine[0]["cpuCount"], mine[0]["memoryMB"]) == (2, 2048)
+    with Sandbox.create(**server.options("guests"), timeout=60) as sandbox:
+        assert sandbox.run_code("6 * 7").text == "42"
+    # What all stand on is changed by who runs the installation.
+    again = ask(server, "POST", f"/api/v1/templates/{TEMPLATE}/build", "guests", {})
+    assert again.status_code == 403
+    taken = ask(server, "POST", "/v3/templates", "guests", {"name": TEMPLATE})
+    assert taken.status_code == 400 and "taken" in taken.json()["message"]
+
+
+def test_building_it_again_does_nothing_that_was_done(server):
+    built = build(server)
+    assert built.returncode == 0 and built.stdout.strip() == TEMPLATE
+    assert "CACHED [finalize]" in built.stderr and "Successfully installed" not in built.stderr
+
+
+def test_mirrors_of_the_machine_are_not_in_it(server):
+    with Sandbox.create(**server.options(), timeout=60) as sandbox:
+        found = sandbox.run_code("""
+import os
+[os.path.exists(path) for path in ("/root/.mirrors", "/etc/pip.conf", "/root/.config/pip/pip.conf")]""")
+        assert found.results[0].json == [False, False, False]
+
+
+def test_a_sandbox_of_base_has_no_interpreter(server):
+    with Plain.create("base", **server.options(), timeout=60) as sandbox:
+        said = sandbox.commands.run("curl -s -o /dev/null localhost:49999/health || echo none")
+        assert said.stdout == "none\n"
+
+
+def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
+    server = another("unbuilt")
+    server.add_team("guests")
+    first = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
+    assert first.status_code == 503 and first.headers["Should-Retry"] == "false"
+    said = first.json()["message"]
+    assert "is being built" in said and "shoal template build --watch" in said
+    build_id = said.split("--watch ")[1].split("`")[0]
+    template, number = build_id.split("/")
+    path = f"/templates/{template}/builds/{number}"
+    # The same build for whoever asks next; all may watch it, and not all may end it.
+    again = ask(server, "POST", "/v2/sandboxes", body={"templateID": TEMPLATE})
+    assert build_id in again.json()["message"]
+    assert ask(server, "GET", f"{path}/status", "guests").json()["status"] == "building"
+    assert ask(server, "DELETE", path, "guests").status_code == 404
+    assert ask(server, "DELETE", path).status_code == 204
+    with pytest.raises(SandboxException, match="not found"):
+        Plain.create("code-interpreter-v2", **server.options())

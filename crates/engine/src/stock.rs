@@ -1,0 +1,269 @@
+//! Templates of the installation that are built when they are first asked for.
+//!
+//! They are nobody's: their builds are carried out in the name of a team of their own, which has no
+//! key. So what a tenant has sent, built or named can never become part of what all tenants use.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildRecord, BuildStatus, FilesHash, Part, Plan};
+use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::resources::Resources;
+use shoal_core::store::StoreError;
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
+use tokio::sync::Mutex;
+
+use crate::builds::Build;
+use crate::create::CreateError;
+use crate::engine::Engine;
+use crate::entropy::{self, NoEntropy};
+use crate::templates::TemplateError;
+
+/// Who builds.
+static OWNER: LazyLock<Principal> = LazyLock::new(Principal::installation);
+
+/// How long a create waits for a build that is about to end: less than a client waits for it.
+const WAIT: Duration = Duration::from_secs(40);
+
+/// How long a failure is told before another create tries the build again.
+const FAILURE_STANDS: Duration = Duration::from_secs(60);
+
+/// A template that the installation can build.
+pub struct StockTemplate {
+    /// Its id, whether it is built or not.
+    pub id: TemplateId,
+    /// What it is called; no tenant may call one of its own so.
+    pub name: TemplateName,
+    /// One line for people.
+    pub description: String,
+    /// What its sandboxes may use.
+    pub resources: Resources,
+    /// What builds it.
+    pub definition: Arc<dyn StockDefinition>,
+}
+
+/// What builds a stock template.
+pub trait StockDefinition: Send + Sync {
+    /// What is to be done, as things are on this machine now. May read files.
+    ///
+    /// # Errors
+    /// When something that it needs cannot be read.
+    fn prepare(&self) -> std::io::Result<PreparedStock>;
+}
+
+/// What a build of a stock template does.
+#[derive(Debug, Clone)]
+pub struct PreparedStock {
+    /// Its steps.
+    pub plan: Plan,
+    /// The archives (tar) that its steps copy from.
+    pub files: Vec<(FilesHash, Vec<u8>)>,
+}
+
+/// Why a stock template is not being built.
+#[derive(Debug, thiserror::Error)]
+pub enum StockError {
+    /// The installation has no definition of that name.
+    #[error("the installation does not know how to build '{name}': it can build {known}")]
+    Unknown {
+        /// What was asked for.
+        name: TemplateName,
+        /// Those that there are.
+        known: String,
+    },
+    /// It is there, and all tenants stand on it.
+    #[error("template '{0}' is built already: only an admin key may build it anew")]
+    Forbidden(TemplateName),
+    /// What its build copies cannot be made ready.
+    #[error("the build of '{0}' cannot be prepared: {1}")]
+    Files(TemplateName, #[source] std::io::Error),
+    /// The store did not take it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
+}
+
+/// What the installation can build.
+#[derive(Default)]
+pub(crate) struct Stock {
+    offers: RwLock<Vec<Arc<StockTemplate>>>,
+    /// One at a time looks whether a build is under way, and begins one.
+    beginning: Mutex<()>,
+}
+
+impl Stock {
+    pub(crate) fn find(&self, name: &TemplateName) -> Option<Arc<StockTemplate>> {
+        let offers = self.offers.read();
+        offers.iter().find(|offer| offer.name == *name).cloned()
+    }
+
+    fn known(&self) -> String {
+        let offers = self.offers.read();
+        let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
+        if names.is_empty() {
+            return "none".to_owned();
+        }
+        names.join(", ")
+    }
+}
+
+impl Engine {
+    /// Lets a template be built when it is first asked for.
+    pub fn offer_stock(&self, template: StockTemplate) {
+        self.shared.stock.offers.write().push(Arc::new(template));
+    }
+
+    /// Builds a stock template, for the first time or anew. A build that is under way is joined.
+    /// It goes on by itself; [`Engine::build`] says how far it is.
+    ///
+    /// # Errors
+    /// See [`StockError`].
+    pub async fn build_stock(
+        &self,
+        principal: &Principal,
+        name: &TemplateName,
+        force: bool,
+    ) -> Result<Arc<BuildRecord>, StockError> {
+        let stock = &self.shared.stock;
+        let offer = stock.find(name).ok_or_else(|| StockError::Unknown {
+            name: name.clone(),
+            known: stock.known(),
+        })?;
+        let _beginning = stock.beginning.lock().await;
+        if let Some(build) = self.latest(&offer, BuildStatus::Building) {
+            return Ok(build.record());
+        }
+        if !principal.admin && self.shared.templates.has(&offer.id) {
+            return Err(StockError::Forbidden(name.clone()));
+        }
+        Ok(self.begin_stock(&offer, force).await?.record())
+    }
+
+    async fn begin_stock(
+        &self,
+        offer: &Arc<StockTemplate>,
+        force: bool,
+    ) -> Result<Arc<Build>, StockError> {
+        let files = |error| StockError::Files(offer.name.clone(), error);
+        let (engine, definition) = (self.clone(), offer.definition.clone());
+        let prepared = tokio::task::spawn_blocking(move || engine.prepare_stock(&*definition));
+        let prepared = prepared
+            .await
+            .map_err(|e| files(std::io::Error::other(e)))?;
+        let plan = Plan {
+            force,
+            ..prepared.map_err(files)?
+        };
+        let now = self.shared.clock.now();
+        let record = BuildRecord {
+            id: BuildId::from_entropy(entropy::bytes()?),
+            template: offer.id.clone(),
+            team: OWNER.team,
+            name: offer.name.clone(),
+            tags: vec![DEFAULT_TAG.to_owned()],
+            resources: offer.resources,
+            status: BuildStatus::Building,
+            failure: None,
+            made: None,
+            stock: true,
+            created_at: now,
+            updated_at: now,
+            finished_at: None,
+        };
+        self.shared.store.put_build(record.clone(), None).await?;
+        let build = self.shared.builds.insert(record);
+        let (engine, begun) = (self.clone(), build.clone());
+        tokio::spawn(async move { engine.carry_out(&OWNER, &begun, plan).await });
+        Ok(build)
+    }
+
+    /// Puts the files of a definition to where steps find them.
+    fn prepare_stock(&self, definition: &dyn StockDefinition) -> std::io::Result<Plan> {
+        let PreparedStock { plan, files } = definition.prepare()?;
+        for (hash, archive) in files {
+            let file = self.new_upload()?;
+            std::fs::write(&file, archive)?;
+            self.keep_upload(OWNER.team, &hash, file)?;
+        }
+        Ok(plan)
+    }
+
+    /// The newest build of a stock template, when it is at this status.
+    fn latest(&self, offer: &StockTemplate, status: BuildStatus) -> Option<Arc<Build>> {
+        let newest = self.builds_of(&offer.id).into_iter().next()?;
+        let found = (newest.status == status).then_some(newest.id)?;
+        self.shared.builds.get(found)
+    }
+
+    /// Waits for a stock template that a create names and that is not there, when it is nearly
+    /// there; begins its build when nobody has.
+    ///
+    /// # Errors
+    /// That it is no stock template, is being built, or could not be built.
+    pub(crate) async fn await_stock(&self, name: &str) -> Result<(), CreateError> {
+        let missing = || TemplateError::NotFound(name.to_owned());
+        let plain = |reference: &TemplateRef| {
+            let tag = reference.tag.as_deref();
+            reference.namespace.is_none() && tag.is_none_or(|tag| tag == DEFAULT_TAG)
+        };
+        let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
+        let offer = self.shared.stock.find(&reference.name);
+        let offer = offer.ok_or_else(missing)?;
+        let build = self.stock_under_way(&offer).await?;
+        if build.last_part() == Some(Part::Finalize) {
+            let clock = &self.shared.clock;
+            tokio::select! {
+                () = build.ended() => {}
+                () = clock.sleep_until(clock.now() + WAIT) => {}
+            }
+        }
+        let record = build.record();
+        match record.status {
+            BuildStatus::Ready => Ok(()),
+            BuildStatus::Error => Err(not_built(&record)),
+            BuildStatus::Building | BuildStatus::Waiting => Err(CreateError::BeingBuilt {
+                template: offer.name.clone(),
+                build: format!("{}/{}", record.template, record.id),
+            }),
+        }
+    }
+
+    async fn stock_under_way(&self, offer: &Arc<StockTemplate>) -> Result<Arc<Build>, CreateError> {
+        let _beginning = self.shared.stock.beginning.lock().await;
+        if let Some(build) = self.latest(offer, BuildStatus::Building) {
+            return Ok(build);
+        }
+        if let Some(failed) = self.latest(offer, BuildStatus::Error) {
+            let record = failed.record();
+            if record.updated_at + FAILURE_STANDS > self.shared.clock.now() {
+                return Err(not_built(&record));
+            }
+        }
+        tracing::info!(template = %offer.name, "building a template that was asked for");
+        Ok(self.begin_stock(offer, false).await?)
+    }
+
+    /// A template that a build of the installation has made.
+    pub(crate) fn stock_template_of(&self, build: &BuildRecord, over: Template) -> Template {
+        let offer = self.shared.stock.find(&build.name);
+        let description = offer.map(|offer| offer.description.clone());
+        Template {
+            team: None,
+            public: true,
+            description: description.unwrap_or_default(),
+            ..over
+        }
+    }
+}
+
+fn not_built(record: &BuildRecord) -> CreateError {
+    let failure = record.failure.as_ref();
+    CreateError::NotBuilt {
+        template: record.name.clone(),
+        reason: failure.map_or_else(String::new, |failure| failure.message.clone()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Templates of the installation that are built when they are first asked for.
+
+use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
+use shoal_core::resources::Resources;
+use shoal_engine::{
+    BuildError, GuestExit, GuestOutput, NewBuild, PreparedStock, StockDefinition, StockError,
+    StockTemplate, TagError, TemplateError,
+};
+
+use super::*;
+
+const NAME: &str = "interpreter";
+const LINE: &str = "install";
+
+struct Definition;
+
+impl StockDefinition for Definition {
+    fn prepare(&self) -> std::io::Result<PreparedStock> {
+        let action = Action::Run {
+            command: LINE.to_owned(),
+            user: None,
+        };
+        let step = Step {
+            action,
+            line: None,
+            force: false,
+        };
+        let stage = Stage {
+            base: Base::Template("base".parse().unwrap()),
+            steps: vec![step],
+        };
+        let plan = Plan {
+            stages: vec![stage],
+            start: None,
+            ready: None,
+            force: false,
+        };
+        let hash = "0a".repeat(32).parse().unwrap();
+        Ok(PreparedStock {
+            plan,
+            files: vec![(hash, b"tar".to_vec())],
+        })
+    }
+}
+
+/// An engine that knows how to build a template, whose one step is what the guest says it is.
+async fn offering(guest: FakeGuest) -> Fixture {
+    let fixture = fixture_of(guest, |_| {}).await;
+    fixture.engine.offer_stock(StockTemplate {
+        id: TemplateId::from_entropy([9; 16]),
+        name: NAME.parse().unwrap(),
+        description: "of all".to_owned(),
+        resources: Resources::default(),
+        definition: Arc::new(Definition),
+    });
+    fixture
+}
+
+impl Fixture {
+    fn reference(&self) -> TemplateRef {
+        NAME.parse().unwrap()
+    }
+
+    async fn ask(&self) -> Result<(), CreateError> {
+        let new = NewSandbox::of(self.reference());
+        self.engine.create(&self.me, new, None).await.map(|_| ())
+    }
+
+    /// The build that there is, once it has ended.
+    async fn stock_build(&self) -> Arc<BuildRecord> {
+        let id = TemplateId::from_entropy([9; 16]);
+        loop {
+            let newest = self.engine.builds_of(&id).into_iter().next();
+            match newest {
+                Some(build) if build.status.is_final() => return build,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    async fn until_there(&self) -> Arc<Template> {
+        loop {
+            match self.engine.find_template(&self.me, &self.reference()) {
+                Some(template) => return template,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
+    let fixture = offering(FakeGuest::default()).await;
+    let guests = principal(&fixture.engine, "guests").await;
+    let Err(CreateError::BeingBuilt { template, build }) = fixture.ask().await else {
+        panic!("it is not said to be built");
+    };
+    assert_eq!(template.as_str(), NAME);
+    let (_, number) = build.split_once('/').unwrap();
+    let number = number.parse().unwrap();
+    // Whoever asks watches the same one, of a team that is nobody's, and cannot end it.
+    for who in [&fixture.me, &guests] {
+        let seen = fixture.engine.build(who, number).unwrap();
+        assert!(seen.stock && seen.team != who.team);
+        let ended = fixture.engine.cancel_build(who, number).await;
+        assert!(matches!(ended, Err(BuildError::NotFound(_))), "{ended:?}");
+    }
+    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    let template = fixture.until_there().await;
+    assert_eq!(
+        (
+            template.team,
+            template.public,
+            template.description.as_str()
+        ),
+        (None, true, "of all")
+    );
+    fixture.ask().await.unwrap();
+    let new = NewSandbox::of(fixture.reference());
+    fixture.engine.create(&guests, new, None).await.unwrap();
+    // It is the installation's: no team changes what another stands on.
+    let name = NAME.parse().unwrap();
+    let again = fixture.engine.build_stock(&guests, &name, false).await;
+    assert!(matches!(again, Err(StockError::Forbidden(_))), "{again:?}");
+    let tags = ["mine".to_owned()];
+    let tagged = fixture
+        .engine
+        .add_tags(&guests, &fixture.reference(), &tags)
+        .await;
+    assert!(matches!(tagged, Err(TagError::Template(_))), "{tagged:?}");
+}
+
+#[tokio::test]
+async fn what_a_team_calls_so_is_never_taken_for_it() {
+    let fixture = offering(FakeGuest::default()).await;
+    // Not before it is there, either.
+    let new = NewBuild {
+        name: fixture.reference(),
+        tags: Vec::new(),
+        resources: Resources::default(),
+    };
+    let announced = fixture.engine.announce_build(&fixture.me, new).await;
+    assert!(
+        matches!(announced, Err(BuildError::Taken(_))),
+        "{announced:?}"
+    );
+    // A team's own `base` is not what it stands on.
+    let own = Template {
+        team: Some(fixture.me.team),
+        public: true,
+        ..template("base", "test/poison:1")
+    };
+    let id = TemplateId::from_entropy([8; 16]);
+    let own = Template { id, ..own };
+    fixture.engine.put_template(own).await.unwrap();
+    let renewed = template("base", "test/image:1");
+    fixture.engine.put_template(renewed).await.unwrap();
+    assert!(fixture.ask().await.is_err());
+    fixture.stock_build().await;
+    let image = fixture.until_there().await.image.to_string();
+    assert!(image.ends_with("test/image:1"), "{image}");
+}
+
+#[tokio::test]
+async fn a_failure_is_told_for_a_while_and_then_tried_again() {
+    let guest = FakeGuest::default();
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 3,
+        error: None,
+    });
+    let words = format!("/bin/bash -l -c {LINE}");
+    guest.answers.lock().insert(words, vec![exit]);
+    let fixture = offering(guest).await;
+    let asked = fixture.ask().await;
+    assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
+    let failed = fixture.stock_build().await;
+    let asked = fixture.ask().await.unwrap_err();
+    assert!(asked.to_string().contains("exit status 3"), "{asked}");
+    fixture.guest.answers.lock().clear();
+    fixture.clock.advance(Duration::from_secs(61));
+    let asked = fixture.ask().await;
+    assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
+    let again = fixture.stock_build().await;
+    assert_eq!(again.status, BuildStatus::Ready);
+    assert_ne!(again.id, failed.id);
+}
+
+#[tokio::test]
+async fn another_name_is_not_found_and_said_to_be_none() {
+    let fixture = offering(FakeGuest::default()).await;
+    let other = NewSandbox::of("other".parse::<TemplateRef>().unwrap());
+    let created = fixture.engine.create(&fixture.me, other, None).await;
+    let error = created.map(|_| ()).unwrap_err();
+    assert!(matches!(
+        error,
+        CreateError::Template(TemplateError::NotFound(_))
+    ));
+    let name = "other".parse().unwrap();
+    let built = fixture.engine.build_stock(&fixture.me, &name, false).await;
+    let error = built.unwrap_err().to_string();
+    assert!(error.contains(NAME), "{error}");
+}

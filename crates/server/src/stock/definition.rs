@@ -1,0 +1,236 @@
+//! What a template is built from: a list of packages and files, as its `template.toml` has them.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use shoal_core::build::{Action, Base, FilesHash, Plan, Source, Stage, Step};
+use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::template::TemplateRef;
+use shoal_engine::{PreparedStock, StockDefinition};
+use tar::{Builder, Header};
+
+use super::mirrors::Mirrors;
+
+/// Where the settings of pip are while packages are installed. They go with the step that needs
+/// them, and are not in what is built.
+const MIRRORS: &str = "/root/.mirrors";
+
+/// A definition as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// One line for people.
+    description: String,
+    /// The template that it stands on.
+    from: String,
+    /// Processors of its sandboxes.
+    processors: u32,
+    /// Memory of its sandboxes, in MiB.
+    memory_mb: u32,
+    /// Packages of Debian.
+    #[serde(default)]
+    apt: Vec<String>,
+    /// Packages of Python, as pip is told of them.
+    #[serde(default)]
+    pip: Vec<String>,
+    /// Lines for a shell of root, when all packages and files are there.
+    #[serde(default)]
+    run: Vec<String>,
+    /// What runs in its sandboxes from their start on.
+    #[serde(default)]
+    start: Option<String>,
+    /// What succeeds once it is ready to be saved.
+    #[serde(default)]
+    ready: Option<String>,
+    /// Where files go, and what they are called beside the definition.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+}
+
+/// A definition with its files.
+#[derive(Debug)]
+pub(super) struct Definition {
+    written: Written,
+    from: TemplateRef,
+    /// The files as they are in the sandbox: a tar.
+    archive: Vec<u8>,
+}
+
+impl Definition {
+    /// Reads a definition; `files` are those beside it, by their names.
+    ///
+    /// # Errors
+    /// When it says something that is not known, or names a file that is not there.
+    pub(super) fn read(text: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let written: Written = toml::from_str(text)?;
+        for package in written.apt.iter().chain(&written.pip) {
+            ensure!(is_package(package), "{package:?} is no package");
+        }
+        let mut placed = Vec::new();
+        for (path, name) in &written.files {
+            let found = files.iter().find(|(known, _)| known == name);
+            let (_, text) = found.with_context(|| format!("there is no file {name}"))?;
+            let path = path.strip_prefix('/');
+            let path = path.with_context(|| format!("{name}: its place must begin with /"))?;
+            placed.push((path.to_owned(), (*text).to_owned()));
+        }
+        Ok(Self {
+            from: written.from.parse()?,
+            archive: archive(&placed)?,
+            written,
+        })
+    }
+
+    pub(super) fn description(&self) -> &str {
+        &self.written.description
+    }
+
+    pub(super) fn resources(&self) -> Resources {
+        Resources {
+            cpu: MilliCpu(self.written.processors * 1000),
+            memory: Mib(self.written.memory_mb),
+            ..Resources::default()
+        }
+    }
+
+    fn plan(&self, mirrors: FilesHash, files: FilesHash) -> Plan {
+        let written = &self.written;
+        let mut actions = Vec::new();
+        if !written.apt.is_empty() {
+            let packages = written.apt.join(" ");
+            actions.push(as_root(format!(
+                "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
+                 apt-get install -qq --no-install-recommends {packages} && \
+                 apt-get clean && rm -rf /var/lib/apt/lists/*"
+            )));
+        }
+        if !written.pip.is_empty() {
+            let packages: Vec<String> = written.pip.iter().map(|p| format!("'{p}'")).collect();
+            actions.push(copy(mirrors, MIRRORS));
+            actions.push(as_root(format!(
+                "PIP_CONFIG_FILE={MIRRORS}/pip.conf pip install --no-cache-dir \
+                 --disable-pip-version-check --root-user-action=ignore --progress-bar=off {} && \
+                 rm -r {MIRRORS}",
+                packages.join(" ")
+            )));
+        }
+        if !written.files.is_empty() {
+            actions.push(copy(files, "/"));
+        }
+        actions.extend(written.run.iter().cloned().map(as_root));
+        let steps = actions.into_iter().map(|action| Step {
+            action,
+            line: None,
+            force: false,
+        });
+        Plan {
+            stages: vec![Stage {
+                base: Base::Template(self.from.clone()),
+                steps: steps.collect(),
+            }],
+            start: written.start.clone(),
+            ready: written.ready.clone(),
+            force: false,
+        }
+    }
+}
+
+impl StockDefinition for Definition {
+    fn prepare(&self) -> io::Result<PreparedStock> {
+        let mirrors = archive(&Mirrors::of_this_machine()?.files(MIRRORS))?;
+        let files = self.archive.clone();
+        let (of_mirrors, of_files) = (hash(&mirrors)?, hash(&files)?);
+        Ok(PreparedStock {
+            plan: self.plan(of_mirrors.clone(), of_files.clone()),
+            files: vec![(of_mirrors, mirrors), (of_files, files)],
+        })
+    }
+}
+
+/// Whether a text can stand in a line for a shell, within quotes, as what it is: the name of a
+/// package with its versions.
+fn is_package(text: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.+:~<>=!,[]".contains(c);
+    text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good)
+}
+
+fn as_root(command: String) -> Action {
+    Action::Run {
+        command,
+        user: Some("root".to_owned()),
+    }
+}
+
+fn copy(files: FilesHash, target: &str) -> Action {
+    Action::Copy {
+        source: Source::Upload(files),
+        path: ".".to_owned(),
+        target: target.to_owned(),
+        owner: Some("root".to_owned()),
+        mode: None,
+    }
+}
+
+/// The same bytes for the same files. What begins as a script does can be run.
+fn archive(files: &[(String, String)]) -> io::Result<Vec<u8>> {
+    let mut tar = Builder::new(Vec::new());
+    for (path, text) in files {
+        let mut header = Header::new_gnu();
+        header.set_mode(if text.starts_with("#!") { 0o755 } else { 0o644 });
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_size(text.len() as u64);
+        tar.append_data(&mut header, path, text.as_bytes())?;
+    }
+    tar.into_inner()
+}
+
+fn hash(archive: &[u8]) -> io::Result<FilesHash> {
+    let digest = hex::encode(Sha256::digest(archive));
+    digest.parse().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"
+        description = "x"
+        from = "base"
+        processors = 2
+        memory_mb = 512
+        apt = ["r-base"]
+        pip = ["numpy>=2,<3"]
+        ready = "true"
+        [files]
+        "/etc/x" = "x"
+    "#;
+
+    #[test]
+    fn packages_come_before_files_and_mirrors_do_not_stay() {
+        let definition = Definition::read(TEXT, &[("x", "y")]).unwrap();
+        let prepared = definition.prepare().unwrap();
+        let steps = prepared.plan.stages[0].steps.iter();
+        let steps: Vec<String> = steps.map(|step| step.action.to_string()).collect();
+        assert!(steps[0].contains("install") && steps[0].contains("r-base"));
+        assert_eq!(steps[1], format!("COPY . {MIRRORS}"));
+        assert!(steps[2].contains("'numpy>=2,<3'"));
+        assert!(steps[2].ends_with(&format!("rm -r {MIRRORS}")));
+        assert_eq!(steps[3], "COPY . /");
+        assert_eq!(steps.len(), 4);
+    }
+
+    #[test]
+    fn what_is_no_package_and_what_is_not_there_is_refused() {
+        let bad = TEXT.replace("r-base", "x; reboot");
+        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
+        let bad = TEXT.replace("numpy>=2,<3", "--index-url=x");
+        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
+        assert!(Definition::read(TEXT, &[]).is_err());
+        assert!(Definition::read(&TEXT.replace("ready", "redy"), &[("x", "y")]).is_err());
+    }
+}

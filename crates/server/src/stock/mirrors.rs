@@ -1,0 +1,173 @@
+//! Where this machine's own pip gets its packages, for builds that need some.
+//!
+//! As with apt (`shoal_oci::images::bootstrap`), no mirror has its name in this program: a build
+//! uses the one that the machine's operator has chosen, and trusts the authorities that the machine
+//! trusts, so that a mirror with a certificate of the house will do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What of pip's settings matters to a build, and the environment's word for it.
+const SETTINGS: [(&str, &str); 3] = [
+    ("index-url", "PIP_INDEX_URL"),
+    ("extra-index-url", "PIP_EXTRA_INDEX_URL"),
+    ("trusted-host", "PIP_TRUSTED_HOST"),
+];
+
+/// Authorities, where distributions keep them.
+const BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// What pip is told inside a build.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Mirrors {
+    settings: BTreeMap<&'static str, String>,
+    authorities: Option<String>,
+}
+
+impl Mirrors {
+    /// What this machine's pip is told.
+    ///
+    /// # Errors
+    /// When a file that is named cannot be read.
+    pub(super) fn of_this_machine() -> io::Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self::found(&files_of_pip(&variable), &variable)
+    }
+
+    /// The later file wins over the earlier one, and the environment over all.
+    fn found(files: &[PathBuf], variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Self> {
+        let mut said = BTreeMap::new();
+        for file in files {
+            match std::fs::read_to_string(file) {
+                Ok(text) => said.extend(settings(&text)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(named(file, &error)),
+            }
+        }
+        let mut mirrors = Self::default();
+        for (setting, name) in SETTINGS {
+            let value = variable(name).or_else(|| said.get(setting).cloned());
+            if let Some(value) = value {
+                mirrors.settings.insert(setting, value);
+            }
+        }
+        let bundle = ["PIP_CERT", "SSL_CERT_FILE"].into_iter().find_map(variable);
+        let bundle = bundle.or_else(|| said.get("cert").cloned());
+        let usual = || BUNDLES.into_iter().find(|path| Path::new(path).exists());
+        if let Some(path) = bundle.or_else(|| usual().map(str::to_owned)) {
+            let text = std::fs::read_to_string(&path);
+            let text = text.map_err(|error| named(Path::new(&path), &error))?;
+            mirrors.authorities = Some(text);
+        }
+        Ok(mirrors)
+    }
+
+    /// The files that say it to a pip that finds them in `directory`.
+    pub(super) fn files(&self, directory: &str) -> Vec<(String, String)> {
+        let mut text = String::from("[global]\n");
+        for (setting, value) in &self.settings {
+            text += &format!("{setting} = {value}\n");
+        }
+        let mut files = Vec::new();
+        if let Some(authorities) = &self.authorities {
+            text += &format!("cert = {directory}/authorities.pem\n");
+            files.push(("authorities.pem".to_owned(), authorities.clone()));
+        }
+        files.push(("pip.conf".to_owned(), text));
+        files
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Where pip reads its settings, in its order.
+fn files_of_pip(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let mut files = vec![
+        PathBuf::from("/etc/xdg/pip/pip.conf"),
+        "/etc/pip.conf".into(),
+    ];
+    if let Some(home) = variable("HOME") {
+        let home = Path::new(&home);
+        files.extend([
+            home.join(".pip/pip.conf"),
+            home.join(".config/pip/pip.conf"),
+        ]);
+    }
+    files.extend(variable("PIP_CONFIG_FILE").map(PathBuf::from));
+    files
+}
+
+/// The settings of a file of pip's for all commands, or for `install`. A value may go on in lines
+/// that begin with a blank; words of several lines are put into one.
+fn settings(text: &str) -> BTreeMap<String, String> {
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let (mut wanted, mut last) = (false, None::<String>);
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(section) = trimmed.strip_prefix('[') {
+            wanted = matches!(section.trim_end_matches(']'), "global" | "install");
+            last = None;
+        } else if line.starts_with([' ', '\t'])
+            && let Some(value) = last.as_ref().and_then(|key| found.get_mut(key))
+        {
+            *value = format!("{value} {trimmed}").trim().to_owned();
+        } else if wanted && let Some((key, value)) = trimmed.split_once(['=', ':']) {
+            let key = key.trim().replace('_', "-");
+            found.insert(key.clone(), value.trim().to_owned());
+            last = Some(key);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_wins_over_files_and_the_later_file_over_the_earlier() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let bundle = write("bundle", "authorities");
+        let one = write(
+            "one",
+            "[global]\nindex_url = a\nextra-index-url =\n  b\n  c\n[list]\nx=y",
+        );
+        let other = write("other", "# no\n[install]\nindex-url: d\ntrusted-host = e\n");
+        let none = directory.path().join("none");
+        let variable = |name: &str| match name {
+            "PIP_TRUSTED_HOST" => Some("f".to_owned()),
+            "PIP_CERT" => Some(bundle.display().to_string()),
+            _ => None,
+        };
+        let mirrors = Mirrors::found(&[one, none, other], &variable).unwrap();
+        let files = mirrors.files("/there");
+        assert_eq!(files[0], ("authorities.pem".into(), "authorities".into()));
+        assert_eq!(
+            files[1].1,
+            "[global]\nextra-index-url = b c\nindex-url = d\ntrusted-host = f\n\
+             cert = /there/authorities.pem\n"
+        );
+    }
+
+    #[test]
+    fn a_bundle_that_is_named_and_is_not_there_is_told() {
+        let variable = |name: &str| (name == "PIP_CERT").then(|| "/none/such".to_owned());
+        let failed = Mirrors::found(&[], &variable).unwrap_err();
+        assert!(failed.to_string().contains("/none/such"));
+    }
+}
