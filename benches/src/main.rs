@@ -22,7 +22,7 @@ use lexopt::prelude::*;
 
 use crate::api::Api;
 use crate::machine::Machine;
-use crate::measure::{commands, create, crowd, files, gateway, pool, rest};
+use crate::measure::{build, commands, create, crowd, files, gateway, pool, rest};
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
@@ -40,7 +40,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|files|gateway|pool|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|files|gateway|pool|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -122,6 +122,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     if wants("rest") {
         report.note(rest::NOTE);
         rest::measure(server, &plain, 20, report).await?;
+    }
+    if wants("build") {
+        report.note(build::NOTE);
+        build::measure(server, &plain, 20, report).await?;
     }
     api.kill(&plain).await?;
     if wants("files") || wants("gateway") {

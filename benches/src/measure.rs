@@ -1,5 +1,6 @@
 //! What is measured, a module for each group of rows.
 
+pub(crate) mod build;
 pub(crate) mod commands;
 pub(crate) mod create;
 pub(crate) mod crowd;

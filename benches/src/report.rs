@@ -212,10 +212,11 @@ fn in_the_way(what: &str) -> Option<&'static str> {
             "A pause outlives the machine: it waits for the disk, which the bare checkpoint does \
              not (the row below it is the one with `sync`), holds the sandbox still before its \
              memory is written and not only while, so that memory and files are of one moment and \
-             a failure ends nothing, and then ends its processes.",
+             a failure ends nothing, and it counts a digest of all that was written. Its pages go \
+             to a disk with quotas in a file, those of the bare one to the machine's own.",
         );
     }
-    if what.ends_with("→ first command") {
+    if what.ends_with("→ first command") || what.ends_with("from a built template") {
         return Some(
             "The network slot, the rules, the committed states, the daemon's new settings and the \
              command are in Shoal's time and not in that of the bare restore, which is over before \

@@ -1,0 +1,144 @@
+//! Templates: building one again, and starting from what a build has saved.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Sandbox, millis};
+use crate::bare::Bare;
+use crate::report::{Promise, Report, Row, Unit};
+use crate::server::Server;
+use crate::stats::Samples;
+
+/// What the template is called.
+const NAME: &str = "bench-built";
+
+/// How long a build may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How often a build is asked for.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// What was measured.
+pub(crate) const NOTE: &str = "**templates**: a template over `base` with three `RUN` steps, built \
+through E2B's wire. The second build is from the request that announces it until its status is \
+`ready`, which is asked every 2 ms; beside it the first, whose steps are run. A create from it is \
+from the request until the sandbox is ready, with what was saved of its memory; beside it an overlay \
+and `runsc restore --detach` of the checkpoint of a bare container with nothing but the daemon, in a \
+network made ahead, until it returns; and the same until the daemon answers.";
+
+/// Measures all of it.
+pub(crate) async fn measure(
+    server: &Server,
+    plain: &Sandbox,
+    rounds: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let api = Api::of(server)?;
+    // What an earlier run has left.
+    let _ = forget(&api).await;
+    let outcome = templates(server, &api, plain, rounds, report).await;
+    forget(&api).await?;
+    outcome
+}
+
+async fn templates(
+    server: &Server,
+    api: &Api,
+    plain: &Sandbox,
+    rounds: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let first = Samples::one(build(api, false).await?.0);
+    let mut second = Samples::default();
+    for _ in 0..rounds {
+        let (took, said) = build(api, true).await?;
+        let ran = said.iter().filter(|line| line.starts_with("step ")).count();
+        ensure!(ran == 0, "a step was run again: {said:?}");
+        second.push(took);
+    }
+    report.add(
+        Row::new("second build of the same steps", Unit::Millis, second)
+            .beside("the first", first)
+            .promised(Promise::AtMost(1000.0)),
+    );
+    let mut bare = Bare::like(server, "runsc", plain, plain)?;
+    let container = bare.start().await?;
+    let image = server.data().join("bare-image");
+    bare.checkpoint(&container, &image)?;
+    bare.remove(&container)?;
+    let [mut created, mut restored, mut answered] = <[Samples; 3]>::default();
+    for _ in 0..rounds {
+        let body = json!({"templateID": NAME, "timeout": 600, "secure": true});
+        let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
+        created.push(took);
+        let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
+        ensure!(origin == "restored", "a create was {origin:?}");
+        api.kill(&api.sandbox(&answer, took)?).await?;
+        let container = bare.restore(&image).await?;
+        restored.push(container.run);
+        answered.push(container.answered - container.network);
+        bare.remove(&container)?;
+    }
+    std::fs::remove_dir_all(&image)?;
+    let what = "create → ready from a built template";
+    report.add(
+        Row::new(what, Unit::Millis, created.clone())
+            .beside("overlay, `runsc restore`", restored)
+            .promised(Promise::Ratio(1.2)),
+    );
+    report.add(
+        Row::new(what, Unit::Millis, created)
+            .beside("the same, until the daemon answers", answered),
+    );
+    Ok(())
+}
+
+/// Builds the template; returns how long it took, in milliseconds, and what was said.
+async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
+    let begun = Instant::now();
+    let (announced, _) = api
+        .call(Method::POST, "/v3/templates", json!({"name": NAME}))
+        .await?;
+    let text = |key: &str| {
+        let value = announced[key].as_str().map(str::to_owned);
+        value.with_context(|| format!("the answer has no {key}"))
+    };
+    let (template, id) = (text("templateID")?, text("buildID")?);
+    let run = |line: &str| json!({"type": "RUN", "args": [line]});
+    let steps = [
+        "echo step 1; echo 1 > ~/one",
+        "echo step 2; echo 2 > ~/two",
+        "echo step 3; cat ~/one ~/two > ~/three",
+    ];
+    let steps: Vec<Value> = steps.into_iter().map(run).collect();
+    let body = json!({"fromTemplate": "base", "steps": steps});
+    let path = format!("/v2/templates/{template}/builds/{id}");
+    api.call(Method::POST, &path, body).await?;
+    let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
+    loop {
+        let (status, _) = api.call(Method::GET, &path, Value::Null).await?;
+        let lines = status["logs"].as_array().into_iter().flatten();
+        let said: Vec<String> = lines
+            .filter_map(|l| l.as_str().map(str::to_owned))
+            .collect();
+        match status["status"].as_str() {
+            Some("ready") => return Ok((millis(begun.elapsed()), said)),
+            Some("error") => anyhow::bail!("the build has failed: {said:?}"),
+            _ => ensure!(
+                begun.elapsed() < PATIENCE,
+                "the build takes too long: {said:?}"
+            ),
+        }
+        // The first takes its time; asking all of it would cost it some.
+        tokio::time::sleep(if again { AGAIN } else { AGAIN * 50 }).await;
+    }
+}
+
+async fn forget(api: &Api) -> anyhow::Result<()> {
+    let path = format!("/templates/{NAME}");
+    api.call(Method::DELETE, &path, Value::Null).await?;
+    Ok(())
+}
