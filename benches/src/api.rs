@@ -25,7 +25,7 @@ pub(crate) struct Api {
 pub(crate) struct Sandbox {
     pub(crate) id: String,
     token: String,
-    url: String,
+    pub(crate) url: String,
     /// From the request to its answer, in milliseconds.
     pub(crate) took: f64,
     /// The server's own phases, in milliseconds.

@@ -22,7 +22,7 @@ use lexopt::prelude::*;
 
 use crate::api::Api;
 use crate::machine::Machine;
-use crate::measure::{build, commands, create, crowd, files, gateway, pool, rest};
+use crate::measure::{build, commands, create, crowd, files, gateway, interpreter, pool, rest};
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
@@ -40,7 +40,7 @@ struct Args {
 }
 
 const USAGE: &str = "shoal-bench [--program target/release/shoal] [--data target/bench] \
-[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|files|gateway|pool|crowd …]";
+[--page BENCHMARKS.md] [--port 3210] [create|commands|rest|build|interpreter|files|gateway|pool|crowd …]";
 
 fn main() -> ExitCode {
     let outcome = read().and_then(|args| {
@@ -126,6 +126,10 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     if wants("build") {
         report.note(build::NOTE);
         build::measure(server, &plain, 20, report).await?;
+    }
+    if wants("interpreter") {
+        report.note(interpreter::NOTE);
+        interpreter::measure(server, &plain, 15, report).await?;
     }
     api.kill(&plain).await?;
     if wants("files") || wants("gateway") {

@@ -6,5 +6,6 @@ pub(crate) mod create;
 pub(crate) mod crowd;
 pub(crate) mod files;
 pub(crate) mod gateway;
+pub(crate) mod interpreter;
 pub(crate) mod pool;
 pub(crate) mod rest;

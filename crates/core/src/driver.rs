@@ -121,6 +121,9 @@ pub struct Capabilities {
     pub driver: String,
     /// The OCI runtimes it found; the first is the default.
     pub runtimes: Vec<RuntimeInfo>,
+    /// What tells the daemon in new sandboxes from another: memory keeps the one that it was saved
+    /// with.
+    pub daemon: String,
     /// How the disk of a sandbox is bounded, for people.
     pub disk_limit: String,
     /// All the processor time that there is here.

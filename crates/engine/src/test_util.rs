@@ -180,6 +180,7 @@ impl FakeDriver {
         let capabilities = Capabilities {
             driver: "fake".to_owned(),
             runtimes: vec![runtime],
+            daemon: "1".to_owned(),
             disk_limit: "none".to_owned(),
             cpu: MilliCpu(16_000),
             memory: Mib(64 << 10),

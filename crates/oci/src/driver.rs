@@ -174,6 +174,7 @@ impl OciDriver {
                 .iter()
                 .map(|runtime| runtime.info.clone())
                 .collect(),
+            daemon: envd.clone(),
             disk_limit: disk.describe().to_owned(),
             cpu: machine::cpu(),
             memory: machine::memory(),

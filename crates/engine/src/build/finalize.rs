@@ -42,12 +42,13 @@ impl Run<'_> {
             ..ground.spec.clone()
         };
         let runtime = self.engine.memory_runtime(&spec);
+        let daemon = &self.engine.capabilities().daemon;
         let key = ground.key.finished(
             start.as_ref().map(|s| s.command.as_str()),
             start.as_ref().and_then(|s| s.ready.as_deref()),
             &spec.resources,
             &ground.state,
-            runtime.as_ref(),
+            runtime.as_ref().map(|runtime| (runtime, daemon.as_str())),
         );
         let snapshot = match self.layer(&key).await {
             Some(layer) => {

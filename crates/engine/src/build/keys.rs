@@ -59,14 +59,15 @@ impl Key {
         Self::of(&parts)
     }
 
-    /// Of what was started on top of the files and saved with its memory.
+    /// Of what was started on top of the files and saved, with its memory if there is a runtime for that,
+    /// in which this daemon is.
     pub(super) fn finished(
         &self,
         start: Option<&str>,
         ready: Option<&str>,
         resources: &Resources,
         state: &BuildState,
-        runtime: Option<&RuntimeInfo>,
+        saver: Option<(&RuntimeInfo, &str)>,
     ) -> Self {
         let Resources {
             cpu,
@@ -82,8 +83,10 @@ impl Key {
             &format!("{}/{}/{}/{pids}", cpu.0, memory.0, disk.0),
             &state.user,
             &state.workdir,
-            // Another build of the runtime may not be able to read what this one saves.
-            runtime.map_or("\0", |runtime| runtime.build.as_str()),
+            // Another build of the runtime may not be able to read what this one saves, and the daemon
+            // is part of it.
+            saver.map_or("\0", |(runtime, _)| runtime.build.as_str()),
+            saver.map_or("\0", |(_, daemon)| daemon),
         ])
     }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
-use super::kernel::{Kernel, LAST, Launcher, Nothing};
+use super::kernel::{Awaited, Kernel, LAST, Launcher, Nothing};
 use super::lines::{self, Output};
 use super::variables::Dialect;
 use super::wire::Envelope;
@@ -197,13 +197,16 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
     let stopped = async {
         kernel.interrupt().await?;
         // It takes requests one after the other: once it answers this one, it has stopped.
-        let id = kernel.execute("", true).await?;
+        let mut after = Awaited::of(kernel.execute("", true).await?);
         loop {
-            if let Ok(replied) = timeout(AGAIN, kernel.replied(&id)).await {
+            if let Ok(replied) = timeout(AGAIN, kernel.replied(&mut after)).await {
                 return replied;
             }
-            // It may not have begun when it was told.
-            kernel.interrupt().await?;
+            // It may not have begun when it was told. One that has stopped must not be told again: R
+            // would end.
+            if !after.has_begun() {
+                kernel.interrupt().await?;
+            }
         }
     };
     let why = match timeout(STOP, stopped).await {

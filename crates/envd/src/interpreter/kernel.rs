@@ -252,30 +252,30 @@ impl Kernel {
     /// Has code executed that nobody hears of. Waits until it has been.
     pub(super) async fn silently(&mut self, code: &str) -> Result<(), Broken> {
         let id = self.execute(code, true).await?;
-        self.replied(&id).await
+        self.replied(&mut Awaited::of(id)).await
     }
 
     /// Waits until a request has been answered, and until all is passed over that was said before.
-    /// Whoever stops waiting may begin again.
-    pub(super) async fn replied(&mut self, id: &str) -> Result<(), Broken> {
-        let (mut idle, mut last) = (false, None);
-        while !idle || last.is_none() {
+    /// Whoever stops waiting may go on later.
+    pub(super) async fn replied(&mut self, awaited: &mut Awaited) -> Result<(), Broken> {
+        let Awaited { id, idle, last } = awaited;
+        while !*idle || last.is_none() {
             let (message, by_shell) = tokio::select! {
-                message = self.heard.next(), if !idle => (message?, false),
+                message = self.heard.next(), if !*idle => (message?, false),
                 message = self.shell.next(), if last.is_none() => (message?, true),
                 () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             };
             let Some(envelope) = self.session.open(&message) else {
                 continue;
             };
-            if envelope.parent != id {
+            if envelope.parent != *id {
                 continue;
             }
             if by_shell {
-                last = Some(Instant::now() + LAST);
+                *last = Some(Instant::now() + LAST);
             } else {
                 let said = lines::read(&envelope.kind, &envelope.content, "");
-                idle = said == Some(Output::Idle);
+                *idle = said == Some(Output::Idle);
             }
         }
         Ok(())
@@ -296,6 +296,31 @@ impl Kernel {
     /// The process group it leads.
     pub(super) fn leader(&self) -> i32 {
         self.life.pid
+    }
+}
+
+/// A request whose answer is waited for.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    id: String,
+    /// Whether its kernel has said that it has done it.
+    idle: bool,
+    /// Until when more may come, once it was answered.
+    last: Option<Instant>,
+}
+
+impl Awaited {
+    pub(super) fn of(id: String) -> Self {
+        Self {
+            id,
+            idle: false,
+            last: None,
+        }
+    }
+
+    /// Whether an answer has come, if not all of it.
+    pub(super) fn has_begun(&self) -> bool {
+        self.idle || self.last.is_some()
     }
 }
 

@@ -188,3 +188,18 @@ async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
     let end = follow(&mut kernel, "x", false, &mut telling).await;
     assert!(matches!(end, Err(End::Left)));
 }
+
+#[tokio::test]
+async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
+    let (mut kernel, mut fake) = kernel().await;
+    let mut awaited = Awaited::of("x".to_owned());
+    fake.replies("x", json!({"status": "ok"})).await;
+    while !awaited.has_begun() {
+        // Given up at once, again and again.
+        let _ = timeout(Duration::ZERO, kernel.replied(&mut awaited)).await;
+        tokio::task::yield_now().await;
+    }
+    // The reply does not come a second time.
+    fake.idles("x").await;
+    assert!(kernel.replied(&mut awaited).await.is_ok());
+}

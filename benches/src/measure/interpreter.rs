@@ -1,0 +1,207 @@
+//! The code interpreter: from a saved kernel to an answer.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use http::Method;
+use serde_json::{Value, json};
+use shoal_protocol::client::{Command, Output};
+
+use crate::api::{Api, Sandbox, millis};
+use crate::bare::Bare;
+use crate::http::Client;
+use crate::measure::crowd;
+use crate::report::{Promise, Report, Row, Unit};
+use crate::server::Server;
+use crate::stats::Samples;
+
+/// The template.
+const NAME: &str = "code-interpreter-v1";
+
+/// Where its server listens (as E2B's clients have it).
+const PORT: u16 = 49999;
+
+/// How long its first build may take.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// How much a cell prints.
+const PRINTED: usize = 10_000_000;
+
+/// Asks a kernel of its own from inside, as notebooks do: says the median of `1+1` and how long the
+/// large output took, in milliseconds.
+const INSIDE: &str = "\
+import statistics, time\n\
+from jupyter_client.manager import start_new_kernel\n\
+manager, client = start_new_kernel(kernel_name='python3')\n\
+def ask(code):\n\
+    begun = time.perf_counter()\n\
+    client.execute_interactive(code, store_history=True, output_hook=lambda message: None)\n\
+    return (time.perf_counter() - begun) * 1e3\n\
+[ask('1+1') for _ in range(5)]\n\
+small = statistics.median(ask('1+1') for _ in range(50))\n\
+large = statistics.median(ask('print(\"x\" * 10_000_000)') for _ in range(3))\n\
+print(small, large)\n\
+manager.shutdown_kernel(now=True)\n";
+
+/// What was measured.
+pub(crate) const NOTE: &str = "**code interpreter**: the template `code-interpreter-v1`, which is built \
+when it is not there. From a create until `1+1` is answered by its Python kernel, with what was saved \
+of its memory; beside it an overlay and `runsc restore --detach` of that same memory in a network \
+made ahead, until it returns. An execution on a context that was used before, and one that prints \
+10 MB, from the request to the end of the stream, through the gateway; beside them the same with \
+`jupyter_client` inside the same sandbox and a kernel of its own. Memory: the proportional set \
+size of all processes of a sandbox that has answered once.";
+
+/// Measures all of it.
+pub(crate) async fn measure(
+    server: &Server,
+    plain: &Sandbox,
+    rounds: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let api = Api::of(server)?;
+    let client = Client::new();
+    let shown = built(&api).await?;
+    let (mut bare, image) = saved(server, plain, &shown)?;
+    api.kill(&shown).await?;
+    let [mut answered, mut restored, mut resident] = <[Samples; 3]>::default();
+    for _ in 0..rounds {
+        let begun = Instant::now();
+        let sandbox = create(&api).await?;
+        execute(&client, &sandbox, "1+1").await?;
+        answered.push(millis(begun.elapsed()));
+        let processes = crowd::processes(&HashSet::from([sandbox.id.as_str()]))?;
+        let all = processes.into_iter().map(crowd::proportional);
+        resident.push(all.fold(0.0, |a, b| a + b));
+        api.kill(&sandbox).await?;
+        let container = bare.restore(&image).await?;
+        restored.push(container.run);
+        bare.remove(&container)?;
+    }
+    fs::remove_dir_all(&image)?;
+    let what = "create → first `1+1` (code interpreter)";
+    report.add(
+        Row::new(what, Unit::Millis, answered)
+            .beside("overlay, `runsc restore`", restored)
+            .promised(Promise::Ratio(1.3)),
+    );
+    let what = "memory of an interpreter that has answered";
+    report.add(Row::new(what, Unit::Mib, resident).promised(Promise::AtMost(120.0)));
+    let sandbox = create(&api).await?;
+    warm(&client, &sandbox, report).await?;
+    api.kill(&sandbox).await?;
+    Ok(())
+}
+
+/// Executions on a context that was used before.
+async fn warm(client: &Client, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
+    let [mut small, mut large] = <[Samples; 2]>::default();
+    for round in 0..55 {
+        let took = execute(client, sandbox, "1+1").await?;
+        if round >= 5 {
+            small.push(took);
+        }
+    }
+    let code = format!("print(\"x\" * {PRINTED})");
+    for _ in 0..3 {
+        large.push(execute(client, sandbox, &code).await?);
+    }
+    let envd = sandbox.envd()?;
+    let mut process = envd
+        .start(Command::new("python3", ["-c", INSIDE]).with_cwd("/tmp"))
+        .await?;
+    let mut said = Vec::new();
+    while let Some(output) = process.next().await? {
+        if let Output::Stdout(bytes) = output {
+            said.extend_from_slice(&bytes);
+        }
+    }
+    let said = String::from_utf8(said)?;
+    let mut inside = said.split_whitespace().map(str::parse::<f64>);
+    let mut next = || inside.next().context("jupyter_client said nothing");
+    for (what, samples) in [
+        ("`1+1` on a warm context", small),
+        ("10 MB of stdout", large),
+    ] {
+        let there = Samples::one(next()??);
+        report.add(
+            Row::new(what, Unit::Millis, samples)
+                .beside("`jupyter_client` inside", there)
+                .promised(Promise::Ratio(1.5)),
+        );
+    }
+    Ok(())
+}
+
+/// A sandbox of the template, which is built when it is not there.
+async fn built(api: &Api) -> anyhow::Result<Sandbox> {
+    let path = format!("/api/v1/templates/{NAME}/build");
+    let begun = Instant::now();
+    // One that is there already may be of an older daemon: what is cached is not done again.
+    api.call(Method::POST, &path, json!({"force": false}))
+        .await?;
+    loop {
+        let (template, _) = api
+            .call(Method::GET, &format!("/templates/{NAME}"), Value::Null)
+            .await?;
+        match template["builds"][0]["status"].as_str() {
+            Some("ready") => return create(api).await,
+            Some("error") => anyhow::bail!("{NAME} cannot be built"),
+            status => ensure!(begun.elapsed() < PATIENCE, "{NAME} is still {status:?}"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn create(api: &Api) -> anyhow::Result<Sandbox> {
+    let body = json!({"templateID": NAME, "timeout": 600, "secure": true});
+    let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
+    api.sandbox(&answer, took)
+}
+
+/// Executes code; returns how long it took, in milliseconds.
+async fn execute(client: &Client, sandbox: &Sandbox, code: &str) -> anyhow::Result<f64> {
+    let mut headers = sandbox.headers(PORT);
+    headers.push(("content-type".to_owned(), "application/json".to_owned()));
+    let headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let url = format!("{}/execute", sandbox.url);
+    let begun = Instant::now();
+    let body = json!({"code": code}).to_string();
+    let answer = client.call(Method::POST, &url, &headers, body).await?;
+    let took = millis(begun.elapsed());
+    let text = std::str::from_utf8(&answer)?;
+    ensure!(
+        text.contains("end_of_execution") && !text.contains("\"error\""),
+        "{}",
+        text.chars().take(500).collect::<String>()
+    );
+    Ok(took)
+}
+
+/// What the bare runtime restores: the memory that the template's sandboxes start from, over its files.
+fn saved(server: &Server, plain: &Sandbox, shown: &Sandbox) -> anyhow::Result<(Bare, PathBuf)> {
+    let place = largest(&server.data().join("disk/snapshots"))?;
+    let image = server.data().join("bare-image");
+    let _ = fs::remove_dir_all(&image);
+    fs::create_dir_all(image.join("upper"))?;
+    std::os::unix::fs::symlink(place.join("memory"), image.join("memory"))?;
+    let mut bare = Bare::like(server, "runsc", shown, plain)?;
+    bare.over(&place.join("files/upper"));
+    Ok((bare, image))
+}
+
+/// The snapshot with the most memory: no other template has a tenth of it.
+fn largest(snapshots: &Path) -> anyhow::Result<PathBuf> {
+    let size = |path: &Path| fs::metadata(path.join("memory/pages.img")).map_or(0, |m| m.len());
+    let mut all: Vec<PathBuf> = fs::read_dir(snapshots)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<std::io::Result<_>>()?;
+    all.sort_by_key(|path| size(path));
+    all.pop().context("there is no snapshot")
+}
