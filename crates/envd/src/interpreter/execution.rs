@@ -132,6 +132,7 @@ async fn execute(
         drop(order.code);
         drop(order.room);
         let late = context.dialect().is_some_and(Dialect::is_late);
+        telling.ends_apart = context.dialect().is_some_and(Dialect::tells_ends_apart);
         follow(kernel, &id, late, telling).await
     };
     match executed.await {
@@ -301,6 +302,8 @@ struct Telling {
     counted: bool,
     failed: bool,
     notice: Option<String>,
+    /// Whether the ends of lines are told apart.
+    ends_apart: bool,
     /// Since when it has heard nothing.
     silence: Instant,
 }
@@ -313,6 +316,7 @@ impl Telling {
             counted: false,
             failed: false,
             notice: None,
+            ends_apart: false,
             silence: Instant::now(),
         }
     }
@@ -336,7 +340,18 @@ impl Telling {
         if envelope.skipped > 0 {
             return self.too_long(envelope).await.map(|()| false);
         }
-        match lines::read(&envelope.kind, &envelope.content, &super::now()) {
+        let now = super::now();
+        if self.ends_apart
+            && envelope.kind == "stream"
+            && let Some(parts) = lines::end_apart(&envelope.content, &now)
+        {
+            self.begin().await?;
+            for part in parts {
+                self.send(part).await?;
+            }
+            return Ok(false);
+        }
+        match lines::read(&envelope.kind, &envelope.content, &now) {
             Some(Output::Count(number)) => {
                 *count = number;
                 self.expected = number;

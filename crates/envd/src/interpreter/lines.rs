@@ -134,16 +134,35 @@ pub(super) fn reply(content: &[u8]) -> Reply {
 
 fn stream(content: &str, now: &str) -> Option<Output> {
     let stream: Stream<'_> = serde_json::from_str(content).ok()?;
-    let kind = match &*stream.name {
-        "stdout" => "stdout",
-        "stderr" => "stderr",
-        _ => return None,
-    };
     inner(stream.text)?;
-    let mut line = Line::new(kind);
-    line.raw("text", stream.text.get());
-    line.text("timestamp", now);
-    Some(Output::Line(line.end()))
+    stream.line(stream.text.get(), now).map(Output::Line)
+}
+
+/// What a kernel printed, and the end of its line apart. None when it has no end, or nothing else.
+pub(super) fn end_apart(content: &[u8], now: &str) -> Option<[Vec<u8>; 2]> {
+    let stream: Stream<'_> = serde_json::from_slice(content).ok()?;
+    let text = inner(stream.text)?.strip_suffix("\\n")?;
+    // Two backslashes are one that was printed: then it was an `n`.
+    let escapes = text.len() - text.trim_end_matches('\\').len();
+    if text.is_empty() || !escapes.is_multiple_of(2) {
+        return None;
+    }
+    let text = stream.line(&as_text(text), now)?;
+    Some([text, stream.line("\"\\n\"", now)?])
+}
+
+impl Stream<'_> {
+    fn line(&self, text: &str, now: &str) -> Option<Vec<u8>> {
+        let kind = match &*self.name {
+            "stdout" => "stdout",
+            "stderr" => "stderr",
+            _ => return None,
+        };
+        let mut line = Line::new(kind);
+        line.raw("text", text);
+        line.text("timestamp", now);
+        Some(line.end())
+    }
 }
 
 fn result(content: &str, main: bool) -> Option<Output> {

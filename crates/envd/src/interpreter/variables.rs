@@ -46,6 +46,11 @@ impl Dialect {
         self == Self::Script
     }
 
+    /// Whether clients hear of the end of a line by itself (spec: Java's `println` comes in two).
+    pub(super) fn tells_ends_apart(self) -> bool {
+        self == Self::Java
+    }
+
     /// Code after which the environment is `to` where it was `from`. None when it is already.
     pub(super) fn change(self, from: &Variables, to: &Variables) -> Option<String> {
         let mut code = String::new();

@@ -155,3 +155,23 @@ proptest! {
         prop_assert_eq!(value, &json!({"a": text}));
     }
 }
+
+#[test]
+fn the_end_of_a_line_is_told_apart() {
+    let apart = |text: &str| {
+        let content = format!(r#"{{"name": "stdout", "text": "{text}"}}"#);
+        let parts = end_apart(content.as_bytes(), "T")?;
+        let text = |line: &Vec<u8>| {
+            let line: Value = serde_json::from_slice(line).unwrap();
+            assert_eq!(line["type"], "stdout");
+            line["text"].as_str().unwrap().to_owned()
+        };
+        Some(parts.each_ref().map(text))
+    };
+    let two = |one: &str| Some([one.to_owned(), "\n".to_owned()]);
+    assert_eq!(apart(r"a\nb\n"), two("a\nb"));
+    assert_eq!(apart(r"a\\\n"), two("a\\"));
+    for whole in [r"a", r"\n", "", r"a\\n"] {
+        assert_eq!(apart(whole), None, "{whole}");
+    }
+}
