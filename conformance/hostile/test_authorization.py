@@ -97,7 +97,7 @@ NATIVE_OWN = [
     ("GET", "/ratelimit", None), ("GET", "/status", None),
 ]
 #: What makes something, for whoever asks.
-NATIVE_MAKES = [("POST", "/sandbox", {"template": SMALL})]
+NATIVE_MAKES = [("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False})]
 #: Ways to ports, each with what asks for more than is there.
 DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
 
