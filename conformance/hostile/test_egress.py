@@ -270,3 +270,19 @@ def test_rules_outlive_the_server(sandbox, server):
     assert opened(results) == expected
     status, answer = Call(server).get(f"/sandboxes/{sandbox.sandbox_id}")
     assert status == 200 and answer["network"]["denyOut"] == ["198.51.100.0/24"]
+
+
+def test_rules_hold_after_a_pause(server, runtime, internet):
+    first, second, third = PUBLIC
+    made = create(server, runtime, timeout=600)
+    try:
+        put(server, made, denyOut=[first])
+        status, answer = Call(server).post(f"/sandboxes/{made.sandbox_id}/pause", {"memory": runtime == "runsc"})
+        assert status == 204, answer
+        made.connect()
+        assert opened(probe(made, both(PUBLIC))) == set(both([second, third]))
+        # A rule that is put after it, too.
+        put(server, made, denyOut=[second])
+        assert opened(probe(made, both(PUBLIC))) == set(both([first, third]))
+    finally:
+        made.kill()

@@ -463,3 +463,38 @@ async def test_what_cannot_be_given_is_not_handed_out(sdk):
         await sdk.create(metadata={FACTOR: "50"})
     assert raised.value.status_code == 409
     assert {one.sandbox_id for one in await sdk.listed()} <= before
+
+
+async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
+    sandbox = await sdk.create(timeout=300)
+
+    async def off(one) -> float:
+        """How far its clock is from the machine's, as far as the way there and back says."""
+        before = time.time()
+        said = float((await done(one.commands.run("date +%s.%N"))).stdout)
+        after = time.time()
+        return max(before - said, said - after, 0)
+
+    assert await off(sandbox) < 0.5
+    snapshot = await done(sandbox.create_snapshot())
+    await done(sandbox.pause())
+    # So long that it would be seen.
+    await asyncio.sleep(2)
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    clone = await sdk.create(snapshot.snapshot_id)
+    assert await off(again) < 0.5 and await off(clone) < 0.5
+
+
+async def test_timers_fire_after_a_pause(sdk):
+    sandbox = await sdk.create(timeout=300)
+    # One that is over while it rests, and one that is not.
+    for seconds in (1, 4):
+        await done(sandbox.commands.run(
+            f"bash -c 'sleep {seconds}; date +%s.%N > /tmp/fired-{seconds}'", background=True, timeout=0))
+    began = time.time()
+    await done(sandbox.pause())
+    await asyncio.sleep(2)
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    await done(again.commands.run("until [ -s /tmp/fired-1 ] && [ -s /tmp/fired-4 ]; do sleep 0.05; done", timeout=30))
+    fired = float(await done(again.files.read("/tmp/fired-4")))
+    assert fired - began > 2
