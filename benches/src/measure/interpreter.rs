@@ -32,19 +32,20 @@ const PRINTED: usize = 10_000_000;
 
 /// Asks a kernel of its own from inside, as notebooks do: says the median of `1+1` and how long the
 /// large output took, in milliseconds.
-const INSIDE: &str = "\
-import statistics, time\n\
-from jupyter_client.manager import start_new_kernel\n\
-manager, client = start_new_kernel(kernel_name='python3')\n\
-def ask(code):\n\
-    begun = time.perf_counter()\n\
-    client.execute_interactive(code, store_history=True, output_hook=lambda message: None)\n\
-    return (time.perf_counter() - begun) * 1e3\n\
-[ask('1+1') for _ in range(5)]\n\
-small = statistics.median(ask('1+1') for _ in range(50))\n\
-large = statistics.median(ask('print(\"x\" * 10_000_000)') for _ in range(3))\n\
-print(small, large)\n\
-manager.shutdown_kernel(now=True)\n";
+const INSIDE: &str = r#"
+import statistics, time
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name='python3')
+def ask(code):
+    begun = time.perf_counter()
+    client.execute_interactive(code, store_history=True, output_hook=lambda message: None)
+    return (time.perf_counter() - begun) * 1e3
+[ask('1+1') for _ in range(5)]
+small = statistics.median(ask('1+1') for _ in range(50))
+large = statistics.median(ask('print("x" * 10_000_000)') for _ in range(3))
+print(small, large)
+manager.shutdown_kernel(now=True)
+"#;
 
 /// What was measured.
 pub(crate) const NOTE: &str = "**code interpreter**: the template `code-interpreter-v1`, which is built \
@@ -186,7 +187,7 @@ async fn execute(client: &Client, sandbox: &Sandbox, code: &str) -> anyhow::Resu
 
 /// What the bare runtime restores: the memory that the template's sandboxes start from, over its files.
 fn saved(server: &Server, plain: &Sandbox, shown: &Sandbox) -> anyhow::Result<(Bare, PathBuf)> {
-    let place = largest(&server.data().join("disk/snapshots"))?;
+    let place = largest(&server.data().join("disk/.snapshots"))?;
     let image = server.data().join("bare-image");
     let _ = fs::remove_dir_all(&image);
     fs::create_dir_all(image.join("upper"))?;
