@@ -114,7 +114,8 @@ async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
         "echo step 3; cat ~/one ~/two > ~/three",
     ];
     let steps: Vec<Value> = steps.into_iter().map(run).collect();
-    let body = json!({"fromTemplate": "base", "steps": steps});
+    // What an earlier run of all this has left is not to be taken for a first build.
+    let body = json!({"fromTemplate": "base", "steps": steps, "force": !again});
     let path = format!("/v2/templates/{template}/builds/{id}");
     api.call(Method::POST, &path, body).await?;
     let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
