@@ -12,9 +12,8 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, router};
-use shoal_core::auth::{Principal, TeamSlug};
-use shoal_engine::test_util::{FakeDriver, FakeGuest, FakeRegistry, ManualClock};
-use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore, UPLOAD_MAX};
+use shoal_engine::test_util::{self, FakeRegistry, ManualClock, admin_and_other};
+use shoal_engine::{EngineParts, UPLOAD_MAX};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -28,27 +27,19 @@ struct Fixture {
 async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let clock = ManualClock::new();
-    let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path()),
-        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
-        driver: Arc::new(FakeDriver::new()),
+    let engine = test_util::open(EngineParts {
         images: Arc::new(FakeRegistry::default()),
-        guest: Arc::new(FakeGuest::default()),
         clock: clock.clone(),
+        ..test_util::parts(directory.path())
     })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    let first = engine.mint_first_key().await.unwrap().unwrap();
-    let me: Principal = engine.authenticate(&first).await.unwrap().unwrap();
-    let slug: TeamSlug = "other".parse().unwrap();
-    let (other, _) = engine.create_key(&me, &slug, "other", false).await.unwrap();
+    .await;
+    let (me, other) = admin_and_other(&engine).await;
     Fixture {
         _directory: directory,
         router: router(engine, ApiConfig::default()),
         clock,
-        me: first.reveal().to_owned(),
-        other: other.reveal().to_owned(),
+        me,
+        other,
     }
 }
 

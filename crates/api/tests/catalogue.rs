@@ -9,9 +9,8 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, router};
-use shoal_core::auth::{Principal, TeamSlug};
-use shoal_engine::test_util::{FakeDriver, FakeGuest, FakeRegistry, ManualClock};
-use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
+use shoal_engine::test_util::{self, FakeRegistry, admin_and_other};
+use shoal_engine::{Engine, EngineParts};
 use tower::ServiceExt;
 
 const TEMPLATES: &str = "/api/v1/config/templates";
@@ -26,27 +25,18 @@ struct Fixture {
 
 async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path()),
-        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
-        driver: Arc::new(FakeDriver::new()),
+    let engine = test_util::open(EngineParts {
         images: Arc::new(FakeRegistry::default()),
-        guest: Arc::new(FakeGuest::default()),
-        clock: ManualClock::new(),
+        ..test_util::parts(directory.path())
     })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    let first = engine.mint_first_key().await.unwrap().unwrap();
-    let me: Principal = engine.authenticate(&first).await.unwrap().unwrap();
-    let slug: TeamSlug = "other".parse().unwrap();
-    let (user, _) = engine.create_key(&me, &slug, "user", false).await.unwrap();
+    .await;
+    let (admin, user) = admin_and_other(&engine).await;
     Fixture {
         _directory: directory,
         router: router(engine.clone(), ApiConfig::default()),
         engine,
-        admin: first.reveal().to_owned(),
-        user: user.reveal().to_owned(),
+        admin,
+        user,
     }
 }
 

@@ -11,10 +11,8 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, RateLimit, router};
-use shoal_core::id::{BuildId, TemplateId};
-use shoal_core::template::Template;
-use shoal_engine::test_util::{FakeDriver, FakeGuest, ManualClock, NoImages, record};
-use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
+use shoal_engine::test_util::{self, FakeDriver, base_template};
+use shoal_engine::{Engine, EngineParts};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -28,30 +26,12 @@ struct Fixture {
 async fn fixture_with(config: ApiConfig) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let driver = FakeDriver::new();
-    let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path()),
-        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
+    let engine = test_util::open(EngineParts {
         driver: Arc::new(driver.clone()),
-        images: Arc::new(NoImages),
-        guest: Arc::new(FakeGuest::default()),
-        clock: ManualClock::new(),
+        ..test_util::parts(directory.path())
     })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    let known = record("ia");
-    let (id, build) = (
-        TemplateId::from_entropy([7; 16]),
-        BuildId::from_entropy([1; 16]),
-    );
-    let base = Template {
-        names: vec!["base".parse().unwrap()],
-        resources: known.spec.resources,
-        user: "user".to_owned(),
-        public: true,
-        ..Template::over(id, build, known.spec.image, known.created_at)
-    };
-    engine.put_template(base).await.unwrap();
+    .await;
+    engine.put_template(base_template()).await.unwrap();
     let key = engine
         .mint_first_key()
         .await

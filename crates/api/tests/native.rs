@@ -15,8 +15,8 @@ use shoal_core::BoxFuture;
 use shoal_core::image::{
     Image, ImageError, ImageName, Images, Progress, ProgressSink, RegistryAuth,
 };
-use shoal_engine::test_util::{self, FakeDriver, FakeGuest, ManualClock};
-use shoal_engine::{Engine, EngineConfig, EngineParts, SqliteStore};
+use shoal_engine::EngineParts;
+use shoal_engine::test_util;
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
@@ -118,17 +118,11 @@ struct Fixture {
 async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let images = Arc::new(MadeUp::default());
-    let engine = Engine::open(EngineParts {
-        config: EngineConfig::new(directory.path()),
-        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
-        driver: Arc::new(FakeDriver::new()),
+    let engine = test_util::open(EngineParts {
         images: images.clone(),
-        guest: Arc::new(FakeGuest::default()),
-        clock: ManualClock::new(),
+        ..test_util::parts(directory.path())
     })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
+    .await;
     let key = engine.mint_first_key().await.unwrap().unwrap();
     Fixture {
         _directory: directory,

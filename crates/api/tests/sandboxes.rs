@@ -9,12 +9,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, router};
-use shoal_core::id::{BuildId, TemplateId};
-use shoal_core::template::Template;
-use shoal_engine::test_util::{FakeDriver, FakeGuest, ManualClock, NoImages, record};
-use shoal_engine::{
-    Defaults, Engine, EngineConfig, EngineParts, GuestExit, GuestOutput, SqliteStore,
-};
+use shoal_engine::test_util::{self, FakeGuest, base_template};
+use shoal_engine::{Defaults, EngineConfig, EngineParts, GuestExit, GuestOutput};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -25,25 +21,10 @@ struct Fixture {
     key: String,
 }
 
-fn base() -> Template {
-    let known = record("ia");
-    let (id, build) = (
-        TemplateId::from_entropy([7; 16]),
-        BuildId::from_entropy([1; 16]),
-    );
-    Template {
-        names: vec!["base".parse().unwrap()],
-        resources: known.spec.resources,
-        user: "user".to_owned(),
-        public: true,
-        ..Template::over(id, build, known.spec.image, known.created_at)
-    }
-}
-
 async fn fixture() -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let guest = FakeGuest::default();
-    let engine = Engine::open(EngineParts {
+    let engine = test_util::open(EngineParts {
         config: EngineConfig {
             defaults: Defaults {
                 template: Some("base".parse().unwrap()),
@@ -51,16 +32,11 @@ async fn fixture() -> Fixture {
             },
             ..EngineConfig::new(directory.path())
         },
-        store: Arc::new(SqliteStore::open(&directory.path().join("shoal.db")).unwrap()),
-        driver: Arc::new(FakeDriver::new()),
-        images: Arc::new(NoImages),
         guest: Arc::new(guest.clone()),
-        clock: ManualClock::new(),
+        ..test_util::parts(directory.path())
     })
-    .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    engine.put_template(base()).await.unwrap();
+    .await;
+    engine.put_template(base_template()).await.unwrap();
     let admin = engine.mint_first_key().await.unwrap().unwrap();
     let mut fixture = Fixture {
         _directory: directory,

@@ -1,31 +1,25 @@
 //! Builds: what there is of them, what they have said, and the layers that they stand on.
 
+mod one;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made, Part};
+use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::StoreError;
 use shoal_core::template::Template;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
+pub(crate) use self::one::Build;
 use crate::engine::{Engine, Shared};
 
 /// How many builds are carried out at once; the others wait for their turn.
 const AT_ONCE: usize = 2;
-
-/// How many lines are kept of what a build says.
-const LINES_MAX: usize = 10_000;
-
-/// How many bytes are kept of what a build says.
-const LOG_MAX: usize = 2 << 20;
-
-/// How many bytes of a line are kept.
-const LINE_MAX: usize = 4 << 10;
 
 /// How many builds of a template are remembered that no tag means.
 const BUILDS_KEPT: usize = 20;
@@ -38,99 +32,6 @@ const UNBEGUN_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// How many layers are kept for a team: those that were used last.
 const LAYERS_MAX: usize = 128;
-
-/// A build with what it says while it is carried out.
-#[derive(Debug)]
-pub(crate) struct Build {
-    record: RwLock<Arc<BuildRecord>>,
-    log: Mutex<Log>,
-    /// What it stands on and has made, which nobody else's end removes.
-    held: Mutex<HashSet<SnapshotId>>,
-    /// Turns true when it is to end.
-    pub(crate) cancelled: watch::Sender<bool>,
-    /// Turns true when nothing more will happen.
-    ended: watch::Sender<bool>,
-}
-
-impl Build {
-    fn new(record: BuildRecord) -> Arc<Self> {
-        Arc::new(Self {
-            record: RwLock::new(Arc::new(record)),
-            log: Mutex::default(),
-            held: Mutex::default(),
-            cancelled: watch::Sender::new(false),
-            ended: watch::Sender::new(false),
-        })
-    }
-
-    pub(crate) fn record(&self) -> Arc<BuildRecord> {
-        self.record.read().clone()
-    }
-
-    /// Keeps a snapshot as long as the build is carried out.
-    pub(crate) fn hold(&self, id: SnapshotId) {
-        self.held.lock().insert(id);
-    }
-
-    /// Which part spoke last.
-    pub(crate) fn last_part(&self) -> Option<Part> {
-        self.log.lock().lines.last().and_then(|entry| entry.part)
-    }
-
-    /// Says that nothing more will happen: its tags mean what it has made.
-    pub(crate) fn end(&self) {
-        self.ended.send_replace(true);
-    }
-
-    /// Ends when the build has.
-    pub(crate) async fn ended(&self) {
-        // The sender is here: it cannot go.
-        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
-    }
-
-    /// Notes a line; what is too long is cut, and what is too much is said once.
-    pub(crate) fn say(&self, at: Timestamp, level: LogLevel, part: Option<Part>, message: &str) {
-        self.log.lock().take(LogEntry {
-            at,
-            level,
-            message: cut(message),
-            part,
-        });
-    }
-}
-
-/// What a build has said, within bounds.
-#[derive(Debug, Default)]
-struct Log {
-    lines: Vec<LogEntry>,
-    bytes: usize,
-    full: bool,
-}
-
-impl Log {
-    fn take(&mut self, mut entry: LogEntry) {
-        let full = self.lines.len() >= LINES_MAX || self.bytes >= LOG_MAX;
-        // Why it failed is kept in any case.
-        if full && entry.level < LogLevel::Error {
-            if self.full {
-                return;
-            }
-            self.full = true;
-            "(what it says from here on is not kept)".clone_into(&mut entry.message);
-        }
-        self.bytes += entry.message.len();
-        self.lines.push(entry);
-    }
-}
-
-/// A line within the bound.
-fn cut(message: &str) -> String {
-    let mut end = message.len().min(LINE_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    message[..end].to_owned()
-}
 
 /// All builds and layers; few.
 #[derive(Debug)]
@@ -199,7 +100,7 @@ impl Builds {
         let mut needed = HashSet::new();
         for build in self.all.read().values() {
             needed.extend(build.record().made.as_ref().map(|made| made.snapshot.id));
-            needed.extend(build.held.lock().iter());
+            needed.extend(build.held());
         }
         needed.extend(self.layers.read().iter().map(|layer| layer.snapshot.id));
         needed
@@ -218,12 +119,12 @@ impl Shared {
             return Ok(());
         }
         let ended = next.status.is_final();
-        let log = ended.then(|| build.log.lock().lines.clone());
+        let log = ended.then(|| build.said());
         self.store.put_build(next.clone(), log).await?;
-        *build.record.write() = Arc::new(next);
+        build.show(next);
         if ended {
             // Whoever wants it reads it from the store.
-            *build.log.lock() = Log::default();
+            build.forget_said();
         }
         Ok(())
     }
@@ -240,8 +141,8 @@ impl Shared {
 
     /// Lets go of what a build that has ended has held.
     pub(crate) async fn release_held(&self, build: &Build) {
-        let held = std::mem::take(&mut *build.held.lock());
-        self.release_snapshots(held.into_iter().collect()).await;
+        let held = build.let_go();
+        self.release_snapshots(held).await;
     }
 
     /// Keeps a layer; the one that was not used for longest goes when there are too many.
@@ -322,7 +223,7 @@ impl Shared {
                     ..record.as_ref().clone()
                 };
                 self.store.put_build(without.clone(), None).await?;
-                *build.record.write() = Arc::new(without);
+                build.show(without);
             }
         }
         Ok(dropped)
@@ -430,7 +331,7 @@ impl Engine {
     ) -> Result<Vec<LogEntry>, StoreError> {
         let mut log = Vec::new();
         if let Some(build) = self.shared.builds.get(id) {
-            log.clone_from(&build.log.lock().lines);
+            log = build.said();
             // In this order: it ends between the two, or not.
             if log.is_empty() && build.record().status.is_final() {
                 log = self.shared.store.build_log(id).await?;
@@ -447,35 +348,5 @@ impl Engine {
             .iter()
             .filter(|build| build.team == team && build.status == status)
             .count()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_said_without_end_is_not_kept_and_why_it_failed_is() {
-        let mut log = Log::default();
-        let line = |level| LogEntry {
-            at: Timestamp::from_unix_millis(0),
-            level,
-            message: "x".repeat(LINE_MAX),
-            part: None,
-        };
-        for _ in 0..2 * LOG_MAX / LINE_MAX {
-            log.take(line(LogLevel::Info));
-        }
-        assert!(log.bytes < LOG_MAX + 2 * LINE_MAX);
-        let lines = log.lines.len();
-        log.take(line(LogLevel::Error));
-        assert_eq!(log.lines.len(), lines + 1);
-    }
-
-    #[test]
-    fn a_line_is_cut_between_characters() {
-        let long = "ä".repeat(LINE_MAX);
-        assert!(cut(&long).len() <= LINE_MAX);
-        assert_eq!(cut("short"), "short");
     }
 }

@@ -96,3 +96,39 @@ impl Images for FakeRegistry {
         Box::pin(async { Ok(()) })
     }
 }
+
+/// No images.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoImages;
+
+impl Images for NoImages {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn find(&self, _: &ImageName) -> BoxFuture<'_, Result<Option<Image>, ImageError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn pull(
+        &self,
+        name: ImageName,
+        _: Option<RegistryAuth>,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        Box::pin(async move { Err(ImageError::NotFound(name)) })
+    }
+
+    fn import(
+        &self,
+        _: std::path::PathBuf,
+        name: ImageName,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        Box::pin(async move { Err(ImageError::NotFound(name)) })
+    }
+
+    fn remove(&self, _: &ImageName) -> BoxFuture<'_, Result<(), ImageError>> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -22,7 +22,7 @@ use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
 use shoal_core::template::{Template, TemplateRef};
 use shoal_engine::test_util::{
-    BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
+    self, BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
 };
 use shoal_engine::{
     CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, NewSandbox,
@@ -71,18 +71,15 @@ async fn engine_over(
 ) -> Engine {
     let mut config = EngineConfig::new(directory);
     change(&mut config);
-    let engine = Engine::open(EngineParts {
+    test_util::open(EngineParts {
         config,
-        store: Arc::new(SqliteStore::open(&directory.join("shoal.db")).unwrap()),
         driver: Arc::new(driver.clone()),
         images,
         guest: Arc::new(guest.clone()),
         clock: clock.clone(),
+        ..test_util::parts(directory)
     })
     .await
-    .unwrap();
-    engine.recover().await.unwrap();
-    engine
 }
 
 fn template(name: &str, image: &str) -> Template {
