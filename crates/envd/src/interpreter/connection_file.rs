@@ -42,6 +42,20 @@ impl Ports {
     }
 }
 
+#[cfg(test)]
+impl Ports {
+    /// Ports that somebody listens on.
+    pub(super) fn of_test([shell, iopub, control]: [u16; 3]) -> Self {
+        Self {
+            shell,
+            iopub,
+            control,
+            stdin: 0,
+            heartbeat: 0,
+        }
+    }
+}
+
 /// Writes the file of a kernel, for nobody but its user.
 pub(super) fn write(directory: &Path, ports: Ports, key: &str, user: &User) -> io::Result<PathBuf> {
     std::fs::create_dir_all(directory)?;

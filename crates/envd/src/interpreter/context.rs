@@ -179,7 +179,7 @@ impl Slot {
         let start = || Kernel::start(launcher, &context.spec, context.dialect, cwd);
         let kernel = match start().await {
             // It may be that somebody else took one of its ports.
-            Err(StartFailure::Ended { .. } | StartFailure::Broken(_)) => start().await?,
+            Err(StartFailure::Ended { .. }) => start().await?,
             other => other?,
         };
         context.leader.store(kernel.leader(), Ordering::SeqCst);

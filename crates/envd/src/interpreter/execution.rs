@@ -79,6 +79,8 @@ pub(super) async fn run(
     match end {
         End::Done => {
             telling.end().await;
+            // The answer ends here, and not when the context is free for the next.
+            drop(telling);
             restore(&mut slot, &context, &launcher, &variables).await;
         }
         End::Left => {
@@ -94,6 +96,7 @@ pub(super) async fn run(
             };
             telling.fail(name, &format!("{text}: {why}")).await;
             telling.end().await;
+            drop(telling);
             slot.end_kernel(None);
             if !context.is_deleted() {
                 // So that the next one need not wait. What fails now is told to it then.

@@ -1,5 +1,7 @@
 //! A kernel: its process, and the three connections to it that are used.
 
+mod connect;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,15 +11,15 @@ use rustix::process::Signal;
 use serde::Serialize;
 use shoal_protocol::process::ProcessConfig;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::connection_file::{self, Ports};
 use super::kernelspec::{Interrupt, Kernelspec};
 use super::last_words::LastWords;
 use super::lines::{self, Output};
 use super::variables::Dialect;
-use super::wire::{Envelope, Session};
-use super::zmtp::{Broken, Role, Socket};
+use super::wire::Session;
+use super::zmtp::{Broken, Socket};
 use crate::hardening::Original;
 use crate::process::{Children, Own, Running, StartError, Status};
 use crate::settings::{Settings, Variables};
@@ -25,12 +27,6 @@ use crate::user::Users;
 
 /// How long a kernel may take to start. R and Java take many seconds where the disk is cold.
 const START: Duration = Duration::from_secs(60);
-
-/// How long to wait for a port that is not open yet.
-const NOT_YET: Duration = Duration::from_millis(10);
-
-/// How long to wait for the first answers before asking again.
-const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long the last output may take to come once the kernel has replied. It comes at once, unless
 /// the kernel dropped it because it was read too slowly.
@@ -68,9 +64,6 @@ pub(super) enum StartFailure {
         /// The last it printed.
         said: String,
     },
-    /// Something else answers.
-    #[error(transparent)]
-    Broken(#[from] Broken),
 }
 
 /// What kernels are started with.
@@ -364,7 +357,7 @@ struct Starting {
 impl Starting {
     async fn finish(mut self, ports: Ports) -> Result<Kernel, StartFailure> {
         let session = &mut self.session;
-        let connecting = timeout(START, connect(ports, session));
+        let connecting = timeout(START, connect::to(ports, session));
         let connected = tokio::select! {
             connected = connecting => connected,
             status = self.life.ended() => {
@@ -374,7 +367,7 @@ impl Starting {
             }
         };
         match connected {
-            Ok(Ok([shell, heard, control])) => Ok(Kernel {
+            Ok([shell, heard, control]) => Ok(Kernel {
                 life: self.life,
                 heard,
                 shell,
@@ -386,59 +379,14 @@ impl Starting {
                 interrupt: self.interrupt,
                 file: self.file,
             }),
-            failed => {
+            Err(_) => {
                 self.life.signal(Signal::KILL);
                 let _ = std::fs::remove_file(&self.file);
-                Err(match failed {
-                    Ok(Err(broken)) => broken.into(),
-                    _ => StartFailure::Late {
-                        said: self.life.said.now(),
-                    },
-                })
+                let said = self.life.said.now();
+                Err(StartFailure::Late { said })
             }
         }
     }
-}
-
-async fn connect(ports: Ports, session: &mut Session) -> Result<[Socket; 3], Broken> {
-    let mut shell = dial(ports.shell, Role::Dealer).await?;
-    let mut heard = dial(ports.iopub, Role::Subscriber).await?;
-    let control = dial(ports.control, Role::Dealer).await?;
-    // It answers before it has noticed who listens: what it said until then is lost.
-    while timeout(FIRST_ANSWERS, greet(session, &mut shell, &mut heard))
-        .await
-        .is_err()
-    {}
-    Ok([shell, heard, control])
-}
-
-/// Waits for a port to be opened.
-async fn dial(port: u16, role: Role) -> Result<Socket, Broken> {
-    loop {
-        match Socket::connect(port, role).await {
-            Err(Broken::Failed(_) | Broken::Closed) => sleep(NOT_YET).await,
-            other => return other,
-        }
-    }
-}
-
-async fn greet(
-    session: &mut Session,
-    shell: &mut Socket,
-    heard: &mut Socket,
-) -> Result<(), Broken> {
-    let (id, frames) = session.request("kernel_info_request", &Nothing {});
-    shell.send(&frames).await?;
-    for socket in [shell, heard] {
-        loop {
-            let message = socket.next().await?;
-            let belongs = |envelope: Envelope| envelope.parent == id;
-            if session.open(&message).is_some_and(belongs) {
-                break;
-            }
-        }
-    }
-    Ok(())
 }
 
 fn command(spec: &Kernelspec, file: &Path, cwd: &str) -> ProcessConfig {

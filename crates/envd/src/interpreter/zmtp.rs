@@ -272,6 +272,7 @@ impl Decoder {
                         return Ok(None);
                     }
                     let command = bytes.split_to(length);
+                    let was_ready = self.ready;
                     self.ready |= command.starts_with(b"\x05READY");
                     if command.starts_with(b"\x05ERROR") {
                         return Err(Broken::Foreign("it refuses the connection"));
@@ -280,7 +281,8 @@ impl Decoder {
                     if !self.ready {
                         return Err(Broken::Foreign("a command before READY"));
                     }
-                    if bytes.is_empty() {
+                    // What comes with it is for whoever waits for messages.
+                    if !was_ready {
                         return Ok(None);
                     }
                 }
