@@ -172,7 +172,9 @@ impl From<TemplateError> for ApiError {
     fn from(error: TemplateError) -> Self {
         let message = error.to_string();
         match error {
-            TemplateError::NotFound(_) | TemplateError::NoTag { .. } => Self::not_found(message),
+            TemplateError::NotFound(_)
+            | TemplateError::NoTag { .. }
+            | TemplateError::NoBase { .. } => Self::not_found(message),
             TemplateError::Invalid(_) | TemplateError::Dynamic(_) => Self::invalid(message),
             TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
             TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),

@@ -131,7 +131,7 @@ async fn a_bad_catalogue_is_refused_as_a_whole_and_says_what_is_wrong() {
     for (body, part) in [
         (
             json!([entry("a"), {"name": "b"}]),
-            "entry 1 (\"b\"): missing field `image`",
+            "entry 1 (\"b\"): missing field `description`",
         ),
         (json!({"templates": {}}), "no JSON list of entries"),
         (json!({"template": []}), "unknown field `template`"),

@@ -31,7 +31,7 @@ pub use self::entry::{
 pub use self::lint::Warning;
 use self::pattern::Pattern;
 pub use self::pool::{InvalidSpan, Pool, Span};
-pub use self::resolve::{Match, ResolveError};
+pub use self::resolve::{Match, Origin, ResolveError};
 
 /// The largest catalogue, in bytes of JSON.
 pub const BYTES_MAX: usize = 1 << 20;

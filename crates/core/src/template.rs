@@ -132,7 +132,8 @@ impl InvalidTemplateRef {
 /// How a user names a template: `[namespace/]name[:tag]`, where `name` may be an id.
 ///
 /// Case and surrounding blanks do not matter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TemplateRef {
     /// The team's slug, when one was given.
     pub namespace: Option<String>,
@@ -140,6 +141,20 @@ pub struct TemplateRef {
     pub name: TemplateName,
     /// The tag, when one was given.
     pub tag: Option<String>,
+}
+
+impl TryFrom<String> for TemplateRef {
+    type Error = InvalidTemplateRef;
+
+    fn try_from(text: String) -> Result<Self, InvalidTemplateRef> {
+        text.parse()
+    }
+}
+
+impl From<TemplateRef> for String {
+    fn from(reference: TemplateRef) -> Self {
+        reference.to_string()
+    }
 }
 
 impl FromStr for TemplateRef {

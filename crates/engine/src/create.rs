@@ -212,13 +212,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = match self.specified(principal, new.clone(), None).await {
-            Err(CreateError::Template(TemplateError::NotFound(name))) => {
-                self.await_stock(&name).await?;
-                self.specified(principal, new, None).await?
-            }
-            specified => specified?,
-        };
+        let specified = self.specified_with_stock(principal, new).await?;
         let spec = &specified.spec;
         let Some(resize) = resize else {
             return self.claim_or_launch(principal, specified).await;
@@ -234,6 +228,28 @@ impl Engine {
         let created = self.claim_or_launch(principal, specified).await?;
         self.resize_created(principal, created, limits, resize.early_return)
             .await
+    }
+
+    /// What a sandbox is to be. A template of the installation that is not there yet is built first.
+    pub(crate) async fn specified_with_stock(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+    ) -> Result<Specified, CreateError> {
+        let missing = match self.specified(principal, new.clone(), None).await {
+            Err(CreateError::Template(error)) => error,
+            specified => return specified,
+        };
+        let name = match &missing {
+            TemplateError::NotFound(name) => name.clone(),
+            TemplateError::NoBase { base, .. } => base.to_string(),
+            _ => return Err(missing.into()),
+        };
+        match self.await_stock(&name).await {
+            Err(CreateError::Template(TemplateError::NotFound(_))) => Err(missing.into()),
+            Err(error) => Err(error),
+            Ok(()) => self.specified(principal, new, None).await,
+        }
     }
 
     /// Changes the limits of a sandbox that was just created, and waits for it or not. One that
@@ -286,9 +302,12 @@ impl Engine {
         let name = shared.keep_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(entropy::bytes()?);
         let places = (room, name);
-        let from_files = self.without_memory(&spec);
+        let saved = spec.snapshot.as_ref().is_some_and(|saved| saved.memory);
+        let again = saved.then(|| spec.clone());
         let record = match self.launch_as(id, principal.team, spec, places).await {
-            Err(CreateError::Driver(DriverError::Unusable(why))) if let Some(spec) = from_files => {
+            Err(CreateError::Driver(DriverError::Unusable(why)))
+                if let Some(spec) = again.and_then(|spec| self.without_memory(spec)) =>
+            {
                 tracing::warn!(template.id = %spec.template, why, "what a build has saved cannot go on: it boots from its files, until the template is built again");
                 let places = (
                     shared.room_for_one(principal.team)?,
@@ -308,15 +327,11 @@ impl Engine {
 
     /// The same from files alone, when a template that was built would go on from its memory: its
     /// start command brings it to the same place. Who starts from a snapshot wants its memory.
-    fn without_memory(&self, spec: &SandboxSpec) -> Option<SandboxSpec> {
-        let built = self.shared.templates.has(&spec.template);
-        let mut spec = spec.clone();
-        let origin = spec
-            .snapshot
-            .as_mut()
-            .filter(|saved| built && saved.memory)?;
+    fn without_memory(&self, mut spec: SandboxSpec) -> Option<SandboxSpec> {
+        let origin = spec.snapshot.as_mut()?;
+        let built = self.shared.builds.snapshots().contains(&origin.id);
         origin.memory = false;
-        Some(spec)
+        built.then_some(spec)
     }
 
     /// The same under an id that was made before, in places that are kept for it.

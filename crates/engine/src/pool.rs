@@ -21,6 +21,8 @@ use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
 use tokio::sync::Notify;
 
+use crate::stock::INSTALLATION;
+
 pub(crate) use self::claim::{ClaimOrder, STARTUP, Wanted};
 use self::seed::Seed;
 pub use self::view::{MemberView, PoolFault, PoolView};
@@ -29,9 +31,9 @@ pub(crate) use self::warm::{MemberError, run_to_end, within};
 /// How many members are made at the same time, of all pools together.
 const MAKERS: usize = 8;
 
-/// Whose members are: nobody's, until they are handed out.
+/// Whose members are until they are handed out: the installation's.
 pub(crate) fn owner() -> TeamId {
-    TeamId::from_entropy([0; 16])
+    INSTALLATION.team
 }
 
 /// The pools of this server.

@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
-use shoal_core::catalogue::{CUSTOM, Entry, Match};
+use shoal_core::catalogue::{CUSTOM, Entry, Match, Origin};
 use shoal_core::id::TemplateId;
 use shoal_core::image::{Image, ImageName};
 use shoal_core::snapshot::SnapshotRecord;
-use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey};
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey, TemplateRef};
 
 use crate::config::CustomImages;
 use crate::create::CreateError;
 use crate::engine::{Engine, Shared};
 use crate::private_images::BringError;
+use crate::stock::INSTALLATION;
 use crate::templates::TemplateError;
 
 /// What a name is.
@@ -29,7 +30,12 @@ pub enum Meaning {
     /// A snapshot.
     Snapshot(Arc<SnapshotRecord>),
     /// An entry of the catalogue.
-    Entry(Match),
+    Entry {
+        /// The entry.
+        found: Match,
+        /// The template that it stands on, if that is no image.
+        base: Option<Arc<Template>>,
+    },
     /// An image alone.
     Image,
 }
@@ -54,9 +60,21 @@ impl Resolved {
     #[must_use]
     pub fn entry(&self) -> Option<&Arc<Entry>> {
         match &self.meaning {
-            Meaning::Entry(found) => Some(&found.entry),
+            Meaning::Entry { found, .. } => Some(&found.entry),
             Meaning::Template(_) | Meaning::Snapshot(_) | Meaning::Image => None,
         }
+    }
+
+    /// The template that was made which its sandboxes begin with: itself, or what its entry stands on.
+    /// None when the request names an image instead.
+    #[must_use]
+    pub fn base(&self) -> Option<&Arc<Template>> {
+        let base = match &self.meaning {
+            Meaning::Template(template) => Some(template),
+            Meaning::Entry { base, .. } => base.as_ref(),
+            Meaning::Snapshot(_) | Meaning::Image => None,
+        };
+        base.filter(|_| self.image_from != Source::Request)
     }
 
     fn of_template(template: Arc<Template>) -> Self {
@@ -79,13 +97,16 @@ impl Resolved {
         }
     }
 
-    fn of_entry(found: Match) -> Self {
+    fn of_entry(found: Match, image: ImageName, base: Option<Arc<Template>>) -> Self {
         Self {
             name: Some(found.entry.name.to_string()),
             id: found.entry.name.template_id(),
-            image: found.image.clone(),
-            image_from: Source::Template,
-            meaning: Meaning::Entry(found),
+            image,
+            image_from: match base {
+                Some(_) => Source::Base,
+                None => Source::Template,
+            },
+            meaning: Meaning::Entry { found, base },
         }
     }
 
@@ -99,8 +120,8 @@ impl Resolved {
         }
     }
 
-    /// What the template says, and what its image does.
-    pub(crate) fn layers(&self, image: Option<&Image>) -> (Layer, Layer) {
+    /// What the template says, what it stands on, and what its image does.
+    pub(crate) fn layers(&self, image: Option<&Image>) -> Vec<(Source, Layer)> {
         let template = match &self.meaning {
             Meaning::Template(template) => Layer::from(template.as_ref()),
             Meaning::Snapshot(snapshot) => {
@@ -115,18 +136,26 @@ impl Resolved {
                 }
                 .with_resources(spec.resources)
             }
-            Meaning::Entry(found) => Layer::from(found.entry.as_ref()),
+            Meaning::Entry { found, .. } => Layer::from(found.entry.as_ref()),
             Meaning::Image => Layer::default(),
         };
+        let mut layers = vec![(Source::Template, template)];
+        if let (Meaning::Entry { .. }, Some(base)) = (&self.meaning, self.base()) {
+            layers.push((Source::Base, Layer::from(base.as_ref())));
+        }
         // A template that was made has taken over what its image said.
-        let image = image.filter(|_| self.needs_image());
-        (template, image.map(Layer::from).unwrap_or_default())
+        if let Some(image) = image.filter(|_| self.needs_image()) {
+            layers.push((Source::Image, Layer::from(image)));
+        }
+        layers
     }
 
     /// Whether its image says what the template does not, and is brought here when it is not.
     pub(crate) fn needs_image(&self) -> bool {
-        matches!(self.meaning, Meaning::Entry(_) | Meaning::Image)
-            || self.image_from == Source::Request
+        matches!(
+            self.meaning,
+            Meaning::Entry { base: None, .. } | Meaning::Image
+        ) || self.image_from == Source::Request
     }
 }
 
@@ -202,7 +231,7 @@ impl Engine {
         });
         let own = |resolved: &Resolved| match &resolved.meaning {
             Meaning::Template(template) => template.team == Some(principal.team),
-            Meaning::Snapshot(_) | Meaning::Entry(_) | Meaning::Image => false,
+            Meaning::Snapshot(_) | Meaning::Entry { .. } | Meaning::Image => false,
         };
         if let Some(Ok(resolved)) = &stored
             && own(resolved)
@@ -216,7 +245,7 @@ impl Engine {
             _ => text,
         };
         if let Some(found) = catalogue.exact(untagged) {
-            return Ok(Resolved::of_entry(found));
+            return shared.entry(found);
         }
         let unknown = match (stored, &reference) {
             (Some(Ok(resolved)), _) => return Ok(resolved),
@@ -233,7 +262,7 @@ impl Engine {
             (None, Ok(_)) => TemplateError::NotFound(text.to_owned()),
         };
         match catalogue.dynamic(text)? {
-            Some(found) => Ok(Resolved::of_entry(found)),
+            Some(found) => shared.entry(found),
             None => Err(unknown),
         }
     }
@@ -251,8 +280,7 @@ impl Engine {
         let resolved = self.resolve(principal, template, image)?;
         let found = self.shared.images.find(&resolved.image).await;
         let found = found.map_err(|error| CreateError::image(&resolved, error))?;
-        let (of_template, of_image) = resolved.layers(found.as_ref());
-        let merged = merge(&[(Source::Template, &of_template), (Source::Image, &of_image)]);
+        let merged = merge(&resolved.layers(found.as_ref()));
         Ok(Explained {
             image_here: found.is_some(),
             resolved,
@@ -262,6 +290,39 @@ impl Engine {
 }
 
 impl Shared {
+    fn entry(&self, found: Match) -> Result<Resolved, TemplateError> {
+        let (image, base) = match &found.origin {
+            Origin::Image(image) => (image.clone(), None),
+            Origin::Template(base) => {
+                let base = self.base_of(&found.entry, base)?;
+                (base.image.clone(), Some(base))
+            }
+        };
+        Ok(Resolved::of_entry(found, image, base))
+    }
+
+    /// The template that an entry stands on. A name alone never means what a tenant has opened under
+    /// it: everybody's sandboxes would be his.
+    pub(crate) fn base_of(
+        &self,
+        entry: &Entry,
+        base: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        let missing = || TemplateError::NoBase {
+            entry: entry.name.to_string(),
+            base: base.clone(),
+        };
+        let found = self.templates.resolve(&INSTALLATION, base, &self.builds);
+        let found = match found {
+            Err(TemplateError::NotFound(_)) => return Err(missing()),
+            found => found?,
+        };
+        let meant = found.team.is_none()
+            || base.namespace.is_some()
+            || found.id.as_str() == base.name.as_str();
+        if meant { Ok(found) } else { Err(missing()) }
+    }
+
     /// The image of what was resolved, brought here when it is not.
     pub(crate) async fn image_of(
         self: &Arc<Self>,

@@ -21,8 +21,9 @@ use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
 use crate::templates::TemplateError;
 
-/// Who builds.
-static OWNER: LazyLock<Principal> = LazyLock::new(Principal::installation);
+/// Whoever acts for the installation: builds its templates, fills its pools, and means what its
+/// catalogue means.
+pub(crate) static INSTALLATION: LazyLock<Principal> = LazyLock::new(Principal::installation);
 
 /// How long a create waits for a build that is about to end: less than a client waits for it.
 const WAIT: Duration = Duration::from_secs(40);
@@ -162,7 +163,7 @@ impl Engine {
         let record = BuildRecord {
             id: BuildId::from_entropy(entropy::bytes()?),
             template: offer.id.clone(),
-            team: OWNER.team,
+            team: INSTALLATION.team,
             name: offer.name.clone(),
             tags: vec![DEFAULT_TAG.to_owned()],
             resources: offer.resources,
@@ -177,7 +178,7 @@ impl Engine {
         self.shared.store.put_build(record.clone(), None).await?;
         let build = self.shared.builds.insert(record);
         let (engine, begun) = (self.clone(), build.clone());
-        tokio::spawn(async move { engine.carry_out(&OWNER, &begun, plan).await });
+        tokio::spawn(async move { engine.carry_out(&INSTALLATION, &begun, plan).await });
         Ok(build)
     }
 
@@ -187,7 +188,7 @@ impl Engine {
         for (hash, archive) in files {
             let file = self.new_upload()?;
             std::fs::write(&file, archive)?;
-            self.keep_upload(OWNER.team, &hash, file)?;
+            self.keep_upload(INSTALLATION.team, &hash, file)?;
         }
         Ok(plan)
     }

@@ -21,6 +21,17 @@ pub enum TemplateError {
     /// There is none, or it is hidden.
     #[error("template '{0}' not found")]
     NotFound(String),
+    /// What an entry of the catalogue stands on is not there, or is a tenant's who has not opened it.
+    #[error(
+        "template '{entry}' stands on '{base}', which is not there: build that first, or have the \
+         catalogue say another"
+    )]
+    NoBase {
+        /// The entry.
+        entry: String,
+        /// What it stands on.
+        base: TemplateRef,
+    },
     /// It is no name of a template.
     #[error(transparent)]
     Invalid(#[from] InvalidTemplateRef),

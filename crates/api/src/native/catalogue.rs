@@ -179,7 +179,7 @@ fn kind(resolved: &Resolved) -> (&'static str, Option<CapturedParts>) {
         Meaning::Template(_) => ("template", None),
         Meaning::Snapshot(_) => ("snapshot", None),
         Meaning::Image => ("image", None),
-        Meaning::Entry(found) => match &found.captured {
+        Meaning::Entry { found, .. } => match &found.captured {
             None => ("entry", None),
             Some(captured) => {
                 let parts = CapturedParts {
@@ -198,6 +198,11 @@ fn kept(entry: &Entry) -> Vec<Row> {
 
     let port = entry.port.map(std::num::NonZeroU16::get);
     let rows = [
+        (
+            "template",
+            entry.template.as_ref().map(|base| json!(base)),
+            true,
+        ),
         ("port", Some(json!(port.unwrap_or(PORT))), port.is_some()),
         ("args", entry.args.as_ref().map(|args| json!(args)), true),
         (

@@ -30,15 +30,7 @@ pub(super) fn entry(entry: &Entry) -> Found {
     if entry.is_dynamic() && entry.pattern.is_none() {
         say("pattern", "is missing: `type` is \"dynamic\"");
     }
-    // Any text that a pattern may find is as good as another.
-    let image = if entry.is_dynamic() {
-        fill(&entry.image, "x", "1")
-    } else {
-        entry.image.clone()
-    };
-    if let Err(error) = image.parse::<ImageName>() {
-        say("image", &error.to_string());
-    }
+    origin(&mut say, entry);
     if entry.description.chars().count() > DESCRIPTION_MAX {
         say(
             "description",
@@ -70,6 +62,43 @@ pub(super) fn entry(entry: &Entry) -> Found {
         }
     }
     found
+}
+
+/// What its sandboxes begin with: an image or a template.
+fn origin(say: &mut impl FnMut(&str, &str), entry: &Entry) {
+    if let Some(image) = &entry.image {
+        // Any text that a pattern may find is as good as another.
+        let image = if entry.is_dynamic() {
+            fill(image, "x", "1")
+        } else {
+            image.clone()
+        };
+        if let Err(error) = image.parse::<ImageName>() {
+            say("image", &error.to_string());
+        }
+    }
+    if entry.template.is_none() {
+        if entry.image.is_none() {
+            say("image", "is missing: say an image, or a `template`");
+        }
+        return;
+    }
+    if entry.image.is_some() {
+        say("template", "cannot be said beside `image`: say one of them");
+    }
+    if entry.is_dynamic() {
+        say("template", "cannot be said where `type` is \"dynamic\"");
+    }
+    // They are part of what was saved of it.
+    for (field, said) in [
+        ("args", entry.args.is_some()),
+        ("startCmd", entry.start_cmd.is_some()),
+        ("readyCmd", entry.ready_cmd.is_some()),
+    ] {
+        if said {
+            say(field, "cannot be said beside `template`, which has its own");
+        }
+    }
 }
 
 fn texts(say: &mut impl FnMut(&str, &str), entry: &Entry) {

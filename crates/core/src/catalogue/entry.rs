@@ -14,7 +14,7 @@ use crate::network::{AddressRange, AskedNetwork, Egress, HostMask};
 use crate::quantity::{CpuQuantity, MemoryQuantity};
 use crate::resources::{Mib, MilliCpu};
 use crate::snapshot::Contents;
-use crate::template::RuntimeName;
+use crate::template::{RuntimeName, TemplateRef};
 
 /// The longest name of an entry, in bytes.
 pub(super) const NAME_MAX: usize = 128;
@@ -198,14 +198,20 @@ impl From<Kept> for Vec<String> {
     }
 }
 
-/// One template, or one family of them. Only `name`, `image` and `description` must be said.
+/// One template, or one family of them. Only `name`, `image` and `description` must be said, and
+/// `template` may be said instead of `image`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entry {
     /// What requests call it.
     pub name: EntryName,
     /// Its image; `<name>` and `<version>` stand for what the pattern of a dynamic entry finds.
-    pub image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// A template that was built, by the installation or by a team that has opened it: its sandboxes
+    /// begin with what was saved of that, instead of with an image (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateRef>,
     /// Which names a dynamic entry means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,

@@ -101,7 +101,11 @@ fn pattern(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
         );
     }
     for placeholder in ["<name>", "<version>"] {
-        if !entry.image.contains(placeholder) {
+        if !entry
+            .image
+            .as_ref()
+            .is_some_and(|image| image.contains(placeholder))
+        {
             say(
                 "image",
                 &format!("has no {placeholder}: what the pattern finds for it is lost"),

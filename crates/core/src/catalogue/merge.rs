@@ -23,6 +23,8 @@ pub enum Source {
     Request,
     /// The template.
     Template,
+    /// The template that the template stands on.
+    Base,
     /// The image of the template.
     Image,
     /// Nobody.
@@ -34,6 +36,7 @@ impl fmt::Display for Source {
         f.write_str(match self {
             Self::Request => "request",
             Self::Template => "template",
+            Self::Base => "base",
             Self::Image => "image",
             Self::Default => "default",
         })
@@ -179,7 +182,7 @@ pub struct Merged {
 
 /// What is said in layers, the upper ones first; what none says is a default.
 #[must_use]
-pub fn merge(layers: &[(Source, &Layer)]) -> Merged {
+pub fn merge(layers: &[(Source, Layer)]) -> Merged {
     let standard = Resources::default();
     Merged {
         cpu: pick(layers, standard.cpu, |layer| layer.cpu),
@@ -202,11 +205,7 @@ pub fn merge(layers: &[(Source, &Layer)]) -> Merged {
     }
 }
 
-fn pick<T>(
-    layers: &[(Source, &Layer)],
-    default: T,
-    of: impl Fn(&Layer) -> Option<T>,
-) -> Sourced<T> {
+fn pick<T>(layers: &[(Source, Layer)], default: T, of: impl Fn(&Layer) -> Option<T>) -> Sourced<T> {
     let said = layers.iter().find_map(|(from, layer)| {
         let value = of(layer)?;
         Some(Sourced { value, from: *from })
@@ -218,7 +217,7 @@ fn pick<T>(
 }
 
 fn pick_each(
-    layers: &[(Source, &Layer)],
+    layers: &[(Source, Layer)],
     of: impl Fn(&Layer) -> &BTreeMap<String, String>,
 ) -> BTreeMap<String, Sourced<String>> {
     let mut merged = BTreeMap::new();

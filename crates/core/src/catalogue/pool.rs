@@ -50,9 +50,9 @@ impl Entry {
     }
 
     /// A digest of what members of its pool are made from: this entry, as far as it matters before one
-    /// is handed out, and the image that it means.
+    /// is handed out, and the digest of the image, or the build of the template, that it means.
     #[must_use]
-    pub fn member_digest(&self, image: &str) -> String {
+    pub fn member_digest(&self, origin: &str) -> String {
         let mut made_from = self.clone();
         // What is put right when one is handed out, or concerns the pool and none of its members.
         made_from.description = String::new();
@@ -73,7 +73,7 @@ impl Entry {
         let digest = Sha256::new()
             .chain_update(text)
             .chain_update([0])
-            .chain_update(image)
+            .chain_update(origin)
             .finalize();
         hex::encode(&digest[..16])
     }

@@ -6,6 +6,7 @@ use super::Catalogue;
 use super::entry::Entry;
 use super::pattern::Captured;
 use crate::image::ImageName;
+use crate::template::TemplateRef;
 
 /// Where what a pattern found stands in an image.
 const NAME: &str = "<name>";
@@ -18,10 +19,19 @@ const VERSION: &str = "<version>";
 pub struct Match {
     /// The entry.
     pub entry: Arc<Entry>,
-    /// The image.
-    pub image: ImageName,
+    /// What its sandboxes begin with.
+    pub origin: Origin,
     /// What the pattern of a dynamic entry found.
     pub captured: Option<Captured>,
+}
+
+/// What sandboxes of an entry begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// An image.
+    Image(ImageName),
+    /// What was saved of a template.
+    Template(TemplateRef),
 }
 
 /// Why a name means nothing, though an entry's pattern does mean it.
@@ -39,6 +49,18 @@ pub struct ResolveError {
     pub text: String,
 }
 
+impl Entry {
+    /// What its sandboxes begin with, if it is not dynamic and was checked.
+    #[must_use]
+    pub fn origin(&self) -> Option<Origin> {
+        match (&self.image, &self.template) {
+            (Some(image), _) => Some(Origin::Image(image.parse().ok()?)),
+            (None, Some(template)) => Some(Origin::Template(template.clone())),
+            (None, None) => None,
+        }
+    }
+}
+
 impl Catalogue {
     /// The entry that is called `asked` and is of one image.
     #[must_use]
@@ -46,7 +68,7 @@ impl Catalogue {
         let entry = self.entry(asked).filter(|entry| !entry.is_dynamic())?;
         Some(Match {
             entry: Arc::clone(entry),
-            image: entry.image.parse().ok()?,
+            origin: entry.origin()?,
             captured: None,
         })
     }
@@ -79,10 +101,11 @@ impl Catalogue {
         {
             return Err(refused(text));
         }
-        let image = fill(&entry.image, &captured.name, &captured.version);
+        let image = entry.image.as_deref().unwrap_or_default();
+        let image = fill(image, &captured.name, &captured.version);
         Ok(Some(Match {
             entry: Arc::clone(entry),
-            image: image.parse().map_err(|_| refused(&image))?,
+            origin: Origin::Image(image.parse().map_err(|_| refused(&image))?),
             captured: Some(captured),
         }))
     }

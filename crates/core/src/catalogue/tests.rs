@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::merge::{Layer, Source, merge};
 use super::*;
+use crate::image::ImageName;
 use crate::resources::{Mib, MilliCpu};
 use crate::snapshot::Contents;
 
@@ -53,7 +54,14 @@ fn seed() -> Catalogue {
 
 fn image_of(catalogue: &Catalogue, asked: &str) -> Option<String> {
     let found = catalogue.resolve(asked).unwrap()?;
-    Some(found.image.to_string())
+    Some(image(&found).to_string())
+}
+
+fn image(found: &Match) -> &ImageName {
+    match &found.origin {
+        Origin::Image(image) => image,
+        Origin::Template(template) => panic!("a template: {template}"),
+    }
 }
 
 #[test]
@@ -185,7 +193,24 @@ fn a_mistake_names_the_entry_and_the_field() {
         ),
         (
             json!({"name": "x", "description": "d"}),
-            "missing field `image`",
+            "`image`: is missing: say an image, or a `template`",
+        ),
+        (
+            with("template", json!("base")),
+            "`template`: cannot be said beside `image`",
+        ),
+        (
+            json!({"name": "x", "description": "d", "template": "a b"}),
+            "`template`: invalid template",
+        ),
+        (
+            json!({"name": "x", "description": "d", "template": "base", "startCmd": "y"}),
+            "`startCmd`: cannot be said beside `template`",
+        ),
+        (
+            json!({"name": "x", "description": "d", "template": "base", "type": "dynamic",
+                "pattern": "x-(?P<name>.+)-(?P<version>.+)"}),
+            "`template`: cannot be said where `type` is",
         ),
         (
             json!({"image": "i", "description": "d"}),
@@ -380,9 +405,9 @@ fn a_request_wins_over_a_template_and_that_over_its_image() {
         ..Layer::default()
     };
     let layers = [
-        (Source::Request, &request),
-        (Source::Template, &template),
-        (Source::Image, &image),
+        (Source::Request, request),
+        (Source::Template, template),
+        (Source::Image, image),
     ];
     let merged = merge(&layers);
     // The seed's example: 500m of a request beat 200m of a template.
@@ -464,7 +489,7 @@ proptest! {
         request in layer(), template in layer(), image in layer(),
     ) {
         let layers = [
-            (Source::Request, &request), (Source::Template, &template), (Source::Image, &image),
+            (Source::Request, request), (Source::Template, template), (Source::Image, image),
         ];
         let merged = merge(&layers);
         let first = layers.iter().find(|(_, layer)| layer.cpu.is_some());
@@ -489,7 +514,7 @@ proptest! {
     #[test]
     fn an_image_of_a_family_is_always_below_its_repository(text in "faas-code-[!-~]{1,40}") {
         if let Ok(Some(found)) = seed().resolve(&text) {
-            let rest = found.image.as_str().strip_prefix("ghcr.io/agent-sandbox/");
+            let rest = image(&found).as_str().strip_prefix("ghcr.io/agent-sandbox/");
             prop_assert!(rest.is_some_and(|rest| !rest.contains('/') && !rest.contains('@')));
         }
     }

@@ -63,14 +63,17 @@ fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, Stri
             let spec = &snapshot.spec;
             (spec.start.clone(), spec.start_env.clone())
         }
-        Meaning::Entry(found) => {
-            let (command, ready) = (&found.entry.start_cmd, &found.entry.ready_cmd);
-            let start = (command.is_some() || ready.is_some()).then(|| StartCommand {
-                command: command.clone().unwrap_or_default(),
-                ready: ready.clone(),
-            });
-            (start, BTreeMap::new())
-        }
+        Meaning::Entry { found, .. } => match resolved.base() {
+            Some(base) => (base.start.clone(), base.build_env.clone()),
+            None => {
+                let (command, ready) = (&found.entry.start_cmd, &found.entry.ready_cmd);
+                let start = (command.is_some() || ready.is_some()).then(|| StartCommand {
+                    command: command.clone().unwrap_or_default(),
+                    ready: ready.clone(),
+                });
+                (start, BTreeMap::new())
+            }
+        },
         Meaning::Image => (None, BTreeMap::new()),
     }
 }
@@ -89,9 +92,13 @@ fn wanted(resolved: &Resolved, image: Option<&Image>) -> Option<Wanted> {
     if resolved.image_from == Source::Request {
         return None;
     }
+    let digest = match resolved.base() {
+        Some(base) => entry.member_digest(&base.build.to_string()),
+        None => entry.member_digest(&image?.digest),
+    };
     Some(Wanted {
         entry: entry.clone(),
-        digest: entry.member_digest(&image?.digest),
+        digest,
     })
 }
 
@@ -150,14 +157,10 @@ impl Engine {
             None if resolved.needs_image() => Some(self.shared.image_of(&resolved).await?),
             brought => brought,
         };
-        let request = new.layer();
-        let (of_template, of_image) = resolved.layers(image.as_ref());
-        let layers = [
-            (Source::Request, &request),
-            (Source::Template, &of_template),
-            (Source::Image, &of_image),
-        ];
-        let (merged, unasked) = (merge(&layers), merge(&layers[1..]));
+        let mut layers = resolved.layers(image.as_ref());
+        let unasked = merge(&layers);
+        layers.insert(0, (Source::Request, new.layer()));
+        let merged = merge(&layers);
         let spec = self.spec_of(&resolved, &merged, &unasked, &new);
         spec.resources.validate()?;
         if new.on_timeout == OnTimeout::Pause && new.keep_memory {
@@ -180,6 +183,9 @@ impl Engine {
     ) -> SandboxSpec {
         let machine = self.shared.driver.capabilities().cpu;
         let grown = MilliCpu(unasked.cpu.value.0.saturating_mul(GROWTH));
+        // What was saved stands on the template's own image, and goes on in no other.
+        let saved = resolved.base();
+        let saved = saved.and_then(|base| snapshot_for(base, merged.runtime.value.as_ref()));
         let (cpu_ceiling, template_name, snapshot) = match &resolved.meaning {
             Meaning::Snapshot(snapshot) => {
                 let clone = snapshot.spec_of_clone();
@@ -188,16 +194,17 @@ impl Engine {
             Meaning::Template(template) => (
                 template.max_cpu.unwrap_or(grown).min(machine),
                 resolved.name.clone(),
-                // What was saved stands on the template's own image, and goes on in no other.
-                snapshot_for(template, merged.runtime.value.as_ref())
-                    .filter(|_| resolved.image_from != Source::Request),
+                saved,
             ),
             // A member of a pool begins with less than it is raised to, whatever the machine has.
-            Meaning::Entry(_) | Meaning::Image => (
-                grown.min(machine).max(unasked.cpu.value),
-                resolved.name.clone(),
-                None,
-            ),
+            Meaning::Entry { .. } | Meaning::Image => {
+                let most = resolved.base().and_then(|base| base.max_cpu);
+                (
+                    most.unwrap_or(grown).min(machine).max(unasked.cpu.value),
+                    resolved.name.clone(),
+                    saved,
+                )
+            }
         };
         let mut network = merged.network();
         if new.network.said_open && network.egress.internet.is_none() {

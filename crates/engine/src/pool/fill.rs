@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_core::catalogue::{Entry, EntryName};
+use shoal_core::catalogue::{Entry, EntryName, Origin};
 use shoal_core::id::SandboxId;
 use shoal_core::pool::Bounds;
 use shoal_core::state::KillReason;
@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(60);
 struct Pooled {
     entry: Arc<Entry>,
     bounds: Bounds,
-    /// Not known while the image is not here.
+    /// Not known while the image is not here, or the template not built.
     digest: Option<String>,
 }
 
@@ -104,14 +104,21 @@ impl Shared {
             let Some(pool) = entry.pool.as_ref().filter(|_| !entry.is_dynamic()) else {
                 continue;
             };
-            let image = match entry.image.parse() {
+            let origin = match entry.origin() {
                 // One that cannot be read is told of by whoever makes the next member.
-                Ok(name) => self.images.find(&name).await.unwrap_or(None),
-                Err(_) => None,
+                Some(Origin::Image(name)) => {
+                    let image = self.images.find(&name).await.unwrap_or(None);
+                    image.map(|image| image.digest)
+                }
+                Some(Origin::Template(base)) => {
+                    let base = self.base_of(entry, &base).ok();
+                    base.map(|base| base.build.to_string())
+                }
+                None => None,
             };
             pooled.push(Pooled {
                 bounds: Bounds::from(pool),
-                digest: image.map(|image| entry.member_digest(&image.digest)),
+                digest: origin.map(|origin| entry.member_digest(&origin)),
                 entry: entry.clone(),
             });
         }

@@ -12,10 +12,10 @@ use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::sandbox::{SandboxRecord, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
-use super::warm::nobody;
 use super::{MemberError, Pools};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
+use crate::stock::INSTALLATION;
 
 /// What members of a pool begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,20 +114,25 @@ impl Pools {
 }
 
 impl Engine {
-    /// Lets a member begin with the memory of another, if there is one to begin with.
-    pub(super) fn plant(&self, entry: &Entry, digest: &str, spec: &mut SandboxSpec) {
-        if let Some(id) = self.shared.pools.seed(&entry.name, digest) {
-            spec.snapshot = Some(SnapshotOrigin {
-                id,
-                memory: true,
-                // A member asks for no token.
-                guest_token: None,
-            });
-        }
+    /// Lets a member begin with the memory of another, if there is one to begin with: says which.
+    pub(super) fn plant(
+        &self,
+        entry: &Entry,
+        digest: &str,
+        spec: &mut SandboxSpec,
+    ) -> Option<SnapshotId> {
+        let id = self.shared.pools.seed(&entry.name, digest)?;
+        spec.snapshot = Some(SnapshotOrigin {
+            id,
+            memory: true,
+            // A member asks for no token.
+            guest_token: None,
+        });
+        Some(id)
     }
 
-    /// Saves a member that is warm, if it is the first and its runtime can. One that cannot be saved
-    /// is a member all the same.
+    /// Saves a member that was warmed up, if it is the first and its runtime can. One that cannot be
+    /// saved is a member all the same.
     pub(super) async fn save_seed(
         &self,
         entry: &Entry,
@@ -137,11 +142,11 @@ impl Engine {
         let (shared, name) = (&self.shared, &entry.name);
         // Without anything to warm up a start is cheaper than what was saved.
         let pays = entry.warmup_argv().is_some() && self.memory_runtime(&record.spec).is_some();
-        if !pays || record.spec.snapshot.is_some() {
+        if !pays {
             return Ok(());
         }
         let gone = || SandboxError::NotFound(record.id.clone());
-        let permit = SandboxPermit::grant(&nobody()?, record).ok_or_else(gone)?;
+        let permit = SandboxPermit::grant(&INSTALLATION, record).ok_or_else(gone)?;
         let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
         if !shared.pools.begin_seed(name, &record.id, digest, id) {
             return Ok(());

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use shoal_core::auth::Principal;
 use shoal_core::catalogue::{Entry, EntryResources, Pool};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::id::SandboxId;
@@ -19,6 +18,7 @@ use crate::create::{CreateError, NewSandbox};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
 use crate::sandbox::Order;
+use crate::stock::INSTALLATION;
 use crate::templates::TemplateError;
 
 /// How long a member may take from its start until it is ready.
@@ -176,7 +176,7 @@ impl Engine {
             return Err(MemberError::Unwanted);
         };
         let specified = self
-            .specified(&nobody()?, member_of(entry, pool)?, None)
+            .specified_with_stock(&INSTALLATION, member_of(entry, pool)?)
             .await?;
         let Some(wanted) = specified.wanted else {
             return Err(self.why_none(entry));
@@ -191,20 +191,19 @@ impl Engine {
         // Until it is handed out nobody but this machine reaches its daemon, which is then told what
         // to ask for.
         spec.secure = false;
-        self.plant(entry, &wanted.digest, &mut spec);
+        let seed = self.plant(entry, &wanted.digest, &mut spec);
         spec.purpose = Purpose::Pool(Membership {
             entry: entry.name.clone(),
             digest: wanted.digest.clone(),
             stage: Stage::Starting,
         });
         let room = shared.room_for_member().map_err(CreateError::from)?;
-        let seed = spec.snapshot.as_ref().map(|origin| origin.id);
         let made = async {
             let record = self
                 .launch_as(id.clone(), owner(), spec, (room, None))
                 .await?;
             tokio::select! {
-                warm = self.warm_up(entry, pool, &record) => warm?,
+                warm = self.warm_up(entry, pool, &record, seed.is_some()) => warm?,
                 () = shared.entries.ended(id) => {
                     return Err(SandboxError::NotFound(id.clone()).into());
                 }
@@ -215,7 +214,10 @@ impl Engine {
         if let (Err(_), Some(seed)) = (&made, seed) {
             self.spoil(&entry.name, id, seed);
         }
-        self.save_seed(entry, &wanted.digest, &*made?).await?;
+        let record = made?;
+        if seed.is_none() {
+            self.save_seed(entry, &wanted.digest, &record).await?;
+        }
         let ready = shared.clock.now();
         shared
             .order(id, |reply| Order::JoinPool(ready, reply))
@@ -243,6 +245,7 @@ impl Engine {
         entry: &Entry,
         pool: &Pool,
         record: &SandboxRecord,
+        planted: bool,
     ) -> Result<(), MemberError> {
         const WHAT: &str = "warmupCmd";
         let shared = &self.shared;
@@ -254,9 +257,7 @@ impl Engine {
             user: None,
         };
         // What was begun with another member's memory goes on there.
-        let argv = entry
-            .warmup_argv()
-            .filter(|_| record.spec.snapshot.is_none());
+        let argv = entry.warmup_argv().filter(|_| !planted);
         let command = argv.as_deref().and_then(command);
         let end = shared.clock.now() + WARM_UP;
         let warm = async {
@@ -318,17 +319,5 @@ fn member_of(entry: &Entry, pool: &Pool) -> Result<NewSandbox, MemberError> {
             ..AskedResources::default()
         },
         ..NewSandbox::of(key)
-    })
-}
-
-/// Who asks for members.
-pub(super) fn nobody() -> Result<Principal, MemberError> {
-    // A constant, and good.
-    let slug = "pool".parse().map_err(|_| MemberError::Unwanted)?;
-    Ok(Principal {
-        team: owner(),
-        slug,
-        key: shoal_core::id::KeyId::from_entropy([0; 16]),
-        admin: false,
     })
 }

@@ -389,7 +389,7 @@ async fn what_a_name_means_is_explained_without_fetching_anything() {
         (true, Source::Image)
     );
     let dynamic = explain("faas-code-go.1.21").await.unwrap().resolved;
-    let Meaning::Entry(found) = dynamic.meaning else {
+    let Meaning::Entry { found, .. } = dynamic.meaning else {
         panic!("it is an entry");
     };
     assert_eq!(found.captured.unwrap().version, "1.21");

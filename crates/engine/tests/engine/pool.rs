@@ -2,6 +2,7 @@
 
 mod counted;
 mod failures;
+mod standing;
 
 use std::collections::BTreeSet;
 use std::time::Instant;

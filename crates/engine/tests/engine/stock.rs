@@ -9,7 +9,7 @@ use shoal_engine::{
 
 use super::*;
 
-const NAME: &str = "interpreter";
+pub(super) const NAME: &str = "interpreter";
 const LINE: &str = "install";
 
 struct Definition;
@@ -43,16 +43,20 @@ impl StockDefinition for Definition {
     }
 }
 
-/// An engine that knows how to build a template, whose one step is what the guest says it is.
-async fn offering(guest: FakeGuest) -> Fixture {
-    let fixture = fixture_of(guest, |_| {}).await;
-    fixture.engine.offer_stock(StockTemplate {
+/// What the engine then knows how to build: its one step is what the guest says it is.
+pub(super) fn offer() -> StockTemplate {
+    StockTemplate {
         id: TemplateId::from_entropy([9; 16]),
         name: NAME.parse().unwrap(),
         description: "of all".to_owned(),
         resources: Resources::default(),
         definition: Arc::new(Definition),
-    });
+    }
+}
+
+async fn offering(guest: FakeGuest) -> Fixture {
+    let fixture = fixture_of(guest, |_| {}).await;
+    fixture.engine.offer_stock(offer());
     fixture
 }
 
