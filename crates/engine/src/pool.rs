@@ -12,6 +12,7 @@ mod view;
 mod warm;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -41,18 +42,22 @@ pub(crate) fn owner() -> TeamId {
 pub(crate) struct Pools {
     by_entry: Mutex<BTreeMap<EntryName, Pool>>,
     /// Something has happened that may ask for more members, or fewer.
-    changed: Notify,
+    changed: Arc<Notify>,
     /// How many members are being handed out.
-    claiming: AtomicUsize,
+    claiming: Arc<AtomicUsize>,
 }
 
 /// A member is being handed out, until this is dropped.
-struct Claiming<'a>(&'a Pools);
+#[derive(Debug)]
+pub(crate) struct Claiming {
+    claiming: Arc<AtomicUsize>,
+    changed: Arc<Notify>,
+}
 
-impl Drop for Claiming<'_> {
+impl Drop for Claiming {
     fn drop(&mut self) {
-        if self.0.claiming.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.changed.notify_one();
+        if self.claiming.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.changed.notify_one();
         }
     }
 }
@@ -99,9 +104,12 @@ struct Known {
 
 impl Pools {
     /// Says that a member is being handed out.
-    fn claiming(&self) -> Claiming<'_> {
+    fn claiming(&self) -> Claiming {
         self.claiming.fetch_add(1, Ordering::Relaxed);
-        Claiming(self)
+        Claiming {
+            claiming: self.claiming.clone(),
+            changed: self.changed.clone(),
+        }
     }
 
     /// How many members may be made at the same time: while others are handed out, one. Whoever asks

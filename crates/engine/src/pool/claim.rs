@@ -11,7 +11,7 @@ use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Asked, MemberError};
+use super::{Asked, Claiming, MemberError};
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::names::KeptName;
@@ -49,6 +49,8 @@ pub(crate) struct ClaimOrder {
     pub(crate) room: Room,
     /// The name that is kept for it, until it is known by it.
     pub(crate) name: Option<KeptName>,
+    /// Says that the machine is about it: until `startupCmd`, which is the tenant's.
+    pub(crate) claiming: Claiming,
     /// Who waits.
     pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, MemberError>>,
 }
@@ -74,7 +76,6 @@ impl Engine {
         for (label, value) in LABELS.into_iter().zip(values) {
             spec.metadata.insert(label.to_owned(), value.to_owned());
         }
-        let _claiming = shared.pools.claiming();
         let mut came = Asked::Failed;
         for _ in 0..TRIES {
             let room = shared.room_in_team(principal.team)?;
@@ -90,6 +91,7 @@ impl Engine {
                 startup: entry.startup_argv().unwrap_or_default(),
                 room,
                 name,
+                claiming: shared.pools.claiming(),
                 reply,
             };
             let gone = || MemberError::Sandbox(SandboxError::NotFound(id.clone()));

@@ -32,8 +32,9 @@ impl Engine {
         let shared = &self.shared;
         let mut catalogue = self.watch_catalogue();
         let makers = Arc::new(Semaphore::new(MAKERS));
+        let mut last = None;
         loop {
-            self.look_after_pools(&makers).await;
+            self.look_after_pools(&makers, &mut last).await;
             let now = shared.clock.now();
             let usual = now + EVERY;
             let next = shared.pools.next_try(now).map_or(usual, |at| at.min(usual));
@@ -45,9 +46,15 @@ impl Engine {
         }
     }
 
-    async fn look_after_pools(&self, makers: &Arc<Semaphore>) {
+    /// `last` is the pool that got a member last: it is looked after last, so that a pool that is never
+    /// full takes no other's turns.
+    async fn look_after_pools(&self, makers: &Arc<Semaphore>, last: &mut Option<EntryName>) {
         let shared = &self.shared;
-        let pooled = shared.pooled().await;
+        let mut pooled = shared.pooled().await;
+        let place = pooled
+            .iter()
+            .position(|pool| Some(&pool.entry.name) == last.as_ref());
+        pooled.rotate_left(place.map_or(0, |place| place + 1));
         let known = |name: &EntryName| pooled.iter().any(|pool| pool.entry.name == *name);
         let (left, seeds) = shared.pools.forget_but(known);
         shared.end_members(left, KillReason::Requested);
@@ -84,6 +91,7 @@ impl Engine {
                 };
                 let id = SandboxId::from_entropy(bytes);
                 shared.pools.begin(&entry.name, id.clone(), now);
+                *last = Some(entry.name.clone());
                 let (engine, entry) = (self.clone(), entry.clone());
                 tokio::spawn(async move {
                     engine.make_member(&entry, id).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use shoal_core::catalogue::{Entry, EntryResources, Pool};
 use shoal_core::clock::{Clock, Timestamp};
+use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::{Membership, Stage};
 use shoal_core::resources::AskedResources;
@@ -71,6 +72,25 @@ pub(crate) enum MemberError {
 }
 
 impl MemberError {
+    /// Whether it may be the fault of what the member began with, and not of a machine that is full for
+    /// a moment.
+    fn is_origins(&self) -> bool {
+        match self {
+            Self::Create(CreateError::Driver(error)) => matches!(
+                error,
+                DriverError::Unusable(_)
+                    | DriverError::SnapshotNotFound(_)
+                    | DriverError::Step { .. }
+            ),
+            Self::Create(_) | Self::Misfit | Self::Unwanted => false,
+            Self::Sandbox(_)
+            | Self::Guest(_)
+            | Self::Failed { .. }
+            | Self::Endless { .. }
+            | Self::Closed { .. } => true,
+        }
+    }
+
     /// Whether it is a command that did not end well. The next member would fare no better, and
     /// whoever asks waits.
     pub(super) fn is_commands(&self) -> bool {
@@ -211,7 +231,9 @@ impl Engine {
             Ok::<_, MemberError>(record)
         };
         let made = made.await;
-        if let (Err(_), Some(seed)) = (&made, seed) {
+        if let (Err(error), Some(seed)) = (&made, seed)
+            && error.is_origins()
+        {
             self.spoil(&entry.name, id, seed);
         }
         let record = made?;

@@ -17,7 +17,7 @@ use super::start::count;
 use crate::engine::SandboxError;
 use crate::events::EventKind;
 use crate::guest::{GuestDoor, GuestError};
-use crate::pool::{ClaimOrder, MemberError, STARTUP, run_to_end, within};
+use crate::pool::{ClaimOrder, Claiming, MemberError, STARTUP, run_to_end, within};
 
 /// How long the daemon of a member may take to be told whose it is. It is up, so it does not take
 /// long, and whoever asks waits.
@@ -47,13 +47,14 @@ impl Sandbox {
             startup,
             room,
             name,
+            claiming,
             reply,
         } = order;
         let mut claimed = self.begin_claim(team, spec).await;
         drop(room);
         if let Ok(before) = &claimed {
             let before = before.clone();
-            if let Err(error) = self.finish_claim(&before, &startup).await {
+            if let Err(error) = self.finish_claim(&before, &startup, claiming).await {
                 claimed = Err(error);
             }
         }
@@ -65,8 +66,10 @@ impl Sandbox {
                 let _ = reply.send(Ok(self.record.clone()));
             }
             Err(error) => {
-                let _ = reply.send(Err(error));
+                // First: it is the team's already, and counts until it is gone. What is made for whoever
+                // asked instead is not to be one too many.
                 self.end(KillReason::Failed).await;
+                let _ = reply.send(Err(error));
             }
         }
     }
@@ -105,6 +108,7 @@ impl Sandbox {
         &mut self,
         before: &SandboxSpec,
         startup: &[String],
+        claiming: Claiming,
     ) -> Result<(), MemberError> {
         let begun = Instant::now();
         let report = self.record.report.clone();
@@ -119,6 +123,7 @@ impl Sandbox {
             token: self.shared.envd_access_token(&self.record),
             user: None,
         };
+        drop(claiming);
         run_to_end(&self.shared, door, "startupCmd", startup, STARTUP).await?;
         report.origin = Origin::Pooled;
         report.phases = Phases {

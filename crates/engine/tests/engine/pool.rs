@@ -37,10 +37,11 @@ async fn started(
     clock: &Arc<ManualClock>,
     images: &FakeRegistry,
     guest: &FakeGuest,
+    per_team: usize,
 ) -> (Engine, JoinHandle<()>) {
     let many = |config: &mut EngineConfig| {
         config.limits.sandboxes = 10_000;
-        config.limits.sandboxes_per_team = 10_000;
+        config.limits.sandboxes_per_team = per_team;
     };
     let images = Arc::new(images.clone());
     let engine = engine_over(directory, driver, clock, guest, images, many).await;
@@ -62,10 +63,16 @@ fn warm(size: u32) -> Value {
 
 impl Pooled {
     async fn new() -> Self {
+        Self::allowing(10_000).await
+    }
+
+    /// The same where a team may have so many sandboxes.
+    async fn allowing(per_team: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (driver, clock) = (FakeDriver::new(), ManualClock::new());
         let (images, guest) = (FakeRegistry::default(), FakeGuest::default());
-        let (engine, running) = started(directory.path(), &driver, &clock, &images, &guest).await;
+        let (engine, running) =
+            started(directory.path(), &driver, &clock, &images, &guest, per_team).await;
         let me = principal(&engine, "mine").await;
         Self {
             directory,
@@ -88,6 +95,7 @@ impl Pooled {
             &self.clock,
             &self.images,
             &self.guest,
+            10_000,
         )
         .await;
         (self.engine, self.running) = (engine, running);

@@ -163,6 +163,8 @@ async fn a_startup_that_fails_costs_one_member_and_is_no_miss() {
     assert!(view.fault.unwrap().message.contains("startupCmd"));
     // What fails for another reason is tried with the next one, and is no miss either.
     fixture.guest.answers.lock().clear();
+    // Those that replace them meanwhile are younger.
+    fixture.clock.advance(Duration::from_millis(1));
     fixture.driver.refuse(Refusals {
         resize: true,
         ..Refusals::default()
@@ -254,4 +256,37 @@ async fn a_claim_takes_no_place_of_the_machines() {
     assert_eq!(origins.collect::<Vec<_>>(), expected);
     let full = engine.create(me, unlike, None).await;
     assert!(matches!(full, Err(CreateError::Full(NoRoom::Node(3)))));
+}
+
+#[tokio::test]
+async fn a_member_that_failed_does_not_count_when_another_is_made_for_whoever_asked() {
+    let fixture = Pooled::allowing(1).await;
+    fixture.put(json!([warm(1)])).await;
+    fixture.full(1).await;
+    fixture.fails("start me");
+    assert_eq!(origin(&*fixture.create().await), Origin::Cold);
+}
+
+#[tokio::test]
+async fn a_start_up_that_takes_long_holds_up_no_pool() {
+    let fixture = Pooled::new().await;
+    fixture.put(json!([probed(4)])).await;
+    fixture.full(4).await;
+    fixture.guest.endless.lock().insert("start me".to_owned());
+    let (engine, me) = (fixture.engine.clone(), fixture.me.clone());
+    let asking = tokio::spawn(async move { engine.create(&me, asked(), None).await });
+    let begun = |fixture: &Pooled| {
+        let commands = fixture.guest.commands.lock();
+        commands
+            .iter()
+            .any(|(_, command)| command.program == "start")
+    };
+    fixture.until("begun", begun).await;
+    fixture.full(4).await;
+    fixture.guest.closed.lock().insert(8888);
+    fixture.engine.remove_from_pool("warm").unwrap();
+    // As many at a time as ever, and not one.
+    let at_once = |fixture: &Pooled| fixture.view().starting == 4;
+    fixture.until("made at once", at_once).await;
+    asking.abort();
 }
