@@ -183,7 +183,17 @@ pub struct Found {
     /// Whether its first process runs.
     pub alive: bool,
     /// What was saved by [`Driver::pause`], if it was and that was not discarded.
-    pub paused: Option<Saved>,
+    pub paused: Option<FoundPaused>,
+}
+
+/// What a driver found that was saved of a sandbox.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundPaused {
+    /// The run that was saved. It may be an earlier one than is noted: what it was resumed from is
+    /// there until it is discarded.
+    pub execution: ExecutionId,
+    /// What was saved.
+    pub saved: Saved,
 }
 
 /// What a driver noticed.

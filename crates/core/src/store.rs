@@ -86,6 +86,13 @@ pub trait Store: Send + Sync {
         expected: Option<Version>,
     ) -> BoxFuture<'_, Result<Version, StoreError>>;
 
+    /// Makes what was committed until now survive the machine, too. Takes as long as the disk needs,
+    /// and holds up no other call.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    fn sync(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Every sandbox that is not terminated.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! One thread owns the connection and runs what it is sent, in order: SQLite has one writer
 //! anyway, and no caller waits in a runtime's thread. What has been answered survives a kill of
-//! the server at any moment (write-ahead log); after a power failure the last moments may be
-//! missing, and so are the sandboxes that ran.
+//! the server at any moment (write-ahead log); after a power failure the last moments before the
+//! last [`Store::sync`] may be missing, and so are the sandboxes that ran.
 
 mod builds;
 mod catalogue;
@@ -14,10 +14,11 @@ mod sandboxes;
 mod snapshots;
 mod templates;
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use rusqlite::Connection;
@@ -54,6 +55,8 @@ fn own_only(path: &Path) -> io::Result<()> {
 #[derive(Debug, Clone)]
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
+    /// The write-ahead log.
+    log: Arc<Path>,
 }
 
 impl SqliteStore {
@@ -77,7 +80,8 @@ impl SqliteStore {
             .name("store".to_owned())
             .spawn(run)
             .map_err(|e| StoreError::Failed(e.to_string()))?;
-        Ok(Self { jobs })
+        let log = log_of(path).into();
+        Ok(Self { jobs, log })
     }
 
     /// Runs `work` on the connection's thread.
@@ -96,6 +100,13 @@ impl SqliteStore {
             answered.await.map_err(|_| gone())?
         })
     }
+}
+
+/// The file that SQLite writes to before it does to `path`.
+fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
 }
 
 /// What SQLite said, in the port's words.
@@ -126,6 +137,17 @@ impl Store for SqliteStore {
         expected: Option<Version>,
     ) -> BoxFuture<'_, Result<Version, StoreError>> {
         self.call(move |connection| sandboxes::commit(connection, &next, expected))
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        let log = self.log.clone();
+        Box::pin(async move {
+            // Every commit is a frame at its end: those that are on the disk are found by their
+            // checksums. What has left it was synced on the way.
+            let synced = tokio::task::spawn_blocking(move || File::open(log)?.sync_data());
+            let synced = synced.await.map_err(io::Error::other).flatten();
+            synced.map_err(|e| StoreError::Failed(format!("cannot sync the store's log: {e}")))
+        })
     }
 
     fn live_sandboxes(&self) -> BoxFuture<'_, Result<Vec<Versioned<SandboxRecord>>, StoreError>> {

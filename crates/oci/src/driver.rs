@@ -42,6 +42,9 @@ use crate::watch::Watched;
 /// How many events may wait for the engine; what writes more is made to wait.
 const EVENTS_WAITING: usize = 1024;
 
+/// Of how many memories is remembered that every byte has been looked at.
+const VERIFIED_MAX: usize = 4096;
+
 /// How often the disk of a sandbox is looked at where the kernel does not bound it.
 const DISK_WATCH: Duration = Duration::from_secs(2);
 
@@ -270,6 +273,15 @@ impl Shared {
     /// The group of a sandbox, in every hierarchy.
     fn group(&self, id: &SandboxId) -> crate::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
+    }
+
+    /// Notes that every byte of a memory has been looked at. What is forgotten is looked at again.
+    fn note_verified(&self, stamp: Stamp) {
+        let mut verified = self.verified.lock();
+        if verified.len() >= VERIFIED_MAX {
+            verified.clear();
+        }
+        verified.insert(stamp);
     }
 
     /// The lock of a snapshot, there or not.

@@ -1,6 +1,6 @@
 //! What is on disk of each sandbox, so that a server that starts knows what the last one made.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
@@ -79,6 +79,18 @@ impl Manifest {
         let beside = directory.join("sandbox.json.new");
         fs::write(&beside, serde_json::to_vec(self)?)?;
         fs::rename(beside, directory.join(FILE))
+    }
+
+    /// Makes the file in `directory` survive the machine, with the names that lead to it.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn sync(directory: &Path) -> io::Result<()> {
+        let parent = directory.parent().unwrap_or(directory);
+        for path in [&*directory.join(FILE), directory, parent] {
+            File::open(path)?.sync_all()?;
+        }
+        Ok(())
     }
 
     /// Reads the file in `directory`; none when there is none that can be read.

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! It is written beside its place and renamed when all of it is on the disk, so that half of it is
-//! never met. A directory whose name ends in `.new` or `.old` is on its way in or out, and whoever
-//! finds one after a crash takes it away.
+//! never met. A directory whose name ends in `.new` or `.old` is on its way in or out: whoever finds
+//! one after a crash takes it away, but for a pause that is whole, which gets the name that it lacks.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,8 @@ const MEMORY: &str = "memory";
 const FILES: &str = "files";
 /// The file that is there when a run has begun from what is saved here.
 const BEGUN: &str = "begun";
+/// How many bytes are read for a digest at a time: enough for all processors.
+const PIECE: usize = 4 << 20;
 /// What the manifest begins with, so that another file is not taken for one.
 const FORMAT: &str = "shoal-saved";
 /// The version that is written.
@@ -188,9 +190,17 @@ impl Manifest {
 
 impl MemoryFile {
     fn of(directory: &Path, name: &str) -> io::Result<Self> {
-        let path = directory.join(name);
+        let mut file = File::open(directory.join(name))?;
         let mut hasher = blake3::Hasher::new();
-        hasher.update_mmap_rayon(&path)?;
+        // Not mapped: a disk that cannot give a page then ends the server, and not this one reading.
+        let mut piece = vec![0; PIECE];
+        loop {
+            let length = fill(&mut file, &mut piece)?;
+            hasher.update_rayon(piece.get(..length).unwrap_or_default());
+            if length < PIECE {
+                break;
+            }
+        }
         let bytes = hasher.count();
         Ok(Self {
             name: name.to_owned(),
@@ -198,6 +208,20 @@ impl MemoryFile {
             digest: hasher.finalize().to_hex().to_string(),
         })
     }
+}
+
+/// Reads until there is no more, or no more room.
+fn fill(from: &mut File, into: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while let Some(rest) = into.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
 }
 
 /// A place where something is, or will be, saved.

@@ -45,9 +45,15 @@ impl Sandbox {
             self.unfreeze_guest().await;
             return Err(error);
         }
-        match self.shared.driver.pause(&self.record.id, contents).await {
+        let paused = self.shared.driver.pause(&self.record.id, contents);
+        // What is saved outlives the machine only together with the word that it is being saved.
+        let (paused, synced) = tokio::join!(paused, self.shared.store.sync());
+        if let Err(error) = synced {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a pause may be forgotten if the machine fails now");
+        }
+        match paused {
             Ok(saved) => {
-                self.rest(&Input::Paused, saved).await;
+                self.rest(&[Input::Paused], saved).await;
                 self.unsettled = true;
                 self.shared.samples.forget(&self.record.id);
                 self.emit(EventKind::Paused, BTreeMap::new());
@@ -63,8 +69,12 @@ impl Sandbox {
 
     /// Notes that it rests. What was saved is on the disk: that it cannot be written down changes
     /// nothing, and a restart finds it.
-    pub(super) async fn rest(&mut self, input: &Input, saved: Saved) {
-        let Ok(state) = self.record.state.on(input) else {
+    pub(super) async fn rest(&mut self, inputs: &[Input], saved: Saved) {
+        let before = self.record.state.clone();
+        let Ok(state) = inputs
+            .iter()
+            .try_fold(before, |state, input| state.on(input))
+        else {
             return;
         };
         count(&saved, "pause");
@@ -165,9 +175,9 @@ impl Sandbox {
                 }
                 driver.discard_pause(&id).await
             }
-            Was::Saved(input, saved) => {
+            Was::Saved(inputs, saved) => {
                 let cleared = driver.back_to_pause(&id).await;
-                self.rest(&input, saved).await;
+                self.rest(inputs, saved).await;
                 cleared
             }
         };

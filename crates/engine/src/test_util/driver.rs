@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, Isolation, Origin, Phases,
-    RuntimeInfo, Start, StartReport,
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, FoundPaused, Isolation,
+    Origin, Phases, RuntimeInfo, Start, StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -44,7 +44,7 @@ struct FakeState {
 struct FakeSandbox {
     order: CreateOrder,
     alive: bool,
-    paused: Option<Saved>,
+    paused: Option<FoundPaused>,
 }
 
 /// What a fake driver refuses from now on.
@@ -214,7 +214,7 @@ impl FakeDriver {
         let saved = sandboxes
             .get(id)
             .and_then(|sandbox| sandbox.paused.as_ref());
-        saved.is_some_and(|saved| saved.contents.has_memory())
+        saved.is_some_and(|saved| saved.saved.contents.has_memory())
     }
 
     fn start_again(&self, order: CreateOrder) -> Result<(), DriverError> {
@@ -327,10 +327,12 @@ impl Driver for FakeDriver {
                 return Err(DriverError::NotFound(id));
             }
             sandbox.alive = false;
-            Ok(sandbox
-                .paused
-                .get_or_insert_with(|| Self::saved(contents))
-                .clone())
+            let execution = sandbox.order.execution;
+            let paused = sandbox.paused.get_or_insert_with(|| FoundPaused {
+                execution,
+                saved: Self::saved(contents),
+            });
+            Ok(paused.saved.clone())
         })
     }
 

@@ -2,7 +2,7 @@
 
 use shoal_core::catalog::NotWoken;
 use shoal_core::driver::{Driver, Origin, Start};
-use shoal_core::id::SnapshotId;
+use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
@@ -487,6 +487,64 @@ async fn left_in(fixture: &Fixture, id: &SandboxId, state: State) {
         ..found.value
     };
     store.commit(next, Some(found.version)).await.unwrap();
+}
+
+/// What a store that lost its last moments says of a sandbox: this state, in this run.
+async fn noted_last(fixture: &Fixture, id: &SandboxId, state: State, execution: ExecutionId) {
+    let store = SqliteStore::open(&fixture.directory.path().join("shoal.db")).unwrap();
+    let found = store.sandbox(id).await.unwrap().unwrap();
+    let next = SandboxRecord {
+        state,
+        execution,
+        saved: None,
+        ..found.value
+    };
+    store.commit(next, Some(found.version)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pause_outlives_the_machine_and_one_that_was_gone_on_from_is_not_gone_back_to() {
+    let fixture = fixture().await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let id = fixture.create().await;
+        fixture.pause(&id).await;
+        ids.push(id);
+    }
+    let run = |id: &SandboxId| {
+        fixture
+            .engine
+            .authorize(&fixture.me, id)
+            .unwrap()
+            .1
+            .execution
+    };
+    let later = ExecutionId::from_entropy([7; 16]);
+    // The machine went down when what was noted last was not on its disk.
+    noted_last(&fixture, &ids[0], State::Running, run(&ids[0])).await;
+    // What is there is what this run began with, and was not discarded on the disk either.
+    noted_last(&fixture, &ids[1], State::Running, later).await;
+    noted_last(&fixture, &ids[2], State::Pausing, later).await;
+    let (driver, clock) = (&fixture.driver, &fixture.clock);
+    let engine = engine_on(fixture.directory.path(), driver, clock, |_| {}).await;
+    let (permit, record) = engine.authorize(&fixture.me, &ids[0]).unwrap();
+    while engine.authorize(&fixture.me, &ids[0]).unwrap().1.state != State::Paused {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(record.execution, run(&ids[0]));
+    assert!(
+        engine
+            .connect(&permit, seconds(9), true)
+            .await
+            .unwrap()
+            .resumed
+    );
+    for id in &ids[1..] {
+        while engine.authorize(&fixture.me, id).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!driver.sandboxes().contains(id));
+    }
 }
 
 #[tokio::test]

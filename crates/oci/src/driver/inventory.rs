@@ -6,9 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use shoal_core::driver::{DriverError, Found};
+use shoal_core::driver::{DriverError, Found, FoundPaused};
 use shoal_core::id::SandboxId;
-use shoal_core::snapshot::Saved;
 
 use super::{Shared, blocking, destroy, failed};
 use crate::manifest::{self, Manifest};
@@ -80,17 +79,22 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
 }
 
 /// What was saved of a paused sandbox.
-fn paused(shared: &Shared, id: &SandboxId) -> Option<Saved> {
+fn paused(shared: &Shared, id: &SandboxId) -> Option<FoundPaused> {
     let place = Place::of_paused(&shared.disk, id);
     let manifest = saved::Manifest::read(place.directory()).ok()?;
-    Some(manifest.saved)
+    Some(FoundPaused {
+        execution: manifest.execution,
+        saved: manifest.saved,
+    })
 }
 
 /// Lets a sandbox go on that the last server held still, unless that has saved it: then the engine
 /// decides.
 fn go_on(shared: &Shared, manifest: &Manifest) {
     let directory = shared.home.sandbox(manifest.id.as_str());
-    if !manifest::is_held(&directory) || paused(shared, &manifest.id).is_some() {
+    let saved = paused(shared, &manifest.id);
+    let is_saved = saved.is_some_and(|saved| saved.execution == manifest.execution);
+    if !manifest::is_held(&directory) || is_saved {
         return;
     }
     let runtime = shared

@@ -142,7 +142,7 @@ impl Origin {
         }
         saved.manifest.verify(directory).map_err(unusable)?;
         if let Some(stamp) = stamp {
-            shared.verified.lock().insert(stamp);
+            shared.note_verified(stamp);
         }
         Ok(())
     }
