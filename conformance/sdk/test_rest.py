@@ -201,6 +201,17 @@ async def test_the_script_of_the_field(sdk):
         assert await sdk.call("delete_snapshot", snapshot.snapshot_id) is True
 
 
+async def test_a_clone_may_be_secured_or_not_whatever_its_source_was(sdk):
+    for first, second in ((True, False), (False, True)):
+        sandbox = await sdk.create(secure=first)
+        snapshot = await done(sandbox.create_snapshot())
+        clone = await sdk.create(snapshot.snapshot_id, secure=second)
+        assert (await done(clone.commands.run("echo hello"))).stdout == "hello\n"
+        for one in (sandbox, clone):
+            await done(one.kill())
+        await sdk.call("delete_snapshot", snapshot.snapshot_id)
+
+
 async def test_a_snapshot_may_end_its_source(sdk):
     sandbox = await sdk.create(timeout=300)
     headers = {"x-e2b-kruise-snapshot-keep-running": "false"}

@@ -13,7 +13,7 @@ use shoal_protocol::client::{Command, Output};
 use crate::api::{Api, Sandbox, millis};
 use crate::bare::Bare;
 use crate::http::Client;
-use crate::measure::crowd;
+use crate::measure::{crowd, pool};
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
@@ -26,6 +26,9 @@ const PORT: u16 = 49999;
 
 /// How long its first build may take.
 const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// How many members wait when one is claimed.
+const POOLED: usize = 2;
 
 /// How much a cell prints.
 const PRINTED: usize = 10_000_000;
@@ -53,7 +56,8 @@ when it is not there. From a create until `1+1` is answered by its Python kernel
 of its memory; beside it an overlay and `runsc restore --detach` of that same memory in a network \
 made ahead, until it returns. An execution on a context that was used before, and one that prints \
 10 MB, from the request to the end of the stream, through the gateway; beside them the same with \
-`jupyter_client` inside the same sandbox and a kernel of its own. Memory: the proportional set \
+`jupyter_client` inside the same sandbox and a kernel of its own. From a claim until `1+1` is answered: an \
+entry of the catalogue that stands on the template, its pool full. Memory: the proportional set \
 size of all processes of a sandbox that has answered once.";
 
 /// Measures all of it.
@@ -94,6 +98,34 @@ pub(crate) async fn measure(
     let sandbox = create(&api).await?;
     warm(&client, &sandbox, report).await?;
     api.kill(&sandbox).await?;
+    let outcome = claimed(&api, &client, rounds, report).await;
+    pool::put(&api, json!([])).await?;
+    outcome
+}
+
+/// The same from a pool over the template, full each time.
+async fn claimed(
+    api: &Api,
+    client: &Client,
+    rounds: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let entry = json!({
+        "name": NAME, "template": NAME, "description": "a pool that is measured",
+        "pool": {"size": POOLED},
+    });
+    pool::put(api, json!([entry])).await?;
+    let mut answered = Samples::default();
+    for _ in 0..rounds {
+        pool::full(api, POOLED).await?;
+        let begun = Instant::now();
+        let sandbox = create(api).await?;
+        execute(client, &sandbox, "1+1").await?;
+        answered.push(millis(begun.elapsed()));
+        api.kill(&sandbox).await?;
+    }
+    let what = "claim → first `1+1` (code interpreter)";
+    report.add(Row::new(what, Unit::Millis, answered).promised(Promise::AtMost(60.0)));
     Ok(())
 }
 

@@ -159,7 +159,7 @@ async fn claim(api: &Api) -> anyhow::Result<Sandbox> {
     api.sandbox(&answer, took)
 }
 
-async fn put(api: &Api, entries: Value) -> anyhow::Result<()> {
+pub(super) async fn put(api: &Api, entries: Value) -> anyhow::Result<()> {
     let body = json!({"templates": entries});
     api.call(Method::POST, "/api/v1/config/templates", body)
         .await?;
@@ -182,7 +182,7 @@ async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
     full(api, size).await
 }
 
-async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
+pub(super) async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
         let (pools, _) = api.call(Method::GET, "/api/v1/pool", Value::Null).await?;

@@ -150,8 +150,8 @@ impl Init {
                 .collect();
             self.settings.set_variables(variables);
         }
-        if let Some(token) = request.access_token {
-            self.settings.set_token(token);
+        if request.access_token.is_some() || request.open {
+            self.settings.set_token(request.access_token);
         }
         if let Some(user) = request.default_user.filter(|user| !user.is_empty()) {
             self.settings.set_default_user(&user);

@@ -98,9 +98,9 @@ impl Settings {
         newer
     }
 
-    /// Sets the token.
-    pub(crate) fn set_token(&self, token: AccessToken) {
-        self.0.write().token = Some(token);
+    /// Sets the token, or asks for none any more.
+    pub(crate) fn set_token(&self, token: Option<AccessToken>) {
+        self.0.write().token = token;
     }
 
     /// Replaces the variables. Those that say who this sandbox is are kept apart.
@@ -149,7 +149,7 @@ mod tests {
     fn without_a_token_everything_opens_and_with_one_only_it_does() {
         let settings = Settings::new(&Config::default());
         assert!(settings.opens(None));
-        settings.set_token(AccessToken::parse("t").unwrap());
+        settings.set_token(Some(AccessToken::parse("t").unwrap()));
         assert!(settings.opens(Some(b"t")));
         assert!(!settings.opens(Some(b"x")));
         assert!(!settings.opens(None));

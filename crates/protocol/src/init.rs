@@ -16,14 +16,17 @@ pub struct InitRequest {
     /// in [`IDENTITY_VARIABLES`] are also written to files that processes may read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// The secret that callers must know from now on. Absent, null and empty mean no change: a
-    /// sandbox that has a token never loses it.
+    /// The secret that callers must know from now on. Absent, null and empty mean no change.
     #[serde(
         default,
         deserialize_with = "token_unless_empty",
         skip_serializing_if = "Option::is_none"
     )]
     pub access_token: Option<AccessToken>,
+    /// Whether callers need know no secret from now on (ours). It is how a sandbox that is not secured
+    /// begins with the memory of one that was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
     /// The time now. It sets the clock, and a request older than the last one changes nothing.
     #[serde(
         default,

@@ -49,6 +49,7 @@ impl Guest for EnvdGuest {
                 // The clock of a sandbox that was saved stood still.
                 timestamp: Some(OffsetDateTime::now_utc()),
                 env_vars: Some(order.env),
+                open: token.is_none(),
                 access_token: token
                     .transpose()
                     .map_err(|e| GuestError::Refused(e.to_string()))?,

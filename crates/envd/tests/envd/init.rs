@@ -90,6 +90,13 @@ async fn who_knows_the_token_may_say_it_again_or_change_it() {
     );
     assert_eq!(daemon.list(Some("first")).await, 401);
     assert_eq!(daemon.list(Some("second")).await, 200);
+
+    // Only who knows it opens what it closed.
+    let open = json!({"open": true});
+    assert_eq!(daemon.init(None, open.clone()).await.status, 401);
+    assert_eq!(daemon.list(None).await, 401);
+    assert_eq!(daemon.init(Some("second"), open).await.status, 204);
+    assert_eq!(daemon.list(None).await, 200);
 }
 
 #[tokio::test]

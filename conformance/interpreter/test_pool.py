@@ -1,0 +1,81 @@
+"""The template in a pool: kernels that run before somebody asks for them."""
+
+from __future__ import annotations
+
+import pytest
+from e2b_code_interpreter import Sandbox
+
+from ..installation import wait_until
+from ..sdk.test_pool import full, pool, post, put
+from .conftest import TEMPLATE
+
+SIZE = 2
+
+
+def entry(**more) -> dict:
+    """The name that the SDKs ask for."""
+    return {
+        "name": TEMPLATE,
+        "template": TEMPLATE,
+        "description": "Six languages, ready",
+        "pool": {"size": SIZE} | more,
+    }
+
+
+@pytest.fixture(autouse=True)
+def without_pools(server):
+    yield
+    put(server)
+    wait_until(lambda: not server.groups(), 60, "every member is gone")
+
+
+@pytest.fixture
+def pooled(server):
+    put(server, entry())
+    return full(server, TEMPLATE, SIZE)
+
+
+def test_what_the_sdk_creates_is_a_member_whose_kernel_runs(server, pooled):
+    drawn = set()
+    for member in pooled:
+        with Sandbox.create(timeout=120, metadata={"own": "1"}, **server.options()) as sandbox:
+            assert sandbox.sandbox_id in pooled
+            assert sandbox.get_info().metadata["sbx-pool"] == "false"
+            assert sandbox.run_code("x = 1; x += 1; x").text == "2"
+            drawn.add(sandbox.run_code("import random, uuid; (random.random(), uuid.uuid4())").text)
+            environment = "import os; os.environ['E2B_SANDBOX_ID']"
+            assert sandbox.run_code(environment).text == sandbox.sandbox_id
+    assert len(drawn) == len(pooled)
+    assert pool(server, TEMPLATE)["misses"] == 0
+
+
+def test_variables_and_other_languages_reach_a_member(server, pooled):
+    options = server.options()
+    with Sandbox.create(timeout=120, envs={"OWN": "2"}, **options) as sandbox:
+        assert sandbox.sandbox_id in pooled
+        assert sandbox.run_code("import os; os.environ['OWN']").text == "2"
+        assert sandbox.run_code("const n: number = 42; n", language="ts").text == "42"
+
+
+def test_a_member_asks_for_the_token_of_whoever_has_it_or_for_none(server, pooled):
+    options = server.options()
+    with Sandbox.create(timeout=120, secure=False, **options) as sandbox:
+        assert sandbox.sandbox_id in pooled
+        assert sandbox.run_code("1 + 1").text == "2"
+        assert sandbox.commands.run("echo hello").stdout == "hello\n"
+
+
+def test_what_was_warmed_up_over_the_template_is_in_every_member(server):
+    put(server, entry(size=1, warmupCmd="touch,/tmp/warm"))
+    for _ in range(2):
+        member = full(server, TEMPLATE, 1)
+        with Sandbox.create(timeout=120, **server.options()) as sandbox:
+            assert sandbox.sandbox_id in member
+            assert sandbox.files.exists("/tmp/warm")
+
+
+def test_what_an_entry_stands_on_has_to_be_there(server):
+    put(server, {"name": "odd", "template": "never-built", "description": "d"})
+    status, answer = post(server, {"templateID": "odd", "timeout": 60})
+    assert status == 404
+    assert "stands on 'never-built', which is not there" in answer["message"]
