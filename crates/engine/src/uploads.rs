@@ -13,7 +13,7 @@ use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
 use tempfile::{NamedTempFile, TempPath};
 
-/// The largest archive, in bytes.
+/// The largest archive, in bytes, unless the configuration says another.
 pub const UPLOAD_MAX: u64 = 4 << 30;
 
 /// How much is kept for a team beside its latest archive, in bytes.
@@ -148,6 +148,12 @@ impl crate::Engine {
     #[must_use]
     pub fn has_upload(&self, team: TeamId, hash: &FilesHash) -> bool {
         self.shared.uploads.find(team, hash).is_some()
+    }
+
+    /// The largest archive, in bytes.
+    #[must_use]
+    pub fn upload_max(&self) -> u64 {
+        self.shared.config.upload_max
     }
 
     /// A file to be filled with what is sent, which goes by itself unless it is kept.

@@ -57,7 +57,8 @@ impl Run<'_> {
             .await?;
         let file = self.engine.shared.uploads.temporary();
         let file = file.map_err(|e| place.failure(e))?;
-        source.get(place, ARCHIVE, &file).await?;
+        let mut left = self.engine.shared.config.upload_max;
+        source.get(place, ARCHIVE, &file, &mut left).await?;
         Ok(file)
     }
 
@@ -76,6 +77,8 @@ impl Run<'_> {
         let top = source.look(&format!("/{path}")).await;
         let mut open = vec![(0, top.map_err(|e| place.failure(e))?)];
         let mut found = Vec::new();
+        // Of all files together: each is as large as whoever built the stage likes.
+        let mut left = self.engine.shared.config.upload_max;
         while let Some((depth, entry)) = open.pop() {
             if found.len() >= FILES_MAX || depth > DEPTH_MAX {
                 return Err(place.failure(format_args!(
@@ -86,7 +89,7 @@ impl Run<'_> {
             let contents = match entry.kind {
                 GuestFileKind::File => {
                     let file = uploads.temporary().map_err(|e| place.failure(e))?;
-                    source.get(place, &entry.path, &file).await?;
+                    source.get(place, &entry.path, &file, &mut left).await?;
                     Some(file)
                 }
                 GuestFileKind::Directory => {

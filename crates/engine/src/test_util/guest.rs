@@ -168,20 +168,22 @@ impl Guest for FakeGuest {
     ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
         let directory = format!("{}/", path.trim_end_matches('/'));
         let files = self.files.lock();
-        let entries = files.iter().filter_map(|(file, bytes)| {
-            let name = file.strip_prefix(&directory)?;
-            (!name.contains('/')).then(|| entry(file, bytes))
-        });
-        let entries = entries.collect();
+        let mut entries: Vec<GuestEntry> = Vec::new();
+        for file in files.keys() {
+            let Some(below) = file.strip_prefix(&directory) else {
+                continue;
+            };
+            let name = below.split('/').next().unwrap_or_default();
+            // In order: what is in one directory follows on itself.
+            if entries.last().is_none_or(|last| last.name != name) {
+                entries.extend(entry(&files, &format!("{directory}{name}")));
+            }
+        }
         Box::pin(async move { Ok(entries) })
     }
 
     fn stat(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
-        let found = self
-            .files
-            .lock()
-            .get(&path)
-            .map(|bytes| entry(&path, bytes));
+        let found = entry(&self.files.lock(), &path);
         Box::pin(async move { found.ok_or(GuestError::NotFound(path)) })
     }
 
@@ -191,14 +193,23 @@ impl Guest for FakeGuest {
     }
 }
 
-fn entry(path: &str, bytes: &Bytes) -> GuestEntry {
-    GuestEntry {
-        mode: 0o644,
+/// What lies at a path: a file, or a directory that files are in.
+fn entry(files: &BTreeMap<String, Bytes>, path: &str) -> Option<GuestEntry> {
+    let directory = format!("{}/", path.trim_end_matches('/'));
+    let (kind, mode, size) = match files.get(path) {
+        Some(bytes) => (GuestFileKind::File, 0o644, bytes.len() as u64),
+        None if files.keys().any(|file| file.starts_with(&directory)) => {
+            (GuestFileKind::Directory, 0o755, 0)
+        }
+        None => return None,
+    };
+    Some(GuestEntry {
         name: path.rsplit('/').next().unwrap_or_default().to_owned(),
         path: path.to_owned(),
-        kind: GuestFileKind::File,
-        size: bytes.len() as u64,
-    }
+        kind,
+        size,
+        mode,
+    })
 }
 
 /// Remembers what is written to a command.

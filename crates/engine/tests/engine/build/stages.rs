@@ -1,0 +1,77 @@
+//! What is copied from another stage, when that has no shell: a fake has none.
+
+use shoal_core::build::{Base, Plan, Source, Stage};
+
+use super::*;
+
+/// Where the archive of a copy comes to lie.
+const ARCHIVE: &str = "/tmp/.shoal-copy.tar";
+
+/// Two stages, of which the second copies this of the first.
+fn copying(path: &str) -> Plan {
+    let base = || Base::Template("base".parse().unwrap());
+    let copy = Step {
+        action: Action::Copy {
+            source: Source::Stage(0),
+            path: path.to_owned(),
+            target: "/to".to_owned(),
+            owner: None,
+            mode: None,
+        },
+        line: None,
+        force: false,
+    };
+    let first = Stage {
+        base: base(),
+        steps: Vec::new(),
+    };
+    let last = Stage {
+        base: base(),
+        steps: vec![copy],
+    };
+    Plan {
+        stages: vec![first, last],
+        ..plan(&[])
+    }
+}
+
+impl Fixture {
+    fn has(&self, path: &str, bytes: usize) {
+        let mut files = self.guest.files.lock();
+        files.insert(path.to_owned(), vec![b'x'; bytes].into());
+    }
+
+    async fn copy(&self, name: &str, path: &str) -> Arc<BuildRecord> {
+        let build = self.announce(name).await;
+        self.begin(&build, copying(path)).await.unwrap();
+        self.built(&build).await
+    }
+
+    /// The paths of what was copied last, in order.
+    fn copied(&self) -> Vec<String> {
+        let archive = self.guest.files.lock().remove(ARCHIVE).unwrap();
+        let mut archive = tar::Archive::new(&archive[..]);
+        let entries = archive.entries().unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path().unwrap().display().to_string());
+        let mut paths: Vec<String> = paths.collect();
+        paths.sort();
+        paths
+    }
+}
+
+#[tokio::test]
+async fn what_is_copied_is_bounded_in_all_and_not_file_by_file() {
+    let fixture = fixture_with(|config| config.upload_max = 1000).await;
+    fixture.has("/app/one", 400);
+    fixture.has("/app/below/two", 400);
+    let build = fixture.copy("small", "/app").await;
+    assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+    let copied = ["app", "app/below", "app/below/two", "app/one"];
+    assert_eq!(fixture.copied(), copied);
+    fixture.has("/large/one", 600);
+    fixture.has("/large/two", 600);
+    let build = fixture.copy("large", "/large").await;
+    let failure = build.failure.clone().unwrap().message;
+    assert!(failure.contains("at most 1000 bytes"), "{failure}");
+    assert!(!fixture.guest.files.lock().contains_key(ARCHIVE));
+}
