@@ -1,5 +1,6 @@
 //! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
 
+mod forgotten;
 mod stages;
 
 use std::collections::HashSet;

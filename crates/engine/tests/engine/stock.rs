@@ -204,3 +204,23 @@ async fn another_name_is_not_found_and_said_to_be_none() {
     let error = built.unwrap_err().to_string();
     assert!(error.contains(NAME), "{error}");
 }
+
+#[tokio::test]
+async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
+    let guest = FakeGuest::default();
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 3,
+        error: None,
+    });
+    let words = format!("/bin/bash -l -c {LINE}");
+    guest.answers.lock().insert(words, vec![exit]);
+    let fixture = offering(guest).await;
+    for _ in 0..201 {
+        fixture.ask().await.unwrap_err();
+        fixture.stock_build().await;
+        fixture.clock.advance(Duration::from_secs(61));
+    }
+    let id = TemplateId::from_entropy([9; 16]);
+    let remembered = || fixture.engine.builds_of(&id).len();
+    until("forgotten", || remembered() == 200).await;
+}
