@@ -188,7 +188,8 @@ impl Engine {
         for (hash, archive) in files {
             let file = self.new_upload()?;
             std::fs::write(&file, archive)?;
-            self.keep_upload(INSTALLATION.team, &hash, file)?;
+            let kept = self.keep_upload(INSTALLATION.team, &hash, file);
+            kept.map_err(std::io::Error::other)?;
         }
         Ok(plan)
     }

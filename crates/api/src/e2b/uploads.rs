@@ -16,7 +16,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
-use shoal_engine::Engine;
+use shoal_engine::{Engine, UploadError};
 use shoal_protocol::build::FileLink;
 use tokio::io::AsyncWriteExt;
 
@@ -133,7 +133,10 @@ async fn receive(
     target.flush().await.map_err(failed)?;
     drop(target);
     let kept = tokio::task::spawn_blocking(move || engine.keep_upload(team, &hash, file)).await;
-    kept.map_err(|e| failed(std::io::Error::other(e)))?
-        .map_err(failed)?;
+    let kept = kept.map_err(|e| failed(std::io::Error::other(e)))?;
+    kept.map_err(|error| match error {
+        UploadError::Full(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
+        UploadError::Io(error) => failed(error),
+    })?;
     Ok(StatusCode::OK)
 }
