@@ -7,7 +7,7 @@ use shoal_core::id::BuildId;
 use shoal_core::resources::Resources;
 
 /// Changes when the same words do something else than before.
-const VERSION: &str = "shoal-layer-1";
+const VERSION: &str = "shoal-layer-2";
 
 /// A digest of what was done.
 #[derive(Debug, Clone, PartialEq, Eq)]

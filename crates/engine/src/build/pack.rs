@@ -35,7 +35,8 @@ impl Run<'_> {
         let Action::Copy { path, .. } = action else {
             return Err(place.failure("only a copy is from another stage"));
         };
-        let path = path.trim_matches('/');
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        let path = &parts.collect::<Vec<_>>().join("/");
         let spec = from.spec.clone();
         let source = Workshop::open(self.engine, self.principal, spec, place).await?;
         let file = match source.look("/bin/sh").await {
@@ -74,6 +75,9 @@ impl Run<'_> {
             )));
         }
         let uploads = &self.engine.shared.uploads;
+        if scripts::is_of_sandbox(path, path) {
+            return Err(place.failure(format_args!("/{path}: there is no such file or directory")));
+        }
         let top = source.look(&format!("/{path}")).await;
         let mut open = vec![(0, top.map_err(|e| place.failure(e))?)];
         let mut found = Vec::new();
@@ -94,7 +98,10 @@ impl Run<'_> {
                 }
                 GuestFileKind::Directory => {
                     let listed = source.list(&entry.path).await;
-                    let listed = listed.map_err(|e| place.failure(e))?;
+                    let mut listed = listed.map_err(|e| place.failure(e))?;
+                    listed.retain(|entry| {
+                        !scripts::is_of_sandbox(entry.path.trim_start_matches('/'), path)
+                    });
                     open.extend(listed.into_iter().map(|entry| (depth + 1, entry)));
                     None
                 }

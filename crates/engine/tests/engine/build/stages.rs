@@ -75,3 +75,29 @@ async fn what_is_copied_is_bounded_in_all_and_not_file_by_file() {
     assert!(failure.contains("at most 1000 bytes"), "{failure}");
     assert!(!fixture.guest.files.lock().contains_key(ARCHIVE));
 }
+
+#[tokio::test]
+async fn what_is_of_the_sandbox_is_not_copied() {
+    let fixture = fixture().await;
+    for file in [
+        "/etc/hosts",
+        "/etc/machine-id",
+        "/etc/passwd",
+        "/.shoal/envd",
+    ] {
+        fixture.has(file, 1);
+    }
+    for (name, path, copied) in [
+        ("all", "/etc", ["etc", "etc/passwd"].as_slice()),
+        ("one", "//etc/./hosts/", &["etc/hosts"]),
+    ] {
+        let build = fixture.copy(name, path).await;
+        assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+        assert_eq!(fixture.copied(), copied);
+    }
+    for path in ["/.shoal", "/.shoal/envd"] {
+        let build = fixture.copy("none", path).await;
+        let failure = build.failure.clone().unwrap().message;
+        assert!(failure.contains("no such file"), "{failure}");
+    }
+}
