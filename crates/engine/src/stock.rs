@@ -215,7 +215,9 @@ impl Engine {
         let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
         let offer = self.shared.stock.find(&reference.name);
         let offer = offer.ok_or_else(missing)?;
-        let build = self.stock_under_way(&offer).await?;
+        let Some(build) = self.stock_under_way(&offer).await? else {
+            return Ok(());
+        };
         if build.last_part() == Some(Part::Finalize) {
             let clock = &self.shared.clock;
             tokio::select! {
@@ -234,10 +236,17 @@ impl Engine {
         }
     }
 
-    async fn stock_under_way(&self, offer: &Arc<StockTemplate>) -> Result<Arc<Build>, CreateError> {
+    /// The build of a template that is not there, begun when nobody has; none when it is there by now.
+    async fn stock_under_way(
+        &self,
+        offer: &Arc<StockTemplate>,
+    ) -> Result<Option<Arc<Build>>, CreateError> {
         let _beginning = self.shared.stock.beginning.lock().await;
+        if self.shared.templates.has(&offer.id) {
+            return Ok(None);
+        }
         if let Some(build) = self.latest(offer, BuildStatus::Building) {
-            return Ok(build);
+            return Ok(Some(build));
         }
         if let Some(failed) = self.latest(offer, BuildStatus::Error) {
             let record = failed.record();
@@ -246,7 +255,7 @@ impl Engine {
             }
         }
         tracing::info!(template = %offer.name, "building a template that was asked for");
-        Ok(self.begin_stock(offer, false).await?)
+        Ok(Some(self.begin_stock(offer, false).await?))
     }
 
     /// A template that a build of the installation has made.
@@ -267,5 +276,44 @@ fn not_built(record: &BuildRecord) -> CreateError {
     CreateError::NotBuilt {
         template: record.name.clone(),
         reason: failure.map_or_else(String::new, |failure| failure.message.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util;
+
+    struct Broken;
+
+    impl StockDefinition for Broken {
+        fn prepare(&self) -> std::io::Result<PreparedStock> {
+            Err(std::io::Error::other("nobody builds it"))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_become_ready_before_it_is_waited_for_is_not_built_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = test_util::open(test_util::parts(directory.path())).await;
+        let id = TemplateId::from_entropy([9; 16]);
+        engine.offer_stock(StockTemplate {
+            id: id.clone(),
+            name: "made".parse().unwrap(),
+            description: String::new(),
+            resources: Resources::default(),
+            definition: Arc::new(Broken),
+        });
+        let missing = engine.await_stock("made").await;
+        assert!(matches!(missing, Err(CreateError::Stock(_))), "{missing:?}");
+        let build = BuildId::from_entropy([1; 16]);
+        let image = "test/image:1".parse().unwrap();
+        let template = Template {
+            names: vec!["made".parse().unwrap()],
+            public: true,
+            ..Template::over(id, build, image, engine.now())
+        };
+        engine.put_template(template).await.unwrap();
+        engine.await_stock("made").await.unwrap();
     }
 }
