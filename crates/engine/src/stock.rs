@@ -113,7 +113,8 @@ impl Stock {
 }
 
 impl Engine {
-    /// Lets a template be built when it is first asked for.
+    /// Lets a template be built when it is first asked for. Before [`Engine::recover`], which finishes
+    /// builds of the last server.
     pub fn offer_stock(&self, template: StockTemplate) {
         self.shared.stock.offers.write().push(Arc::new(template));
     }

@@ -224,3 +224,41 @@ async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
     let remembered = || fixture.engine.builds_of(&id).len();
     until("forgotten", || remembered() == 200).await;
 }
+
+#[tokio::test]
+async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
+    let fixture = offering(FakeGuest::default()).await;
+    fixture.ask().await.unwrap_err();
+    let built = fixture.stock_build().await;
+    let made = fixture.until_there().await;
+    // As the store is when the server ends in between.
+    let parts = test_util::parts(fixture.directory.path());
+    let between = BuildRecord {
+        status: BuildStatus::Building,
+        finished_at: None,
+        ..built.as_ref().clone()
+    };
+    parts.store.put_build(between, None).await.unwrap();
+    parts.store.delete_template(&made.id).await.unwrap();
+    let parts = EngineParts {
+        driver: Arc::new(fixture.driver.clone()),
+        clock: fixture.clock.clone(),
+        ..parts
+    };
+    let engine = Engine::open(parts).await.unwrap();
+    engine.offer_stock(offer());
+    assert!(
+        engine
+            .find_template(&fixture.me, &fixture.reference())
+            .is_none()
+    );
+    engine.recover().await.unwrap();
+    let found = engine.find_template(&fixture.me, &fixture.reference());
+    let found = found.unwrap();
+    assert_eq!((found.team, found.description.as_str()), (None, "of all"));
+    assert_eq!(found.snapshot, made.snapshot);
+    let build = engine.build(&fixture.me, built.id).unwrap();
+    assert_eq!(build.status, BuildStatus::Ready);
+    let new = NewSandbox::of(fixture.reference());
+    engine.create(&fixture.me, new, None).await.unwrap();
+}
