@@ -326,6 +326,7 @@ impl From<StockError> for ApiError {
         match error {
             StockError::Unknown { .. } => Self::not_found(message),
             StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             StockError::Store(store) => store.into(),
             StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),
         }

@@ -77,6 +77,12 @@ pub enum StockError {
     /// It is there, and all tenants stand on it.
     #[error("template '{0}' is built already: only an admin key may build it anew")]
     Forbidden(TemplateName),
+    /// It could not be built a moment ago.
+    #[error(
+        "template '{0}' could not be built: {1}; it can be tried again a minute later, by an admin key \
+         at once"
+    )]
+    NotBuilt(TemplateName, String),
     /// What its build copies cannot be made ready.
     #[error("the build of '{0}' cannot be prepared: {1}")]
     Files(TemplateName, #[source] std::io::Error),
@@ -120,7 +126,8 @@ impl Engine {
     }
 
     /// Builds a stock template, for the first time or anew. A build that is under way is joined.
-    /// It goes on by itself; [`Engine::build`] says how far it is.
+    /// It goes on by itself; [`Engine::build`] says how far it is. `force`, and another try right after
+    /// a failure, are for admins.
     ///
     /// # Errors
     /// See [`StockError`].
@@ -139,10 +146,17 @@ impl Engine {
         if let Some(build) = self.latest(&offer, BuildStatus::Building) {
             return Ok(build.record());
         }
-        if !principal.admin && self.shared.templates.has(&offer.id) {
+        if principal.admin {
+            return Ok(self.begin_stock(&offer, force).await?.record());
+        }
+        if self.shared.templates.has(&offer.id) {
             return Err(StockError::Forbidden(name.clone()));
         }
-        Ok(self.begin_stock(&offer, force).await?.record())
+        if let Some(reason) = self.failed_lately(&offer) {
+            return Err(StockError::NotBuilt(name.clone(), reason));
+        }
+        // What was done for the installation is done again when an admin says so.
+        Ok(self.begin_stock(&offer, false).await?.record())
     }
 
     async fn begin_stock(
@@ -202,6 +216,13 @@ impl Engine {
         self.shared.builds.get(found)
     }
 
+    /// Why the newest build of a stock template failed, for a while after it did.
+    fn failed_lately(&self, offer: &StockTemplate) -> Option<String> {
+        let record = self.latest(offer, BuildStatus::Error)?.record();
+        let stands = record.updated_at + FAILURE_STANDS > self.shared.clock.now();
+        stands.then(|| reason(&record))
+    }
+
     /// Waits for a stock template that a create names and that is not there, when it is nearly
     /// there; begins its build when nobody has.
     ///
@@ -229,7 +250,10 @@ impl Engine {
         let record = build.record();
         match record.status {
             BuildStatus::Ready => Ok(()),
-            BuildStatus::Error => Err(not_built(&record)),
+            BuildStatus::Error => Err(CreateError::NotBuilt {
+                template: offer.name.clone(),
+                reason: reason(&record),
+            }),
             BuildStatus::Building | BuildStatus::Waiting => Err(CreateError::BeingBuilt {
                 template: offer.name.clone(),
                 build: format!("{}/{}", record.template, record.id),
@@ -249,11 +273,9 @@ impl Engine {
         if let Some(build) = self.latest(offer, BuildStatus::Building) {
             return Ok(Some(build));
         }
-        if let Some(failed) = self.latest(offer, BuildStatus::Error) {
-            let record = failed.record();
-            if record.updated_at + FAILURE_STANDS > self.shared.clock.now() {
-                return Err(not_built(&record));
-            }
+        if let Some(reason) = self.failed_lately(offer) {
+            let template = offer.name.clone();
+            return Err(CreateError::NotBuilt { template, reason });
         }
         tracing::info!(template = %offer.name, "building a template that was asked for");
         Ok(Some(self.begin_stock(offer, false).await?))
@@ -272,12 +294,10 @@ impl Engine {
     }
 }
 
-fn not_built(record: &BuildRecord) -> CreateError {
+/// Why a build failed.
+fn reason(record: &BuildRecord) -> String {
     let failure = record.failure.as_ref();
-    CreateError::NotBuilt {
-        template: record.name.clone(),
-        reason: failure.map_or_else(String::new, |failure| failure.message.clone()),
-    }
+    failure.map_or_else(String::new, |failure| failure.message.clone())
 }
 
 #[cfg(test)]

@@ -54,6 +54,18 @@ pub(super) fn offer() -> StockTemplate {
     }
 }
 
+/// A guest in which the one step fails.
+fn failing() -> FakeGuest {
+    let guest = FakeGuest::default();
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 3,
+        error: None,
+    });
+    let words = format!("/bin/bash -l -c {LINE}");
+    guest.answers.lock().insert(words, vec![exit]);
+    guest
+}
+
 async fn offering(guest: FakeGuest) -> Fixture {
     let fixture = fixture_of(guest, |_| {}).await;
     fixture.engine.offer_stock(offer());
@@ -167,14 +179,7 @@ async fn what_a_team_calls_so_is_never_taken_for_it() {
 
 #[tokio::test]
 async fn a_failure_is_told_for_a_while_and_then_tried_again() {
-    let guest = FakeGuest::default();
-    let exit = GuestOutput::Exit(GuestExit {
-        code: 3,
-        error: None,
-    });
-    let words = format!("/bin/bash -l -c {LINE}");
-    guest.answers.lock().insert(words, vec![exit]);
-    let fixture = offering(guest).await;
+    let fixture = offering(failing()).await;
     let asked = fixture.ask().await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
     let failed = fixture.stock_build().await;
@@ -207,14 +212,7 @@ async fn another_name_is_not_found_and_said_to_be_none() {
 
 #[tokio::test]
 async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
-    let guest = FakeGuest::default();
-    let exit = GuestOutput::Exit(GuestExit {
-        code: 3,
-        error: None,
-    });
-    let words = format!("/bin/bash -l -c {LINE}");
-    guest.answers.lock().insert(words, vec![exit]);
-    let fixture = offering(guest).await;
+    let fixture = offering(failing()).await;
     for _ in 0..201 {
         fixture.ask().await.unwrap_err();
         fixture.stock_build().await;
@@ -261,4 +259,36 @@ async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
     assert_eq!(build.status, BuildStatus::Ready);
     let new = NewSandbox::of(fixture.reference());
     engine.create(&fixture.me, new, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_admins_try_again_at_once_or_by_force() {
+    let fixture = offering(failing()).await;
+    let (engine, name) = (&fixture.engine, NAME.parse().unwrap());
+    let admin = Principal {
+        admin: true,
+        ..fixture.me.clone()
+    };
+    let again = || engine.build_stock(&fixture.me, &name, true);
+    again().await.unwrap();
+    let failed = fixture.stock_build().await;
+    let refused = again().await.unwrap_err();
+    assert!(matches!(refused, StockError::NotBuilt(..)), "{refused}");
+    assert!(refused.to_string().contains("exit status 3"), "{refused}");
+    fixture.guest.answers.lock().clear();
+    fixture.clock.advance(Duration::from_secs(1));
+    let begun = engine.build_stock(&admin, &name, false).await.unwrap();
+    assert_ne!(begun.id, failed.id);
+    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    // What was done is not done again for whoever asks.
+    for (who, runs) in [(&fixture.me, 0), (&admin, 1)] {
+        let reference = fixture.reference();
+        fixture.until_there().await;
+        engine.delete_template(&admin, &reference).await.unwrap();
+        fixture.guest.commands.lock().clear();
+        engine.build_stock(who, &name, true).await.unwrap();
+        let built = fixture.stock_build().await;
+        assert_eq!(built.status, BuildStatus::Ready, "{:?}", built.failure);
+        assert_eq!(fixture.guest.commands.lock().len(), runs);
+    }
 }
