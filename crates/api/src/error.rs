@@ -308,7 +308,7 @@ impl From<BuildError> for ApiError {
         let status = match error {
             BuildError::Namespace(_) => StatusCode::FORBIDDEN,
             BuildError::NotFound(_) => StatusCode::NOT_FOUND,
-            BuildError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            BuildError::TooMany | BuildError::TooManyAnnounced => StatusCode::TOO_MANY_REQUESTS,
             BuildError::Taken(_)
             | BuildError::NotWaiting(..)
             | BuildError::Plan(_)

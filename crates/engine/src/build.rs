@@ -55,9 +55,12 @@ pub enum BuildError {
     /// It was begun already.
     #[error("build {0} is not waiting: it is {status}", status = .1.as_str())]
     NotWaiting(BuildId, BuildStatus),
-    /// There are as many as there may be.
+    /// There are as many under way as there may be.
     #[error("you have reached the limit of {BUILDS_MAX} builds at once: wait for one to end")]
     TooMany,
+    /// There are as many announced and not begun as there may be.
+    #[error("{ANNOUNCED_MAX} builds are announced and not begun: begin or cancel them")]
+    TooManyAnnounced,
     /// What it shall do makes no sense.
     #[error(transparent)]
     Plan(#[from] InvalidPlan),
@@ -88,7 +91,7 @@ impl Engine {
         self.shared.forget_old_builds(principal.team).await?;
         let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
-            return Err(BuildError::TooMany);
+            return Err(BuildError::TooManyAnnounced);
         }
         let mut tags = new.tags;
         tags.extend(new.name.tag);

@@ -1,4 +1,4 @@
-//! Which builds are remembered when many have failed.
+//! How many builds are remembered that have failed, or that nobody begins.
 
 use super::*;
 
@@ -59,4 +59,31 @@ async fn of_a_team_the_last_builds_that_failed_without_a_template_are_remembered
     let remembered = || engine.builds_of(&early.template).len();
     until("forgotten", || remembered() == 200).await;
     assert!(engine.build(&fixture.me, early.id).is_none());
+}
+
+#[tokio::test]
+async fn builds_that_nobody_begins_are_bounded_and_said_to_be() {
+    let fixture = fixture().await;
+    let announce = |number: usize| {
+        let new = NewBuild {
+            name: format!("made{number}").parse().unwrap(),
+            tags: Vec::new(),
+            resources: Resources::default(),
+        };
+        fixture.engine.announce_build(&fixture.me, new)
+    };
+    let first = announce(0).await.unwrap();
+    for number in 1..200 {
+        announce(number).await.unwrap();
+    }
+    let refused = announce(200).await.unwrap_err();
+    assert!(matches!(refused, BuildError::TooManyAnnounced), "{refused}");
+    let words = refused.to_string();
+    assert!(
+        words.contains("200") && words.contains("begin or cancel"),
+        "{words}"
+    );
+    let cancelled = fixture.engine.cancel_build(&fixture.me, first.id);
+    cancelled.await.unwrap();
+    announce(200).await.unwrap();
 }
