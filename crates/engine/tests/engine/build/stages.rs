@@ -1,15 +1,16 @@
 //! What is copied from another stage, when that has no shell: a fake has none.
 
 use shoal_core::build::{Base, Plan, Source, Stage};
+use shoal_engine::CustomImages;
+use shoal_engine::test_util::FakeRegistry;
 
 use super::*;
 
 /// Where the archive of a copy comes to lie.
 const ARCHIVE: &str = "/tmp/.shoal-copy.tar";
 
-/// Two stages, of which the second copies this of the first.
-fn copying(path: &str) -> Plan {
-    let base = || Base::Template("base".parse().unwrap());
+/// A stage over a template that copies this of the first stage.
+fn copier(path: &str) -> Stage {
     let copy = Step {
         action: Action::Copy {
             source: Source::Stage(0),
@@ -21,16 +22,20 @@ fn copying(path: &str) -> Plan {
         line: None,
         force: false,
     };
+    Stage {
+        base: Base::Template("base".parse().unwrap()),
+        steps: vec![copy],
+    }
+}
+
+/// Two stages, of which the second copies this of the first.
+fn copying(path: &str) -> Plan {
     let first = Stage {
-        base: base(),
+        base: Base::Template("base".parse().unwrap()),
         steps: Vec::new(),
     };
-    let last = Stage {
-        base: base(),
-        steps: vec![copy],
-    };
     Plan {
-        stages: vec![first, last],
+        stages: vec![first, copier(path)],
         ..plan(&[])
     }
 }
@@ -99,5 +104,38 @@ async fn what_is_of_the_sandbox_is_not_copied() {
         let build = fixture.copy("none", path).await;
         let failure = build.failure.clone().unwrap().message;
         assert!(failure.contains("no such file"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_copied_from_an_image_as_it_is_is_not_taken_for_what_was_made_fit_for_use() {
+    let fixture = fixture().await;
+    let (directory, guest) = (fixture.directory.path(), &fixture.guest);
+    let images = Arc::new(FakeRegistry::default());
+    let named = |config: &mut EngineConfig| config.custom_images = CustomImages::Everyone;
+    let (driver, clock) = (&fixture.driver, &fixture.clock);
+    let engine = engine_over(directory, driver, clock, guest, images, named).await;
+    let fixture = Fixture { engine, ..fixture };
+    fixture.has("/etc/passwd", 1);
+    let image = Stage {
+        base: Base::Image("registry.test/tool:1".parse().unwrap(), None),
+        steps: Vec::new(),
+    };
+    let on = Stage {
+        base: Base::Stage(0),
+        steps: vec![run("a")],
+    };
+    for between in [Vec::new(), vec![on]] {
+        let stages = [vec![image.clone()], between, vec![copier("/etc")]].concat();
+        let plan = Plan {
+            stages,
+            ..plan(&[])
+        };
+        let build = fixture.announce("made").await;
+        fixture.begin(&build, plan).await.unwrap();
+        let build = fixture.built(&build).await;
+        assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+        // It is not there when the copy is taken over.
+        assert_eq!(fixture.copied(), ["etc", "etc/passwd"]);
     }
 }
