@@ -139,3 +139,31 @@ async fn what_is_copied_from_an_image_as_it_is_is_not_taken_for_what_was_made_fi
         assert_eq!(fixture.copied(), ["etc", "etc/passwd"]);
     }
 }
+
+#[tokio::test]
+async fn what_is_not_copied_as_it_is_is_told_of() {
+    let fixture = fixture().await;
+    fixture.has("/app/file", 1);
+    fixture.has("/app/link", 1);
+    {
+        let mut links = fixture.guest.links.lock();
+        links.insert("/app/link".to_owned());
+        links.extend((0..20).map(|number| format!("/app/nowhere{number}")));
+    }
+    let build = fixture.copy("made", "/app").await;
+    assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+    assert_eq!(fixture.copied(), ["app", "app/file", "app/link"]);
+    let log = fixture.engine.build_log(build.id, LogLevel::Warn).await;
+    let log = log.unwrap();
+    let said = |words: &str| log.iter().filter(|e| e.message.contains(words)).count();
+    assert_eq!((said("leads nowhere"), said("and 11 more")), (10, 1));
+    fixture
+        .guest
+        .links
+        .lock()
+        .retain(|link| link == "/app/link");
+    let build = fixture.copy("again", "/./app").await;
+    let said = fixture.said(&build).await;
+    let link = "/app/link is a link: what it leads to is copied".to_owned();
+    assert!(said.contains(&link), "{said:?}");
+}
