@@ -99,7 +99,11 @@ COPY --from=whole / /srv/whole/
     assert first.code == 0, first
     sandbox = client.ok("sandbox", "create", "--template", "cli-tool")
     try:
-        script = "/usr/local/bin/tool; cat /srv/share/deep/a /srv/share/b /srv/whole/made; ls /srv/whole/proc /srv/whole/usr/bin/env"
+        not_its_own = "/srv/whole/proc /srv/whole/.shoal /srv/whole/etc/hosts /srv/whole/etc/machine-id"
+        script = (
+            "/usr/local/bin/tool; cat /srv/share/deep/a /srv/share/b /srv/whole/made;"
+            f" ls -d {not_its_own} /srv/whole/usr/bin/env"
+        )
         said = client.run("sandbox", "exec", sandbox, "--", "sh", "-c", script)
         assert said.out.split() == ["tooled", "abmade", "/srv/whole/usr/bin/env"], said
     finally:

@@ -308,7 +308,7 @@ impl From<BuildError> for ApiError {
         let status = match error {
             BuildError::Namespace(_) => StatusCode::FORBIDDEN,
             BuildError::NotFound(_) => StatusCode::NOT_FOUND,
-            BuildError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+            BuildError::TooMany | BuildError::TooManyAnnounced => StatusCode::TOO_MANY_REQUESTS,
             BuildError::Taken(_)
             | BuildError::NotWaiting(..)
             | BuildError::Plan(_)
@@ -326,6 +326,7 @@ impl From<StockError> for ApiError {
         match error {
             StockError::Unknown { .. } => Self::not_found(message),
             StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             StockError::Store(store) => store.into(),
             StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),
         }

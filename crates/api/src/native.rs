@@ -1,9 +1,11 @@
 //! Shoal's own API under `/api/v1`: what E2B's has no words for.
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
-//! work on images is answered in lines of JSON. Keys, images and templates are made and removed
-//! by admin keys only, and pools are seen by them only. Sandboxes have Agent-Sandbox's fields, and are
-//! named by their names or ids; another team's is not found, also by an admin, who sees it in the list.
+//! work on images is answered in lines of JSON. Keys, images and templates over images are made and
+//! removed by admin keys only, and pools are seen by them only; a template that the installation knows
+//! how to build is built for whoever asks first, and built anew for admins only. Sandboxes have
+//! Agent-Sandbox's fields, and are named by their names or ids; another team's is not found, also by
+//! an admin, who sees it in the list.
 
 mod admin;
 mod answer;

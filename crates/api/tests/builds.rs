@@ -25,12 +25,18 @@ struct Fixture {
 }
 
 async fn fixture() -> Fixture {
+    fixture_with(UPLOAD_MAX).await
+}
+
+async fn fixture_with(upload_max: u64) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let clock = ManualClock::new();
+    let mut parts = test_util::parts(directory.path());
+    parts.config.upload_max = upload_max;
     let engine = test_util::open(EngineParts {
         images: Arc::new(FakeRegistry::default()),
         clock: clock.clone(),
-        ..test_util::parts(directory.path())
+        ..parts
     })
     .await;
     let (me, other) = admin_and_other(&engine).await;
@@ -141,6 +147,28 @@ async fn an_upload_that_is_too_large_or_breaks_off_is_not_kept() {
     let broken = Body::from_stream(stream::iter(pieces));
     assert_eq!(fixture.put(&path, broken).await, StatusCode::BAD_REQUEST);
     assert!(!fixture.link(&template, &hash).await.0);
+}
+
+#[tokio::test]
+async fn an_upload_does_not_take_the_room_of_what_a_build_needs() {
+    let fixture = fixture_with(4).await;
+    let (template, build) = fixture.announced().await;
+    let mut sent = Vec::new();
+    for number in 1..=5 {
+        let (_, path) = fixture.link(&template, &format!("{number:064x}")).await;
+        sent.push(fixture.put(&path, Body::from("tar!")).await);
+    }
+    let full = StatusCode::INSUFFICIENT_STORAGE;
+    let expected = [[StatusCode::OK; 4].as_slice(), &[full]].concat();
+    assert_eq!(sent, expected);
+    let first = format!("{:064x}", 1);
+    assert!(fixture.link(&template, &first).await.0);
+    let (_, path) = fixture.link(&template, &format!("{:064x}", 5)).await;
+    let (status, _) = fixture
+        .call(&fixture.me, "DELETE", &build, Value::Null)
+        .await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    assert_eq!(fixture.put(&path, Body::from("tar!")).await, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, InvalidPlan, LogLevel, Plan};
-use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::id::{BuildId, SnapshotId, TemplateId};
 use shoal_core::resources::{InvalidResources, Resources};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
@@ -55,9 +55,12 @@ pub enum BuildError {
     /// It was begun already.
     #[error("build {0} is not waiting: it is {status}", status = .1.as_str())]
     NotWaiting(BuildId, BuildStatus),
-    /// There are as many as there may be.
+    /// There are as many under way as there may be.
     #[error("you have reached the limit of {BUILDS_MAX} builds at once: wait for one to end")]
     TooMany,
+    /// There are as many announced and not begun as there may be.
+    #[error("{ANNOUNCED_MAX} builds are announced and not begun: begin or cancel them")]
+    TooManyAnnounced,
     /// What it shall do makes no sense.
     #[error(transparent)]
     Plan(#[from] InvalidPlan),
@@ -88,7 +91,7 @@ impl Engine {
         self.shared.forget_old_builds(principal.team).await?;
         let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
-            return Err(BuildError::TooMany);
+            return Err(BuildError::TooManyAnnounced);
         }
         let mut tags = new.tags;
         tags.extend(new.name.tag);
@@ -171,7 +174,7 @@ impl Engine {
     /// # Errors
     /// See [`BuildError`].
     pub async fn cancel_build(&self, principal: &Principal, id: BuildId) -> Result<(), BuildError> {
-        let _changing = self.shared.builds.changing.lock().await;
+        let changing = self.shared.builds.changing.lock().await;
         let (build, record) = self.own_build(principal, id)?;
         match record.status {
             BuildStatus::Building => {
@@ -184,7 +187,10 @@ impl Engine {
                     part: None,
                     line: None,
                 };
-                Ok(self.fail_build(&build, failure).await?)
+                let dropped = self.fail_build(&build, failure).await?;
+                drop(changing);
+                self.shared.release_snapshots(dropped).await;
+                Ok(())
             }
             done => Err(BuildError::NotWaiting(id, done)),
         }
@@ -203,13 +209,14 @@ impl Engine {
         Ok((build, record))
     }
 
-    /// Notes that a build has failed, and why. By whoever has
-    /// [`Builds::changing`](crate::builds::Builds::changing).
+    /// Notes that a build has failed, and why, and forgets those that have long before it. By whoever
+    /// has [`Builds::changing`](crate::builds::Builds::changing); returns the snapshots to be released
+    /// when he has not.
     pub(crate) async fn fail_build(
         &self,
         build: &Build,
         failure: BuildFailure,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<SnapshotId>, StoreError> {
         let now = self.shared.clock.now();
         build.say(now, LogLevel::Error, failure.part, &failure.message);
         let failed = BuildRecord {
@@ -220,6 +227,12 @@ impl Engine {
             finished_at: Some(now),
             ..build.record().as_ref().clone()
         };
-        self.shared.put_build(build, failed).await
+        let (template, team) = (failed.template.clone(), failed.team);
+        self.shared.put_build(build, failed).await?;
+        if let Some(template) = self.shared.templates.by_id(&template) {
+            return self.shared.prune_builds(&template).await;
+        }
+        self.shared.forget_old_builds(team).await?;
+        Ok(Vec::new())
     }
 }

@@ -209,7 +209,8 @@ impl Shared {
         let mut builds = self.builds.records();
         builds.retain(|build| build.template == template.id && build.status.is_final());
         builds.retain(|build| !meant(build.id));
-        builds.sort_by_key(|build| std::cmp::Reverse(build.created_at));
+        // By their ends: whoever waits for the one that has just ended finds it.
+        builds.sort_by_key(|build| std::cmp::Reverse(build.updated_at));
         let mut dropped = Vec::new();
         for (place, record) in builds.iter().enumerate() {
             dropped.extend(record.made.as_ref().map(|made| made.snapshot.id));
@@ -242,7 +243,7 @@ impl Shared {
         let now = self.clock.now();
         let mut builds = self.builds.records();
         builds.retain(|build| build.team == team);
-        builds.sort_by_key(|build| std::cmp::Reverse(build.created_at));
+        builds.sort_by_key(|build| std::cmp::Reverse(build.updated_at));
         let mut failed = 0;
         for record in builds {
             let old = match record.status {

@@ -7,6 +7,8 @@ use shoal_core::image::ImageName;
 use shoal_core::resources::MilliCpu;
 use shoal_core::template::TemplateKey;
 
+use crate::uploads::UPLOAD_MAX;
+
 /// What no request may exceed.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -65,6 +67,8 @@ pub struct EngineConfig {
     pub logs: PathBuf,
     /// Where what clients send for builds is kept.
     pub uploads: PathBuf,
+    /// How many bytes may be copied at once for a build: in an archive that is sent, or from a stage.
+    pub upload_max: u64,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
@@ -82,6 +86,7 @@ impl EngineConfig {
             custom_images: CustomImages::default(),
             logs: data.join("logs"),
             uploads: data.join("uploads"),
+            upload_max: UPLOAD_MAX,
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
         }

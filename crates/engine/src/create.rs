@@ -212,10 +212,10 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = self.specified_with_stock(principal, new).await?;
+        let specified = self.specified_with_stock(principal, new.clone()).await?;
         let spec = &specified.spec;
         let Some(resize) = resize else {
-            return self.claim_or_launch(principal, specified).await;
+            return self.make(principal, new, specified).await;
         };
         let limits = resize.limits(&spec.resources);
         // Before anything is made: what cannot be given is not handed out.
@@ -225,9 +225,29 @@ impl Engine {
             &limits,
             spec.cpu_ceiling.max(spec.resources.cpu),
         )?;
-        let created = self.claim_or_launch(principal, specified).await?;
+        let created = self.make(principal, new, specified).await?;
         self.resize_created(principal, created, limits, resize.early_return)
             .await
+    }
+
+    /// Makes what was specified, and that anew when what it begins with has gone since: its template was
+    /// built anew.
+    async fn make(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+        specified: Specified,
+    ) -> Result<Created, CreateError> {
+        let gone = match self.claim_or_launch(principal, specified).await {
+            Err(CreateError::Driver(DriverError::SnapshotNotFound(gone))) => gone,
+            made => return made,
+        };
+        let specified = self.specified_with_stock(principal, new).await?;
+        let now = specified.spec.snapshot.as_ref().map(|saved| saved.id);
+        if now == Some(gone) {
+            return Err(DriverError::SnapshotNotFound(gone).into());
+        }
+        self.claim_or_launch(principal, specified).await
     }
 
     /// What a sandbox is to be. A template of the installation that is not there yet is built first.

@@ -171,7 +171,8 @@ impl Engine {
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
         let private_images = PrivateImages::load(store.private_images().await?);
-        let uploads = Uploads::open(config.uploads.clone()).map_err(OpenError::Uploads)?;
+        let uploads =
+            Uploads::open(config.uploads.clone(), config.upload_max).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
             store,

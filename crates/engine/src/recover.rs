@@ -108,8 +108,10 @@ impl Engine {
                 part: None,
                 line: None,
             };
-            let _changing = self.shared.builds.changing.lock().await;
-            self.fail_build(&build, failure).await?;
+            let changing = self.shared.builds.changing.lock().await;
+            let dropped = self.fail_build(&build, failure).await?;
+            drop(changing);
+            self.shared.release_snapshots(dropped).await;
         }
         Ok(())
     }

@@ -77,6 +77,12 @@ pub enum StockError {
     /// It is there, and all tenants stand on it.
     #[error("template '{0}' is built already: only an admin key may build it anew")]
     Forbidden(TemplateName),
+    /// It could not be built a moment ago.
+    #[error(
+        "template '{0}' could not be built: {1}; it can be tried again a minute later, by an admin key \
+         at once"
+    )]
+    NotBuilt(TemplateName, String),
     /// What its build copies cannot be made ready.
     #[error("the build of '{0}' cannot be prepared: {1}")]
     Files(TemplateName, #[source] std::io::Error),
@@ -113,13 +119,15 @@ impl Stock {
 }
 
 impl Engine {
-    /// Lets a template be built when it is first asked for.
+    /// Lets a template be built when it is first asked for. Before [`Engine::recover`], which finishes
+    /// builds of the last server.
     pub fn offer_stock(&self, template: StockTemplate) {
         self.shared.stock.offers.write().push(Arc::new(template));
     }
 
     /// Builds a stock template, for the first time or anew. A build that is under way is joined.
-    /// It goes on by itself; [`Engine::build`] says how far it is.
+    /// It goes on by itself; [`Engine::build`] says how far it is. `force`, and another try right after
+    /// a failure, are for admins.
     ///
     /// # Errors
     /// See [`StockError`].
@@ -138,10 +146,17 @@ impl Engine {
         if let Some(build) = self.latest(&offer, BuildStatus::Building) {
             return Ok(build.record());
         }
-        if !principal.admin && self.shared.templates.has(&offer.id) {
+        if principal.admin {
+            return Ok(self.begin_stock(&offer, force).await?.record());
+        }
+        if self.shared.templates.has(&offer.id) {
             return Err(StockError::Forbidden(name.clone()));
         }
-        Ok(self.begin_stock(&offer, force).await?.record())
+        if let Some(reason) = self.failed_lately(&offer) {
+            return Err(StockError::NotBuilt(name.clone(), reason));
+        }
+        // What was done for the installation is done again when an admin says so.
+        Ok(self.begin_stock(&offer, false).await?.record())
     }
 
     async fn begin_stock(
@@ -188,7 +203,8 @@ impl Engine {
         for (hash, archive) in files {
             let file = self.new_upload()?;
             std::fs::write(&file, archive)?;
-            self.keep_upload(INSTALLATION.team, &hash, file)?;
+            let kept = self.keep_upload(INSTALLATION.team, &hash, file);
+            kept.map_err(std::io::Error::other)?;
         }
         Ok(plan)
     }
@@ -198,6 +214,13 @@ impl Engine {
         let newest = self.builds_of(&offer.id).into_iter().next()?;
         let found = (newest.status == status).then_some(newest.id)?;
         self.shared.builds.get(found)
+    }
+
+    /// Why the newest build of a stock template failed, for a while after it did.
+    fn failed_lately(&self, offer: &StockTemplate) -> Option<String> {
+        let record = self.latest(offer, BuildStatus::Error)?.record();
+        let stands = record.updated_at + FAILURE_STANDS > self.shared.clock.now();
+        stands.then(|| reason(&record))
     }
 
     /// Waits for a stock template that a create names and that is not there, when it is nearly
@@ -214,7 +237,9 @@ impl Engine {
         let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
         let offer = self.shared.stock.find(&reference.name);
         let offer = offer.ok_or_else(missing)?;
-        let build = self.stock_under_way(&offer).await?;
+        let Some(build) = self.stock_under_way(&offer).await? else {
+            return Ok(());
+        };
         if build.last_part() == Some(Part::Finalize) {
             let clock = &self.shared.clock;
             tokio::select! {
@@ -225,7 +250,10 @@ impl Engine {
         let record = build.record();
         match record.status {
             BuildStatus::Ready => Ok(()),
-            BuildStatus::Error => Err(not_built(&record)),
+            BuildStatus::Error => Err(CreateError::NotBuilt {
+                template: offer.name.clone(),
+                reason: reason(&record),
+            }),
             BuildStatus::Building | BuildStatus::Waiting => Err(CreateError::BeingBuilt {
                 template: offer.name.clone(),
                 build: format!("{}/{}", record.template, record.id),
@@ -233,19 +261,24 @@ impl Engine {
         }
     }
 
-    async fn stock_under_way(&self, offer: &Arc<StockTemplate>) -> Result<Arc<Build>, CreateError> {
+    /// The build of a template that is not there, begun when nobody has; none when it is there by now.
+    async fn stock_under_way(
+        &self,
+        offer: &Arc<StockTemplate>,
+    ) -> Result<Option<Arc<Build>>, CreateError> {
         let _beginning = self.shared.stock.beginning.lock().await;
-        if let Some(build) = self.latest(offer, BuildStatus::Building) {
-            return Ok(build);
+        if self.shared.templates.has(&offer.id) {
+            return Ok(None);
         }
-        if let Some(failed) = self.latest(offer, BuildStatus::Error) {
-            let record = failed.record();
-            if record.updated_at + FAILURE_STANDS > self.shared.clock.now() {
-                return Err(not_built(&record));
-            }
+        if let Some(build) = self.latest(offer, BuildStatus::Building) {
+            return Ok(Some(build));
+        }
+        if let Some(reason) = self.failed_lately(offer) {
+            let template = offer.name.clone();
+            return Err(CreateError::NotBuilt { template, reason });
         }
         tracing::info!(template = %offer.name, "building a template that was asked for");
-        Ok(self.begin_stock(offer, false).await?)
+        Ok(Some(self.begin_stock(offer, false).await?))
     }
 
     /// A template that a build of the installation has made.
@@ -261,10 +294,47 @@ impl Engine {
     }
 }
 
-fn not_built(record: &BuildRecord) -> CreateError {
+/// Why a build failed.
+fn reason(record: &BuildRecord) -> String {
     let failure = record.failure.as_ref();
-    CreateError::NotBuilt {
-        template: record.name.clone(),
-        reason: failure.map_or_else(String::new, |failure| failure.message.clone()),
+    failure.map_or_else(String::new, |failure| failure.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util;
+
+    struct Broken;
+
+    impl StockDefinition for Broken {
+        fn prepare(&self) -> std::io::Result<PreparedStock> {
+            Err(std::io::Error::other("nobody builds it"))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_become_ready_before_it_is_waited_for_is_not_built_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = test_util::open(test_util::parts(directory.path())).await;
+        let id = TemplateId::from_entropy([9; 16]);
+        engine.offer_stock(StockTemplate {
+            id: id.clone(),
+            name: "made".parse().unwrap(),
+            description: String::new(),
+            resources: Resources::default(),
+            definition: Arc::new(Broken),
+        });
+        let missing = engine.await_stock("made").await;
+        assert!(matches!(missing, Err(CreateError::Stock(_))), "{missing:?}");
+        let build = BuildId::from_entropy([1; 16]);
+        let image = "test/image:1".parse().unwrap();
+        let template = Template {
+            names: vec!["made".parse().unwrap()],
+            public: true,
+            ..Template::over(id, build, image, engine.now())
+        };
+        engine.put_template(template).await.unwrap();
+        engine.await_stock("made").await.unwrap();
     }
 }

@@ -6,36 +6,61 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
 use tempfile::{NamedTempFile, TempPath};
 
-/// The largest archive, in bytes.
+/// The largest archive, in bytes, unless the configuration says another.
 pub const UPLOAD_MAX: u64 = 4 << 30;
 
-/// How much is kept for a team beside its latest archive, in bytes.
-const TEAM_MAX: u64 = 4 << 30;
+/// How many archives of the largest size are kept for a team.
+const TEAM_MAX: u64 = 4;
 
 /// How long an archive stays after it was last needed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Why an archive was not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// What builds need that have not ended leaves no room for it.
+    #[error(
+        "the archives of a team have at most {0} bytes in all, and what its builds need that have \
+         not ended leaves no room for this one: wait until they have, cancel those that nobody will \
+         begin, or copy less"
+    )]
+    Full(u64),
+    /// It cannot be written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
 
 /// Where archives are.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     directory: PathBuf,
+    /// How many bytes are kept for a team.
+    team_max: u64,
+    /// One at a time makes room and takes it.
+    keeping: Mutex<()>,
 }
 
 impl Uploads {
-    /// Opens the directory, making it when there is none, and clears what is half or old.
-    pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
+    /// Opens the directory, making it when there is none, and clears what is half or old. An archive
+    /// has at most `largest` bytes.
+    pub(crate) fn open(directory: PathBuf, largest: u64) -> io::Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&directory)?;
-        let uploads = Self { directory };
+        let uploads = Self {
+            directory,
+            team_max: largest.saturating_mul(TEAM_MAX),
+            keeping: Mutex::new(()),
+        };
         uploads.clear()?;
         Ok(uploads)
     }
@@ -78,49 +103,68 @@ impl Uploads {
         Ok(NamedTempFile::new_in(&self.directory)?.into_temp_path())
     }
 
-    /// Gives a filled file the name under which it is found.
-    pub(crate) fn keep(&self, team: TeamId, hash: &FilesHash, file: TempPath) -> io::Result<()> {
+    /// Gives a filled file the name under which it is found. What was used since `needed` is needed
+    /// still.
+    pub(crate) fn keep(
+        &self,
+        team: TeamId,
+        hash: &FilesHash,
+        file: TempPath,
+        needed: Option<SystemTime>,
+    ) -> Result<(), UploadError> {
         let path = self.path(team, hash);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        sync(&file)?;
+        let filled = fs::File::options().append(true).open(&file)?;
+        filled.set_modified(SystemTime::now())?;
+        filled.sync_all()?;
+        let size = filled.metadata()?.len();
+        let _keeping = self.keeping.lock();
+        self.make_room(team, hash, size, needed)?;
         file.persist(&path).map_err(|e| e.error)?;
-        self.make_room(team, hash)
+        Ok(())
     }
 
-    /// Removes what a team's builds have needed longest ago, until the rest is within its bound. What
-    /// was sent just now stays.
-    fn make_room(&self, team: TeamId, newest: &FilesHash) -> io::Result<()> {
+    /// Removes what a team's builds have needed longest ago, until there is room for an archive of
+    /// this size. What is needed still stays; nothing goes when that leaves no room.
+    fn make_room(
+        &self,
+        team: TeamId,
+        newest: &FilesHash,
+        size: u64,
+        needed: Option<SystemTime>,
+    ) -> Result<(), UploadError> {
         let mut kept = Vec::new();
         for entry in fs::read_dir(self.directory.join(team.to_string()))? {
             let entry = entry?;
-            let about = match entry.metadata() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                about => about?,
-            };
+            // The same again takes the place of what was there.
             if entry.file_name() != newest.as_str() {
+                let about = entry.metadata()?;
                 kept.push((about.modified()?, about.len(), entry.path()));
             }
         }
         kept.sort();
-        let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-        for (_, size, path) in kept {
-            if bytes <= TEAM_MAX {
+        let mut bytes: u64 = size + kept.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+        let mut dropped = Vec::new();
+        for (used, size, path) in kept {
+            if bytes <= self.team_max {
                 break;
             }
-            match fs::remove_file(path) {
-                // Another upload has made the same room.
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => bytes -= size,
+            if needed.is_some_and(|needed| used >= needed) {
+                return Err(UploadError::Full(self.team_max));
             }
+            bytes -= size;
+            dropped.push(path);
+        }
+        if bytes > self.team_max {
+            return Err(UploadError::Full(self.team_max));
+        }
+        for path in dropped {
+            fs::remove_file(path)?;
         }
         Ok(())
     }
-}
-
-fn sync(path: &Path) -> io::Result<()> {
-    fs::File::open(path)?.sync_all()
 }
 
 impl crate::Engine {
@@ -150,6 +194,12 @@ impl crate::Engine {
         self.shared.uploads.find(team, hash).is_some()
     }
 
+    /// The largest archive, in bytes.
+    #[must_use]
+    pub fn upload_max(&self) -> u64 {
+        self.shared.config.upload_max
+    }
+
     /// A file to be filled with what is sent, which goes by itself unless it is kept.
     ///
     /// # Errors
@@ -161,9 +211,22 @@ impl crate::Engine {
     /// Keeps a filled file for the builds of a team.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn keep_upload(&self, team: TeamId, hash: &FilesHash, file: TempPath) -> io::Result<()> {
-        self.shared.uploads.keep(team, hash, file)
+    /// See [`UploadError`].
+    pub fn keep_upload(
+        &self,
+        team: TeamId,
+        hash: &FilesHash,
+        file: TempPath,
+    ) -> Result<(), UploadError> {
+        // Files are sent after their build was announced.
+        let builds = self.shared.builds.records().into_iter();
+        let under_way = builds.filter(|build| build.team == team && !build.status.is_final());
+        let oldest = under_way.map(|build| build.created_at).min();
+        let needed = oldest.map(|at| {
+            let millis = u64::try_from(at.unix_millis()).unwrap_or_default();
+            UNIX_EPOCH + Duration::from_millis(millis)
+        });
+        self.shared.uploads.keep(team, hash, file, needed)
     }
 }
 
@@ -171,19 +234,98 @@ impl crate::Engine {
 mod tests {
     use super::*;
 
+    /// Small enough to be filled.
+    const LARGEST: u64 = 10;
+
+    fn open(directory: &tempfile::TempDir) -> Uploads {
+        Uploads::open(directory.path().join("uploads"), LARGEST).unwrap()
+    }
+
+    fn team(number: u8) -> TeamId {
+        TeamId::from_entropy([number; 16])
+    }
+
+    fn hash(number: u8) -> FilesHash {
+        hex::encode([number; 32]).parse().unwrap()
+    }
+
+    impl Uploads {
+        fn send(
+            &self,
+            number: u8,
+            bytes: u64,
+            needed: Option<SystemTime>,
+        ) -> Result<(), UploadError> {
+            let file = self.temporary().unwrap();
+            fs::write(&file, vec![0; usize::try_from(bytes).unwrap()]).unwrap();
+            self.keep(team(1), &hash(number), file, needed)
+        }
+
+        /// Lets an archive have been used so many hours ago.
+        fn used(&self, number: u8, hours: u64) {
+            let file = fs::File::options()
+                .append(true)
+                .open(self.path(team(1), &hash(number)));
+            let at = SystemTime::now() - Duration::from_secs(hours * 3600);
+            file.unwrap().set_modified(at).unwrap();
+        }
+
+        fn here(&self) -> Vec<u8> {
+            let path = |number: &u8| self.path(team(1), &hash(*number));
+            (1..=9).filter(|number| path(number).exists()).collect()
+        }
+    }
+
     #[test]
     fn what_is_half_goes_and_what_is_whole_is_its_teams() {
         let directory = tempfile::tempdir().unwrap();
-        let uploads = Uploads::open(directory.path().join("uploads")).unwrap();
-        let hash: FilesHash = "0a".repeat(32).parse().unwrap();
-        let [one, other] = [1, 2].map(|n| TeamId::from_entropy([n; 16]));
-        let file = uploads.temporary().unwrap();
-        fs::write(&file, "x").unwrap();
-        uploads.keep(one, &hash, file).unwrap();
-        assert!(uploads.find(one, &hash).is_some());
-        assert!(uploads.find(other, &hash).is_none());
+        let uploads = open(&directory);
+        uploads.send(1, 1, None).unwrap();
+        assert!(uploads.find(team(1), &hash(1)).is_some());
+        assert!(uploads.find(team(2), &hash(1)).is_none());
         let half = uploads.temporary().unwrap().keep().unwrap();
-        let again = Uploads::open(directory.path().join("uploads")).unwrap();
-        assert!(!half.exists() && again.find(one, &hash).is_some());
+        let again = open(&directory);
+        assert!(!half.exists() && again.find(team(1), &hash(1)).is_some());
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_makes_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let uploads = open(&directory);
+        for number in 1..=4 {
+            uploads.send(number, LARGEST, None).unwrap();
+            uploads.used(number, 10 - u64::from(number));
+        }
+        assert_eq!(uploads.here(), [1, 2, 3, 4]);
+        // It was needed again since.
+        uploads.find(team(1), &hash(1)).unwrap();
+        uploads.send(5, LARGEST, None).unwrap();
+        assert_eq!(uploads.here(), [1, 3, 4, 5]);
+        uploads.send(5, LARGEST, None).unwrap();
+        assert_eq!(uploads.here(), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_builds_need_that_have_not_ended_makes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let uploads = open(&directory);
+        for (number, hours) in [(1, 30), (2, 3), (3, 2), (4, 1)] {
+            uploads.send(number, LARGEST, None).unwrap();
+            uploads.used(number, hours);
+        }
+        let needed = Some(SystemTime::now() - Duration::from_secs(4 * 3600));
+        uploads.send(5, LARGEST, needed).unwrap();
+        assert_eq!(uploads.here(), [2, 3, 4, 5]);
+        let refused = uploads.send(6, 1, needed).unwrap_err();
+        assert!(refused.to_string().contains("40 bytes"), "{refused}");
+        assert_eq!(uploads.here(), [2, 3, 4, 5]);
+        // The oldest of the builds has ended.
+        let needed = Some(SystemTime::now() - Duration::from_secs(9000));
+        uploads.send(6, 1, needed).unwrap();
+        assert_eq!(uploads.here(), [3, 4, 5, 6]);
+        uploads.used(3, 20);
+        // Nothing goes for one that finds no room all the same.
+        assert!(uploads.send(7, 2 * LARGEST, needed).is_err());
+        assert_eq!(uploads.here(), [3, 4, 5, 6]);
     }
 }

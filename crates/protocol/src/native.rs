@@ -29,7 +29,7 @@ pub use self::status::{Runtime, Status, Totals};
 /// that is begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildTemplate {
-    /// Whether nothing is taken from what was done before.
+    /// Whether nothing is taken from what was done before. Means something from admin keys only.
     #[serde(default)]
     pub force: bool,
 }

@@ -92,9 +92,10 @@ async fn serve(
         clock: Arc::new(SystemClock),
     })
     .await?;
+    // First: what a build has made before the last server ended is described as it is offered.
+    stock::offer(&engine)?;
     let going_on = engine.recover().await?;
     stock::ensure(&engine, &images).await?;
-    stock::offer(&engine)?;
     // Relative to the data directory: where a daemon is started from says nothing.
     let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
     templates.load(&engine).await;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
-use shoal_engine::{Engine, UPLOAD_MAX};
+use shoal_engine::{Engine, UploadError};
 use shoal_protocol::build::FileLink;
 use tokio::io::AsyncWriteExt;
 
@@ -93,15 +93,16 @@ async fn receive(
     if engine.now().unix_millis() / 1000 > expires {
         return Err(refused("it was good until a while ago: ask for another"));
     }
+    let most = engine.upload_max();
     let too_large = || {
         ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("an archive has at most {UPLOAD_MAX} bytes"),
+            format!("an archive has at most {most} bytes"),
         )
     };
     let announced = request.headers().get(CONTENT_LENGTH);
     let announced = announced.and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|bytes| bytes > UPLOAD_MAX) {
+    if announced.is_some_and(|bytes| bytes > most) {
         return Err(too_large());
     }
     let failed = |error: std::io::Error| match error.kind() {
@@ -117,7 +118,7 @@ async fn receive(
     let file = engine.new_upload().map_err(failed)?;
     let mut target = tokio::fs::File::create(&file).await.map_err(failed)?;
     let mut body = request.into_body().into_data_stream();
-    let mut left = UPLOAD_MAX;
+    let mut left = most;
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, body.next()).await;
         let next = next.map_err(|_| {
@@ -132,7 +133,10 @@ async fn receive(
     target.flush().await.map_err(failed)?;
     drop(target);
     let kept = tokio::task::spawn_blocking(move || engine.keep_upload(team, &hash, file)).await;
-    kept.map_err(|e| failed(std::io::Error::other(e)))?
-        .map_err(failed)?;
+    let kept = kept.map_err(|e| failed(std::io::Error::other(e)))?;
+    kept.map_err(|error| match error {
+        UploadError::Full(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
+        UploadError::Io(error) => failed(error),
+    })?;
     Ok(StatusCode::OK)
 }

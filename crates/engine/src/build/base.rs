@@ -39,7 +39,11 @@ impl Run<'_> {
                     image: Some(name.clone()),
                     ..NewSandbox::unnamed()
                 };
-                let key = Key::of_image(&image.digest);
+                let key = if bare {
+                    Key::of_bare_image(&image.digest)
+                } else {
+                    Key::of_image(&image.digest)
+                };
                 let engine = self.engine;
                 let spec = engine.specify_over(self.principal, new, Some(image)).await;
                 let spec = spec.map_err(|e| place.failure(e))?;

@@ -7,16 +7,21 @@ use shoal_core::id::BuildId;
 use shoal_core::resources::Resources;
 
 /// Changes when the same words do something else than before.
-const VERSION: &str = "shoal-layer-1";
+const VERSION: &str = "shoal-layer-2";
 
 /// A digest of what was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key([u8; 32]);
 
 impl Key {
-    /// Of an image, by its digest.
+    /// Of an image, by its digest, made fit for use.
     pub(super) fn of_image(digest: &str) -> Self {
         Self::of(&[VERSION, "image", digest])
+    }
+
+    /// Of an image as it is.
+    pub(super) fn of_bare_image(digest: &str) -> Self {
+        Self::of(&[VERSION, "bare image", digest])
     }
 
     /// Of a template, by its build.

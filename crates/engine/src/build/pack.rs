@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shoal_core::build::{Action, BuildFailure};
+use shoal_core::build::{Action, BuildFailure, LogLevel};
 use tempfile::TempPath;
 
 use super::run::{Ground, Run};
@@ -20,6 +20,9 @@ const ARCHIVE: &str = "/tmp/.shoal-stage.tar";
 
 /// How many files are read one by one.
 const FILES_MAX: usize = 10_000;
+
+/// How many files are named that are not copied as they are.
+const REMARKS_MAX: usize = 10;
 
 /// How deep directories are read. A link may lead to one that it is in.
 const DEPTH_MAX: usize = 32;
@@ -35,7 +38,8 @@ impl Run<'_> {
         let Action::Copy { path, .. } = action else {
             return Err(place.failure("only a copy is from another stage"));
         };
-        let path = path.trim_matches('/');
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        let path = &parts.collect::<Vec<_>>().join("/");
         let spec = from.spec.clone();
         let source = Workshop::open(self.engine, self.principal, spec, place).await?;
         let file = match source.look("/bin/sh").await {
@@ -57,7 +61,8 @@ impl Run<'_> {
             .await?;
         let file = self.engine.shared.uploads.temporary();
         let file = file.map_err(|e| place.failure(e))?;
-        source.get(place, ARCHIVE, &file).await?;
+        let mut left = self.engine.shared.config.upload_max;
+        source.get(place, ARCHIVE, &file, &mut left).await?;
         Ok(file)
     }
 
@@ -72,26 +77,54 @@ impl Run<'_> {
                 "/{path}: the stage has no /bin/sh to list its files: name the file or the directory"
             )));
         }
-        let uploads = &self.engine.shared.uploads;
+        if scripts::is_of_sandbox(path, path) {
+            return Err(place.failure(format_args!("/{path}: there is no such file or directory")));
+        }
+        let found = self.read(source, path, place).await?;
+        let archive = self.engine.shared.uploads.temporary();
+        let archive = archive.map_err(|e| place.failure(e))?;
+        let target = archive.to_path_buf();
+        let written = tokio::task::spawn_blocking(move || write(&target, &found)).await;
+        written
+            .map_err(|e| place.failure(e))?
+            .map_err(|e| place.failure(e))?;
+        Ok(archive)
+    }
+
+    /// Reads what lies at a path and below it.
+    async fn read(
+        &self,
+        source: &Workshop,
+        path: &str,
+        place: Place,
+    ) -> Result<Vec<Found>, BuildFailure> {
         let top = source.look(&format!("/{path}")).await;
         let mut open = vec![(0, top.map_err(|e| place.failure(e))?)];
-        let mut found = Vec::new();
+        let (mut found, mut remarks, mut seen) = (Vec::new(), Vec::new(), 0);
+        // Of all files together: each is as large as whoever built the stage likes.
+        let mut left = self.engine.shared.config.upload_max;
         while let Some((depth, entry)) = open.pop() {
-            if found.len() >= FILES_MAX || depth > DEPTH_MAX {
+            seen += 1;
+            if seen > FILES_MAX || depth > DEPTH_MAX {
                 return Err(place.failure(format_args!(
                     "/{path}: more than {FILES_MAX} files, or deeper than {DEPTH_MAX} directories, \
                      are not copied from a stage without /bin/sh"
                 )));
             }
+            remarks.extend(remark(&entry));
             let contents = match entry.kind {
                 GuestFileKind::File => {
-                    let file = uploads.temporary().map_err(|e| place.failure(e))?;
-                    source.get(place, &entry.path, &file).await?;
+                    let file = self.engine.shared.uploads.temporary();
+                    let file = file.map_err(|e| place.failure(e))?;
+                    source.get(place, &entry.path, &file, &mut left).await?;
                     Some(file)
                 }
                 GuestFileKind::Directory => {
                     let listed = source.list(&entry.path).await;
-                    let listed = listed.map_err(|e| place.failure(e))?;
+                    let mut listed = listed.map_err(|e| place.failure(e))?;
+                    listed.retain(|entry| {
+                        !scripts::is_of_sandbox(entry.path.trim_start_matches('/'), path)
+                    });
                     open.extend(listed.into_iter().map(|entry| (depth + 1, entry)));
                     None
                 }
@@ -99,13 +132,29 @@ impl Run<'_> {
             };
             found.push(Found { entry, contents });
         }
-        let archive = uploads.temporary().map_err(|e| place.failure(e))?;
-        let target = archive.to_path_buf();
-        let written = tokio::task::spawn_blocking(move || write(&target, &found)).await;
-        written
-            .map_err(|e| place.failure(e))?
-            .map_err(|e| place.failure(e))?;
-        Ok(archive)
+        self.tell(&remarks, place);
+        Ok(found)
+    }
+
+    fn tell(&self, remarks: &[String], place: Place) {
+        for remark in remarks.iter().take(REMARKS_MAX) {
+            self.say(LogLevel::Warn, place.part, remark);
+        }
+        if let Some(more @ 1..) = remarks.len().checked_sub(REMARKS_MAX) {
+            let more = format!("and {more} more that are links or no files");
+            self.say(LogLevel::Warn, place.part, &more);
+        }
+    }
+}
+
+/// What is to be said of what is not copied as it is.
+fn remark(entry: &GuestEntry) -> Option<String> {
+    let path = &entry.path;
+    match (entry.kind, entry.link) {
+        (GuestFileKind::Other, true) => Some(format!("{path} is left out: the link leads nowhere")),
+        (GuestFileKind::Other, false) => Some(format!("{path} is left out: it is no file")),
+        (_, true) => Some(format!("{path} is a link: what it leads to is copied")),
+        (_, false) => None,
     }
 }
 

@@ -66,9 +66,14 @@ impl Engine {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = outcome {
-            let _changing = self.shared.builds.changing.lock().await;
-            if let Err(error) = self.fail_build(build, failure).await {
-                tracing::error!(build.id = %build.record().id, %error, "the end of a build is not kept");
+            let changing = self.shared.builds.changing.lock().await;
+            let failed = self.fail_build(build, failure).await;
+            drop(changing);
+            match failed {
+                Ok(dropped) => self.shared.release_snapshots(dropped).await,
+                Err(error) => {
+                    tracing::error!(build.id = %build.record().id, %error, "the end of a build is not kept");
+                }
             }
         }
         self.shared.release_held(build).await;

@@ -79,28 +79,53 @@ else
 fi
 "#;
 
-/// Packs files of a stage for another. Arguments: the archive to be made, the path below `/`, in
-/// which `*`, `?` and `[]` stand for what they match; nothing is all that is the stage's own.
+/// Where Shoal's own files are in a sandbox.
+const OURS: &str = ".shoal";
+
+/// What says which sandbox this is, and is written anew in each.
+const IDENTITY: [&str; 4] = [
+    "etc/hosts",
+    "etc/hostname",
+    "etc/machine-id",
+    "etc/resolv.conf",
+];
+
+/// Whether a file, by its path below `/`, is the sandbox's and not the stage's. One that says which
+/// sandbox it is is copied when it is `named` itself.
+pub(super) fn is_of_sandbox(path: &str, named: &str) -> bool {
+    path.split('/').next() == Some(OURS) || path != named && IDENTITY.contains(&path)
+}
+
+/// Packs files of a stage for another. Run in the root. Arguments: the archive to be made, the path
+/// below the root, in which `*`, `?` and `[]` stand for what they match; nothing is all that is the
+/// stage's own. What is the sandbox's is left out, as [`is_of_sandbox`] has it.
+///
+/// Names begin with `./` in the archive: so tars of every make take what is excluded for names from
+/// the root on.
 pub(super) const PACK: &str = r#"
 set -eu
-archive=$1 IFS=
-cd /
-if [ -z "$2" ]; then
-    set --
-    for found in * .[!.]*; do
-        case $found in proc|sys|dev) continue ;; esac
-        if [ -e "$found" ] || [ -L "$found" ]; then set -- "$@" "$found"; fi
-    done
-    tar -cf "$archive" --exclude="${archive#/}" -- "$@"
-    exit
-fi
-for found in $2; do
-    if [ ! -e "$found" ] && [ ! -L "$found" ]; then
-        echo "/$found: there is no such file or directory" >&2
-        exit 66
-    fi
+archive=$1 path=$2 IFS=
+case $path in
+    '') set -- * .[!.]* ;;
+    *) set -- $path ;;
+esac
+for found; do
+    shift
+    if [ ! -e "$found" ] && [ ! -L "$found" ]; then continue; fi
+    case $found in
+        proc|sys|dev|.shoal|.shoal/*) continue ;;
+        etc/hosts|etc/hostname|etc/machine-id|etc/resolv.conf)
+            if [ "$found" = "$path" ]; then set -- "$@" "$found"; fi
+            continue ;;
+    esac
+    set -- "$@" "./$found"
 done
-tar -cf "$archive" -- $2
+if [ $# = 0 ]; then
+    echo "/$path: there is no such file or directory" >&2
+    exit 66
+fi
+tar -cf "$archive" --exclude=".$archive" --exclude=./.shoal --exclude=./etc/hosts \
+    --exclude=./etc/hostname --exclude=./etc/machine-id --exclude=./etc/resolv.conf -- "$@"
 "#;
 
 /// Makes a directory for the steps after it. Arguments: the path, its owner if it has to be made.
@@ -139,7 +164,72 @@ pub(super) fn without_pattern(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use super::*;
+
+    /// Packs a path of a small root, and says what was packed, in order; nothing when it fails.
+    fn packed(path: &str) -> Option<Vec<String>> {
+        let (root, aside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for file in [
+            ".shoal/envd",
+            ".profile",
+            "app/.shoal/mine",
+            "app/etc/hosts",
+            "dev/null",
+            "etc/hosts",
+            "etc/hostname",
+            "etc/hosts.allow",
+            "etc/machine-id",
+            "etc/passwd",
+            "etc/resolv.conf",
+            "proc/self",
+            "sys/kernel",
+        ] {
+            let file = root.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        let archive = aside.path().join("archive.tar");
+        let ran = Command::new("/bin/sh")
+            .args(["-c", PACK, "sh"])
+            .arg(&archive)
+            .arg(path)
+            .current_dir(root.path())
+            .output()
+            .unwrap();
+        if !ran.status.success() {
+            assert!(!ran.stderr.is_empty());
+            return None;
+        }
+        let mut archive = tar::Archive::new(fs::File::open(archive).unwrap());
+        let entries = archive.entries().unwrap().map(Result::unwrap);
+        let files = entries.filter(|entry| entry.header().entry_type().is_file());
+        let names = files.map(|entry| entry.path().unwrap().display().to_string());
+        let mut names: Vec<String> = names
+            .map(|name| name.trim_start_matches("./").to_owned())
+            .collect();
+        names.sort();
+        Some(names)
+    }
+
+    #[test]
+    fn what_is_of_the_sandbox_is_not_packed_for_another_stage() {
+        let apps = ["app/.shoal/mine", "app/etc/hosts"];
+        let etc = ["etc/hosts.allow", "etc/passwd"];
+        let all = [[".profile"].as_slice(), &apps, &etc].concat();
+        assert_eq!(packed("").unwrap(), all);
+        assert_eq!(packed("*").unwrap(), all[1..]);
+        assert_eq!(packed("etc").unwrap(), etc);
+        assert_eq!(packed("etc/host*").unwrap(), ["etc/hosts.allow"]);
+        assert_eq!(packed("app").unwrap(), apps);
+        // Whoever names one wants it.
+        assert_eq!(packed("etc/hosts").unwrap(), ["etc/hosts"]);
+        for none in [".shoal", ".shoal/envd", ".sh*", "etc/machine*", "none"] {
+            assert_eq!(packed(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn a_pattern_stands_for_the_directory_that_it_is_in() {

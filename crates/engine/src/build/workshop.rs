@@ -22,7 +22,6 @@ use crate::guest::{
     GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput, GuestProcess,
 };
 use crate::sandbox::Order;
-use crate::uploads::UPLOAD_MAX;
 
 /// How many bytes of a line are read before it is taken as it is.
 const LINE_MAX: usize = 4 << 10;
@@ -181,23 +180,28 @@ impl Workshop {
         put.map_err(|e| place.failure(e))
     }
 
-    /// Takes a file of the sandbox out to the node.
+    /// Takes a file of the sandbox out to the node, of no more bytes than are `left`, and takes them off
+    /// that.
     pub(super) async fn get(
         &self,
         place: Place,
         source: &str,
         file: &Path,
+        left: &mut u64,
     ) -> Result<(), BuildFailure> {
         let door = self.door("root", place)?;
         let guest = &self.engine.shared.guest;
         let got = guest.read_file(door, source.to_owned()).await;
         let mut contents = got.map_err(|e| place.failure(e))?.contents;
         let mut target = File::create(file).await.map_err(|e| place.failure(e))?;
-        let mut left = UPLOAD_MAX;
         while let Some(piece) = contents.next().await {
             let piece = piece.map_err(|e| place.failure(e))?;
-            left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                place.failure(format_args!("more than {UPLOAD_MAX} bytes are copied"))
+            *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                let most = self.engine.shared.config.upload_max;
+                place.failure(format_args!(
+                    "a step copies at most {most} bytes from another stage, and this is more: copy \
+                     less, or in several steps"
+                ))
             })?;
             target
                 .write_all(&piece)

@@ -40,8 +40,8 @@ pub enum CreateError {
     },
     /// The template is the installation's, and could not be built.
     #[error(
-        "template '{template}' could not be built: {reason}; \
-         `shoal template build {template}` shows why and tries again"
+        "template '{template}' could not be built: {reason}; it is tried again a minute later, and at \
+         once when an admin runs `shoal template build {template}`"
     )]
     NotBuilt {
         /// What the template is called.

@@ -148,6 +148,8 @@ pub struct GuestEntry {
     pub path: String,
     /// What it is; of a link, what its target is.
     pub kind: GuestFileKind,
+    /// Whether it is a link.
+    pub link: bool,
     /// Its bytes.
     pub size: u64,
     /// Its permissions, as `chmod` takes them.

@@ -33,6 +33,7 @@ struct FakeState {
     sandboxes: Mutex<HashMap<SandboxId, FakeSandbox>>,
     snapshots: Mutex<HashMap<SnapshotId, Contents>>,
     refuses: Mutex<Refusals>,
+    starts: Gate,
     saves: Gate,
     resizes: Gate,
     events: mpsc::Sender<DriverEvent>,
@@ -95,6 +96,7 @@ impl FakeDriver {
             sandboxes: Mutex::default(),
             snapshots: Mutex::default(),
             refuses: Mutex::default(),
+            starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
             events,
@@ -145,6 +147,12 @@ impl FakeDriver {
     /// What fails from now on.
     pub fn refuse(&self, refuses: Refusals) {
         *self.state.refuses.lock() = refuses;
+    }
+
+    /// Where whoever starts a sandbox passes.
+    #[must_use]
+    pub fn starts(&self) -> &Gate {
+        &self.state.starts
     }
 
     /// Where whoever pauses a sandbox, or takes a snapshot of one, passes.
@@ -268,6 +276,7 @@ impl Driver for FakeDriver {
 
     fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
         Box::pin(async move {
+            self.state.starts.pass().await;
             let known: &RuntimeName = &self.state.capabilities.runtimes[0].name;
             if let Some(asked) = order.runtime.clone().filter(|asked| asked != known) {
                 let available = known.to_string();

@@ -40,6 +40,8 @@ pub struct FakeGuest {
     pub input: Arc<Mutex<Vec<u8>>>,
     /// The files in it, by path.
     pub files: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    /// The links in it, by path. One leads to what `files` has at its path, or nowhere.
+    pub links: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Guest for FakeGuest {
@@ -167,21 +169,20 @@ impl Guest for FakeGuest {
         path: String,
     ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
         let directory = format!("{}/", path.trim_end_matches('/'));
-        let files = self.files.lock();
-        let entries = files.iter().filter_map(|(file, bytes)| {
-            let name = file.strip_prefix(&directory)?;
-            (!name.contains('/')).then(|| entry(file, bytes))
-        });
-        let entries = entries.collect();
+        let (files, links) = (self.files.lock().clone(), self.links.lock().clone());
+        let all = files.keys().chain(&links);
+        let below = all.filter_map(|path| path.strip_prefix(&directory));
+        let names = below.filter_map(|below| below.split('/').next());
+        let names: BTreeSet<&str> = names.collect();
+        let entries = names
+            .into_iter()
+            .filter_map(|name| self.entry(&format!("{directory}{name}")))
+            .collect();
         Box::pin(async move { Ok(entries) })
     }
 
     fn stat(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
-        let found = self
-            .files
-            .lock()
-            .get(&path)
-            .map(|bytes| entry(&path, bytes));
+        let found = self.entry(&path);
         Box::pin(async move { found.ok_or(GuestError::NotFound(path)) })
     }
 
@@ -191,13 +192,27 @@ impl Guest for FakeGuest {
     }
 }
 
-fn entry(path: &str, bytes: &Bytes) -> GuestEntry {
-    GuestEntry {
-        mode: 0o644,
-        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
-        path: path.to_owned(),
-        kind: GuestFileKind::File,
-        size: bytes.len() as u64,
+impl FakeGuest {
+    /// What lies at a path: a file, a directory that files are in, or a link.
+    fn entry(&self, path: &str) -> Option<GuestEntry> {
+        let (files, link) = (self.files.lock(), self.links.lock().contains(path));
+        let directory = format!("{}/", path.trim_end_matches('/'));
+        let (kind, mode, size) = match files.get(path) {
+            Some(bytes) => (GuestFileKind::File, 0o644, bytes.len() as u64),
+            None if files.keys().any(|file| file.starts_with(&directory)) => {
+                (GuestFileKind::Directory, 0o755, 0)
+            }
+            None if link => (GuestFileKind::Other, 0o777, 0),
+            None => return None,
+        };
+        Some(GuestEntry {
+            name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+            path: path.to_owned(),
+            kind,
+            link,
+            size,
+            mode,
+        })
     }
 }
 

@@ -1,5 +1,9 @@
 //! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
 
+mod begun;
+mod forgotten;
+mod stages;
+
 use std::collections::HashSet;
 
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};

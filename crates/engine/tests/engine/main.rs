@@ -141,6 +141,15 @@ async fn fixture() -> Fixture {
     fixture_with(|_| {}).await
 }
 
+/// Waits, within bounds, until something is so.
+async fn until(what: &str, so: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    while !so() {
+        assert!(std::time::Instant::now() < end, "never {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
 fn new(template: &str) -> NewSandbox {
     NewSandbox::of(template.parse::<TemplateRef>().unwrap())
 }

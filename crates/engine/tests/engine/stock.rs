@@ -54,6 +54,18 @@ pub(super) fn offer() -> StockTemplate {
     }
 }
 
+/// A guest in which the one step fails.
+fn failing() -> FakeGuest {
+    let guest = FakeGuest::default();
+    let exit = GuestOutput::Exit(GuestExit {
+        code: 3,
+        error: None,
+    });
+    let words = format!("/bin/bash -l -c {LINE}");
+    guest.answers.lock().insert(words, vec![exit]);
+    guest
+}
+
 async fn offering(guest: FakeGuest) -> Fixture {
     let fixture = fixture_of(guest, |_| {}).await;
     fixture.engine.offer_stock(offer());
@@ -167,14 +179,7 @@ async fn what_a_team_calls_so_is_never_taken_for_it() {
 
 #[tokio::test]
 async fn a_failure_is_told_for_a_while_and_then_tried_again() {
-    let guest = FakeGuest::default();
-    let exit = GuestOutput::Exit(GuestExit {
-        code: 3,
-        error: None,
-    });
-    let words = format!("/bin/bash -l -c {LINE}");
-    guest.answers.lock().insert(words, vec![exit]);
-    let fixture = offering(guest).await;
+    let fixture = offering(failing()).await;
     let asked = fixture.ask().await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
     let failed = fixture.stock_build().await;
@@ -203,4 +208,87 @@ async fn another_name_is_not_found_and_said_to_be_none() {
     let built = fixture.engine.build_stock(&fixture.me, &name, false).await;
     let error = built.unwrap_err().to_string();
     assert!(error.contains(NAME), "{error}");
+}
+
+#[tokio::test]
+async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
+    let fixture = offering(failing()).await;
+    for _ in 0..201 {
+        fixture.ask().await.unwrap_err();
+        fixture.stock_build().await;
+        fixture.clock.advance(Duration::from_secs(61));
+    }
+    let id = TemplateId::from_entropy([9; 16]);
+    let remembered = || fixture.engine.builds_of(&id).len();
+    until("forgotten", || remembered() == 200).await;
+}
+
+#[tokio::test]
+async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
+    let fixture = offering(FakeGuest::default()).await;
+    fixture.ask().await.unwrap_err();
+    let built = fixture.stock_build().await;
+    let made = fixture.until_there().await;
+    // As the store is when the server ends in between.
+    let parts = test_util::parts(fixture.directory.path());
+    let between = BuildRecord {
+        status: BuildStatus::Building,
+        finished_at: None,
+        ..built.as_ref().clone()
+    };
+    parts.store.put_build(between, None).await.unwrap();
+    parts.store.delete_template(&made.id).await.unwrap();
+    let parts = EngineParts {
+        driver: Arc::new(fixture.driver.clone()),
+        clock: fixture.clock.clone(),
+        ..parts
+    };
+    let engine = Engine::open(parts).await.unwrap();
+    engine.offer_stock(offer());
+    assert!(
+        engine
+            .find_template(&fixture.me, &fixture.reference())
+            .is_none()
+    );
+    engine.recover().await.unwrap();
+    let found = engine.find_template(&fixture.me, &fixture.reference());
+    let found = found.unwrap();
+    assert_eq!((found.team, found.description.as_str()), (None, "of all"));
+    assert_eq!(found.snapshot, made.snapshot);
+    let build = engine.build(&fixture.me, built.id).unwrap();
+    assert_eq!(build.status, BuildStatus::Ready);
+    let new = NewSandbox::of(fixture.reference());
+    engine.create(&fixture.me, new, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn only_admins_try_again_at_once_or_by_force() {
+    let fixture = offering(failing()).await;
+    let (engine, name) = (&fixture.engine, NAME.parse().unwrap());
+    let admin = Principal {
+        admin: true,
+        ..fixture.me.clone()
+    };
+    let again = || engine.build_stock(&fixture.me, &name, true);
+    again().await.unwrap();
+    let failed = fixture.stock_build().await;
+    let refused = again().await.unwrap_err();
+    assert!(matches!(refused, StockError::NotBuilt(..)), "{refused}");
+    assert!(refused.to_string().contains("exit status 3"), "{refused}");
+    fixture.guest.answers.lock().clear();
+    fixture.clock.advance(Duration::from_secs(1));
+    let begun = engine.build_stock(&admin, &name, false).await.unwrap();
+    assert_ne!(begun.id, failed.id);
+    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    // What was done is not done again for whoever asks.
+    for (who, runs) in [(&fixture.me, 0), (&admin, 1)] {
+        let reference = fixture.reference();
+        fixture.until_there().await;
+        engine.delete_template(&admin, &reference).await.unwrap();
+        fixture.guest.commands.lock().clear();
+        engine.build_stock(who, &name, true).await.unwrap();
+        let built = fixture.stock_build().await;
+        assert_eq!(built.status, BuildStatus::Ready, "{:?}", built.failure);
+        assert_eq!(fixture.guest.commands.lock().len(), runs);
+    }
 }

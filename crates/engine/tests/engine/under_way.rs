@@ -7,15 +7,6 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// Waits, within bounds, until something is so.
-async fn until(what: &str, so: impl Fn() -> bool) {
-    let end = std::time::Instant::now() + Duration::from_secs(20);
-    while !so() {
-        assert!(std::time::Instant::now() < end, "never {what}");
-        tokio::task::yield_now().await;
-    }
-}
-
 impl Fixture {
     fn take_aside(&self, id: &SandboxId, wait: Duration) -> JoinHandle<Result<(), TakeError>> {
         let (permit, _) = self.engine.authorize(&self.me, id).unwrap();

@@ -190,6 +190,7 @@ fn entry(info: EntryInfo) -> GuestEntry {
         name: info.name,
         path: info.path,
         kind,
+        link: info.symlink_target.is_some(),
         // What is inside says it; less than nothing is nothing.
         size: u64::try_from(info.size).unwrap_or_default(),
         mode: info.mode,
