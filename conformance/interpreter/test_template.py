@@ -47,6 +47,12 @@ import os
         assert found.results[0].json == [False, False, False]
 
 
+def test_programs_may_load_the_debugger_that_the_kernel_has_not(server):
+    with Sandbox.create(**server.options(), timeout=60) as sandbox:
+        said = sandbox.run_code("import sys; before = 'debugpy' in sys.modules; import debugpy; before")
+        assert said.error is None and said.text == "False"
+
+
 def test_a_sandbox_of_base_has_no_interpreter(server):
     with Plain.create("base", **server.options(), timeout=60) as sandbox:
         said = sandbox.commands.run("curl -s -o /dev/null localhost:49999/health || echo none")

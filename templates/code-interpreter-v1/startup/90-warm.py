@@ -6,6 +6,8 @@ with the modules loaded. Kernels that are started later load what they need, and
 
 
 def _start():
+    import ctypes
+    import gc
     import os
 
     from IPython import get_ipython
@@ -21,6 +23,10 @@ def _start():
     import matplotlib.pyplot  # noqa: F401
     import numpy  # noqa: F401
     import pandas  # noqa: F401
+
+    # What loading has left over is not to be in every sandbox.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 _start()
