@@ -47,6 +47,7 @@ mod last_words;
 mod lines;
 mod offer;
 mod routes;
+mod telling;
 mod variables;
 mod wire;
 mod zmtp;

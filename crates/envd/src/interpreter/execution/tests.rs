@@ -1,5 +1,6 @@
 use std::net::Ipv4Addr;
 
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
