@@ -74,7 +74,7 @@ pub(super) async fn run(
     let end = execute(&mut slot, &context, &launcher, order, &mut telling).await;
     match end {
         End::Done => {
-            telling.end().await;
+            telling.end();
             // The answer ends here, and not when the context is free for the next.
             drop(telling);
             restore(&mut slot, &context, &launcher, &variables).await;
@@ -90,8 +90,8 @@ pub(super) async fn run(
             } else {
                 ("ContextRestarting", "Context was restarted")
             };
-            telling.fail(name, &format!("{text}: {why}")).await;
-            telling.end().await;
+            telling.fail(name, &format!("{text}: {why}"));
+            telling.end();
             drop(telling);
             slot.end_kernel(None);
             if !context.is_deleted() {
@@ -114,7 +114,7 @@ async fn execute(
     }
     if let Err(failure) = slot.kernel(context, launcher).await {
         let text = format!("The kernel cannot be started: {failure}");
-        telling.fail("UnexpectedEndOfExecution", &text).await;
+        telling.fail("UnexpectedEndOfExecution", &text);
         return End::Done;
     }
     telling.notice = slot.notice.take();
@@ -134,7 +134,13 @@ async fn execute(
         telling.ends_apart = context.dialect().is_some_and(Dialect::tells_ends_apart);
         follow(kernel, &id, late, telling).await
     };
-    match executed.await {
+    let end = tokio::select! {
+        biased;
+        // Also while its client is waited for, which may have stopped reading.
+        () = context.is_to_end() => Err(End::Lost("it was to end".to_owned())),
+        end = executed => end,
+    };
+    match end {
         Ok(()) => End::Done,
         Err(End::Lost(why)) => End::Lost(how_it_ended(kernel).await.unwrap_or(why)),
         Err(end) => end,

@@ -67,14 +67,15 @@ impl Telling {
         count: &mut u64,
     ) -> Result<bool, Left> {
         if envelope.skipped > 0 {
-            return self.too_long(envelope).await.map(|()| false);
+            self.too_long(envelope);
+            return Ok(false);
         }
         let now = super::now();
         if self.ends_apart
             && envelope.kind == "stream"
             && let Some(parts) = lines::end_apart(&envelope.content, &now)
         {
-            self.begin().await?;
+            self.begin();
             for part in parts {
                 self.send(part).await?;
             }
@@ -84,10 +85,10 @@ impl Telling {
             Some(Output::Count(number)) => {
                 *count = number;
                 self.expected = number;
-                self.begin().await?;
+                self.begin();
             }
             Some(Output::Line(line)) => {
-                self.begin().await?;
+                self.begin();
                 self.send(line).await?;
             }
             Some(Output::Error(line)) => self.error(line).await?,
@@ -97,49 +98,56 @@ impl Telling {
         Ok(false)
     }
 
-    async fn too_long(&mut self, envelope: &Envelope) -> Result<(), Left> {
+    fn too_long(&mut self, envelope: &Envelope) {
         let kind = envelope.kind.as_str();
         if !["stream", "display_data", "execute_result", "error"].contains(&kind) {
-            return Ok(());
+            return;
         }
         let text = format!(
             "An output was left out: it has more than {} MiB. Write it to a file instead",
             MAX_MESSAGE >> 20
         );
-        self.error(lines::error("OutputTooLarge", &text)).await
+        self.fail("OutputTooLarge", &text);
     }
 
     /// Sends the first line, if it has not been.
-    async fn begin(&mut self) -> Result<(), Left> {
+    fn begin(&mut self) {
         if !self.counted {
             self.counted = true;
-            self.send(lines::count(self.expected)).await?;
+            self.say(lines::count(self.expected));
             if let Some(notice) = self.notice.take() {
-                self.send(lines::notice(&notice, &super::now())).await?;
+                self.say(lines::notice(&notice, &super::now()));
             }
         }
-        Ok(())
     }
 
     /// Sends the first line that says why it failed, and no other.
     pub(super) async fn error(&mut self, line: Vec<u8>) -> Result<(), Left> {
-        self.begin().await?;
-        if !std::mem::replace(&mut self.failed, true) {
+        self.begin();
+        if !self.failed {
             self.send(line).await?;
+            self.failed = true;
         }
         Ok(())
     }
 
     /// Says in our words why it failed, to whoever is still there.
-    pub(super) async fn fail(&mut self, name: &str, text: &str) {
-        let _ = self.error(lines::error(name, text)).await;
+    pub(super) fn fail(&mut self, name: &str, text: &str) {
+        self.begin();
+        if !std::mem::replace(&mut self.failed, true) {
+            self.say(lines::error(name, text));
+        }
     }
 
     /// Says that it is over, to whoever is still there.
-    pub(super) async fn end(&mut self) {
-        if self.begin().await.is_ok() {
-            let _ = self.send(lines::END).await;
-        }
+    pub(super) fn end(&mut self) {
+        self.begin();
+        self.say(lines::END);
+    }
+
+    fn say(&mut self, line: impl Into<Bytes>) {
+        self.feed.say(line);
+        self.silence = Instant::now();
     }
 
     /// Sends a line.

@@ -110,7 +110,7 @@ async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
     };
     let (followed, ()) = tokio::join!(follow(&mut kernel, "x", true, &mut telling), saying);
     assert!(followed.is_ok());
-    telling.end().await;
+    telling.end();
     drop(telling);
     let lines = lines(body).await;
     assert_eq!(
@@ -135,7 +135,7 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     fake.replies("x", error).await;
     // It ends by a time that has passed; nothing else is to come.
     assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
-    telling.end().await;
+    telling.end();
     drop(telling);
     let lines = lines(body).await;
     assert_eq!(

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Interpreter, interpreter};
 
 impl Interpreter {
-    async fn create(&self, body: Value) -> String {
+    pub(super) async fn create(&self, body: Value) -> String {
         let answer = self.post("/contexts", &body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()["id"].as_str().unwrap().to_owned()

@@ -2,8 +2,18 @@
 
 use http::Method;
 use serde_json::json;
+use tokio::time::timeout;
 
-use super::interpreter;
+use super::{Interpreter, interpreter};
+use crate::daemon::PATIENCE;
+
+impl Interpreter {
+    async fn restart(&self, id: &str) {
+        let path = format!("/contexts/{id}/restart");
+        let answer = self.ask(Method::POST, &path).send("");
+        assert_eq!(timeout(PATIENCE, answer).await.unwrap().status, 200);
+    }
+}
 
 #[tokio::test]
 async fn who_leaves_stops_the_code_and_its_context_remembers() {
@@ -99,6 +109,46 @@ async fn a_context_that_is_restarted_or_deleted_ends_what_it_executes() {
         running.wait_for(name).await;
         running.wait_for("end_of_execution").await;
     }
+}
+
+#[tokio::test]
+async fn a_context_is_restarted_also_when_its_client_reads_no_more() {
+    let interpreter = interpreter!();
+    let id = interpreter.create(json!({})).await;
+    let before = interpreter.memory();
+    let code = "print('begun', flush=True)\nwhile True: print('x' * 8_000_000, flush=True)";
+    let body = json!({"code": code, "context_id": id});
+    let mut running = interpreter.begin(&body).await;
+    running.wait_for("begun").await;
+    // Two lines wait for the client, one is on its way there, and one waits for room, beside the
+    // message that it was made of.
+    let filled = async {
+        while interpreter.memory() < before + (34 << 10) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, filled).await.unwrap();
+    interpreter.restart(&id).await;
+    running.wait_for("\"ContextRestarting\"").await;
+    running.wait_for("end_of_execution").await;
+    let body = json!({"code": "1", "context_id": id});
+    let said = interpreter.execute(&body).await;
+    assert_eq!(said.printed("stderr"), "", "who asked for it knows");
+}
+
+#[tokio::test]
+async fn a_restart_does_not_wait_for_those_in_the_queue() {
+    let interpreter = interpreter!();
+    let id = interpreter.create(json!({})).await;
+    let code = "print('begun', flush=True)\nwhile True: pass";
+    let body = json!({"code": code, "context_id": id});
+    let mut first = interpreter.begin(&body).await;
+    first.wait_for("begun").await;
+    let mut second = interpreter.begin(&body).await;
+    second.wait_for("HTTP/1.1 200").await;
+    interpreter.restart(&id).await;
+    first.wait_for("\"ContextRestarting\"").await;
+    second.wait_for("begun").await;
 }
 
 #[tokio::test]
