@@ -40,6 +40,8 @@ mod connection_file;
 mod context;
 mod contexts;
 mod execution;
+#[cfg(test)]
+mod fake;
 mod feed;
 mod kernel;
 mod kernelspec;

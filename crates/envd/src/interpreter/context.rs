@@ -63,7 +63,15 @@ impl Context {
         cwd: &str,
         home: &str,
     ) -> Result<Self, StartFailure> {
-        let context = Self {
+        let context = Self::new(spec, language, cwd, home);
+        let mut slot = context.turn().await;
+        slot.start(&context, launcher, cwd).await?;
+        drop(slot);
+        Ok(context)
+    }
+
+    fn new(spec: &Kernelspec, language: &str, cwd: &str, home: &str) -> Self {
+        Self {
             listing: Listing {
                 id: crate::random::uuid(),
                 language: language.to_owned(),
@@ -78,11 +86,7 @@ impl Context {
             ends: watch::Sender::new(0),
             answers: watch::Sender::new(0),
             deleted: AtomicBool::new(false),
-        };
-        let mut slot = context.turn().await;
-        slot.start(&context, launcher, cwd).await?;
-        drop(slot);
-        Ok(context)
+        }
     }
 
     /// What is listed of it.
@@ -163,7 +167,7 @@ impl Context {
 }
 
 impl Slot {
-    /// The kernel; another one where it has ended.
+    /// The kernel; another one where it has ended. None in a context that was deleted, whoever asks.
     pub(super) async fn kernel(
         &mut self,
         context: &Context,
@@ -181,6 +185,9 @@ impl Slot {
                 // Whoever wanted that knows why.
                 self.end_kernel(None);
                 self.ends = ends;
+            }
+            if context.is_deleted() {
+                return Err(StartFailure::Deleted);
             }
             if self.kernel.is_some() {
                 break;
@@ -218,3 +225,24 @@ impl Slot {
         Ok(())
     }
 }
+
+#[cfg(test)]
+impl Context {
+    /// One with this kernel, of no language.
+    pub(super) async fn of_test(kernel: Kernel) -> Self {
+        let spec = Kernelspec {
+            name: "test".to_owned(),
+            language: "test".to_owned(),
+            argv: vec!["/no/such".to_owned()],
+            env: std::collections::BTreeMap::new(),
+            interrupt: super::kernelspec::Interrupt::Signal,
+            directory: "/no/such".into(),
+        };
+        let context = Self::new(&spec, "test", "/", "/");
+        context.turn().await.kernel = Some(kernel);
+        context
+    }
+}
+
+#[cfg(test)]
+mod tests;

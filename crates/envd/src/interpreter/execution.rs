@@ -94,10 +94,8 @@ pub(super) async fn run(
             telling.end();
             drop(telling);
             slot.end_kernel(None);
-            if !context.is_deleted() {
-                // So that the next one need not wait. What fails now is told to it then.
-                let _ = slot.kernel(&context, &launcher).await;
-            }
+            // So that the next one need not wait. What fails now is told to it then.
+            let _ = slot.kernel(&context, &launcher).await;
         }
     }
 }
@@ -109,9 +107,6 @@ async fn execute(
     order: Order,
     telling: &mut Telling,
 ) -> End {
-    if context.is_deleted() {
-        return End::Lost("it was waiting".to_owned());
-    }
     if let Err(failure) = slot.kernel(context, launcher).await {
         let text = format!("The kernel cannot be started: {failure}");
         telling.fail("UnexpectedEndOfExecution", &text);
@@ -183,7 +178,7 @@ async fn prepare(
 
 /// Takes the variables of one execution away, or gives them the values that they have for all.
 async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variables: &Variables) {
-    if variables.is_empty() || context.is_deleted() {
+    if variables.is_empty() {
         return;
     }
     let wanted = (*launcher.settings.environment()).clone();

@@ -40,6 +40,9 @@ const SANDBOX_ID: &str = "E2B_SANDBOX_ID";
 /// Why there is no kernel.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartFailure {
+    /// Nobody can want one any more.
+    #[error("the context was deleted")]
+    Deleted,
     /// The user that kernels run as is not there.
     #[error("kernels are to run as '{0}', and there is no such user")]
     NoUser(String),
@@ -228,11 +231,13 @@ impl Awaited {
 
 #[cfg(test)]
 impl Kernel {
-    /// One whose process never ends, over these connections.
-    pub(super) fn of_test(session: Session, [shell, heard, control]: [Socket; 3]) -> Self {
+    /// One over these connections, and the end of its process.
+    pub(super) fn of_test(
+        session: Session,
+        [shell, heard, control]: [Socket; 3],
+    ) -> (Self, tokio::sync::oneshot::Sender<Status>) {
         let (ends, life) = Life::of_test();
-        std::mem::forget(ends);
-        Self {
+        let kernel = Self {
             life,
             heard,
             shell,
@@ -243,6 +248,7 @@ impl Kernel {
             count: 0,
             interrupt: Interrupt::Signal,
             file: PathBuf::new(),
-        }
+        };
+        (kernel, ends)
     }
 }

@@ -1,79 +1,12 @@
-use std::net::Ipv4Addr;
-
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
+use super::super::fake::kernel;
 use super::super::feed::feed;
 use super::super::wire::Session;
-use super::super::zmtp::{Role, Socket};
 use super::*;
 use crate::answer::Body;
-
-/// The other end of a kernel's connections.
-struct Fake {
-    session: Session,
-    shell: Socket,
-    heard: Socket,
-}
-
-impl Fake {
-    /// A message that belongs to a request.
-    fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
-        let header = json!({"msg_type": kind}).to_string();
-        let parent = json!({"msg_id": parent}).to_string();
-        let content = content.to_string();
-        let session = &self.session;
-        session.frames(header.into(), parent.into(), content.into())
-    }
-
-    async fn says(&mut self, kind: &str, parent: &str, content: Value) {
-        let frames = self.frames(kind, parent, &content);
-        self.heard.send(&frames).await.unwrap();
-    }
-
-    async fn idles(&mut self, parent: &str) {
-        self.says("status", parent, json!({"execution_state": "idle"}))
-            .await;
-    }
-
-    async fn replies(&mut self, parent: &str, content: Value) {
-        let frames = self.frames("execute_reply", parent, &content);
-        self.shell.send(&frames).await.unwrap();
-    }
-
-    /// The id of the next request.
-    async fn asked(&mut self) -> String {
-        let message = self.shell.next().await.unwrap();
-        let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
-        header["msg_id"].as_str().unwrap().to_owned()
-    }
-}
-
-async fn pair() -> (Socket, Socket) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let accepted = async {
-        let (stream, _) = listener.accept().await.unwrap();
-        Socket::over(stream, Role::Dealer).await.unwrap()
-    };
-    let (ours, theirs) = tokio::join!(Socket::connect(port, Role::Dealer), accepted);
-    (ours.unwrap(), theirs)
-}
-
-async fn kernel() -> (Kernel, Fake) {
-    let session = Session::new();
-    let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);
-    let (control, _) = pair().await;
-    let kernel = Kernel::of_test(session.clone(), [shell, heard, control]);
-    let fake = Fake {
-        session,
-        shell: their_shell,
-        heard: their_heard,
-    };
-    (kernel, fake)
-}
 
 /// All lines, after the end of their execution.
 async fn lines(body: Body) -> Vec<Value> {
