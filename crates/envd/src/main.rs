@@ -28,6 +28,7 @@ mod cors;
 mod events;
 mod files;
 mod filesystem;
+mod foreign_file;
 mod freezer;
 mod hardening;
 mod init;
