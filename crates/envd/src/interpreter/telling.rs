@@ -114,7 +114,8 @@ impl Telling {
     fn begin(&mut self) {
         if !self.counted {
             self.counted = true;
-            self.say(lines::count(self.expected));
+            self.feed.say_with_next(lines::count(self.expected));
+            self.silence = Instant::now();
             if let Some(notice) = self.notice.take() {
                 self.say(lines::notice(&notice, &super::now()));
             }

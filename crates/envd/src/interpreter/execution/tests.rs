@@ -3,14 +3,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::super::fake::kernel;
-use super::super::feed::feed;
+use super::super::feed::{Lines, feed};
 use super::super::wire::Session;
 use super::*;
-use crate::answer::Body;
 
 /// All lines, after the end of their execution.
-async fn lines(body: Body) -> Vec<Value> {
-    let body = body.collect().await.unwrap().to_bytes();
+async fn lines(lines: Lines) -> Vec<Value> {
+    let body = lines.body().collect().await.unwrap().to_bytes();
     let lines = body.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
     lines
