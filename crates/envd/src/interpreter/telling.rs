@@ -53,8 +53,9 @@ impl Telling {
         loop {
             tokio::select! {
                 biased;
-                slot = &mut turn => return Ok(slot),
+                // First: who has left is not executed, although it may be his turn.
                 () = self.feed.closed() => return Err(Left),
+                slot = &mut turn => return Ok(slot),
                 () = sleep_until(self.silence + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
             }
         }

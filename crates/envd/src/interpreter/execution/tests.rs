@@ -110,6 +110,22 @@ async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
 }
 
 #[tokio::test]
+async fn who_has_left_when_his_turn_comes_does_not_get_it() {
+    let (kernel, _fake) = kernel().await;
+    let context = Context::of_test(kernel).await;
+    let slot = context.turn().await;
+    let (feed, lines) = feed();
+    let mut telling = Telling::new(feed);
+    let (turn, ()) = tokio::join!(telling.turn(&context), async {
+        drop(lines);
+        drop(slot);
+    });
+    assert_eq!(turn.err(), Some(Left));
+    // Nor does he keep it from the next one.
+    timeout(SILENT, context.turn()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
     let (mut kernel, fake) = kernel().await;
     let (feed_of_one, body) = feed();

@@ -1,13 +1,35 @@
 //! Executions that end otherwise: their client leaves, their kernel does.
 
 use http::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{Interpreter, interpreter};
+use super::{Interpreter, children, interpreter};
 use crate::daemon::PATIENCE;
 
 impl Interpreter {
+    /// Ends the only kernel, and waits until the daemon has noticed.
+    async fn end_kernel(&self) {
+        let kernel = async {
+            loop {
+                if let [kernel] = children(self.pid()).as_slice() {
+                    return *kernel;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let kernel = timeout(PATIENCE, kernel).await.unwrap();
+        kill_process(Pid::from_raw(kernel).unwrap(), Signal::KILL).unwrap();
+        let process = std::path::PathBuf::from(format!("/proc/{kernel}"));
+        let ended = async {
+            while process.exists() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, ended).await.unwrap();
+    }
+
     async fn restart(&self, id: &str) {
         let path = format!("/contexts/{id}/restart");
         let answer = self.ask(Method::POST, &path).send("");
@@ -59,28 +81,11 @@ async fn a_kernel_that_ends_says_so_and_is_started_again() {
     assert_eq!((said.text(), said.printed("stderr").as_str()), ("1", ""));
 
     // While nothing is executed: then the next one is told.
-    let pid = interpreter
-        .run("import os\nos.getpid()")
-        .await
-        .text()
-        .to_owned();
-    let code = "import os, threading\nthreading.Timer(0.1, os.kill, (os.getpid(), 9)).start()";
-    interpreter.run(code).await;
-    let said = loop {
-        let said = interpreter.run("import os\nos.getpid()").await;
-        if said
-            .of("result")
-            .first()
-            .is_some_and(|result| result["text"] != pid.as_str())
-        {
-            break said;
-        }
-    };
-    let told = said.printed("stderr");
-    assert!(
-        told.is_empty() || told.contains("signal: killed"),
-        "{said:?}"
-    );
+    interpreter.end_kernel().await;
+    let said = interpreter.run("2").await;
+    let told = "The context was restarted: its kernel had ended (signal: killed)\n";
+    assert_eq!((said.text(), said.printed("stderr").as_str()), ("2", told));
+    assert_eq!(interpreter.run("3").await.printed("stderr"), "");
 }
 
 #[tokio::test]
