@@ -28,6 +28,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use tokio::sync::Mutex;
 
+use crate::active_time::ActiveTime;
 use crate::config::Config;
 use crate::hardening::Original;
 use crate::log::Log;
@@ -77,6 +78,7 @@ pub(crate) struct Interpreter {
     settings: Arc<Settings>,
     users: Arc<Users>,
     children: Arc<Children>,
+    time: Arc<ActiveTime>,
     log: Log,
     /// Whether it is there.
     serves: Mutex<bool>,
@@ -90,6 +92,7 @@ impl Interpreter {
         settings: &Arc<Settings>,
         users: &Arc<Users>,
         children: &Arc<Children>,
+        time: &Arc<ActiveTime>,
         log: &Log,
     ) -> Self {
         Self {
@@ -100,6 +103,7 @@ impl Interpreter {
             settings: Arc::clone(settings),
             users: Arc::clone(users),
             children: Arc::clone(children),
+            time: Arc::clone(time),
             log: log.clone(),
             serves: Mutex::new(false),
         }
@@ -141,6 +145,7 @@ impl Interpreter {
             children: Arc::clone(&self.children),
             users: Arc::clone(&self.users),
             settings: Arc::clone(&self.settings),
+            time: Arc::clone(&self.time),
             original: self.original,
             directory: self.root.join(DIRECTORY),
             user: offer.user.clone(),

@@ -121,8 +121,9 @@ async fn execute(
     wanted.extend(order.variables);
     let executed = async {
         prepare(kernel, context, launcher, wanted).await?;
-        let sent = timeout(SILENT, kernel.execute(&order.code, false)).await;
-        let id = sent.map_err(|_| End::Lost("the kernel takes no requests".to_owned()))??;
+        let sent = kernel.execute(&order.code, false);
+        let sent = launcher.time.timeout(SILENT, sent).await;
+        let id = sent.ok_or_else(|| End::Lost("the kernel takes no requests".to_owned()))??;
         drop(order.code);
         drop(order.room);
         let late = context.dialect().is_some_and(Dialect::is_late);
@@ -168,8 +169,10 @@ async fn prepare(
         code.push_str(&dialect.reseed(seed).unwrap_or_default());
     }
     if !code.is_empty() {
-        let silently = timeout(SILENT, kernel.silently(&code)).await;
-        silently.map_err(|_| End::Lost("the kernel did not take its environment".to_owned()))??;
+        let silently = kernel.silently(&code);
+        let silently = launcher.time.timeout(SILENT, silently).await;
+        let late = || End::Lost("the kernel did not take its environment".to_owned());
+        silently.ok_or_else(late)??;
     }
     kernel.sandbox = sandbox;
     kernel.variables = wanted;
@@ -210,10 +213,10 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
             }
         }
     };
-    let why = match timeout(STOP, stopped).await {
-        Ok(Ok(())) => return true,
-        Ok(Err(_)) => "its kernel ended when it was interrupted",
-        Err(_) => "it did not stop when it was interrupted",
+    let why = match launcher.time.timeout(STOP, stopped).await {
+        Some(Ok(())) => return true,
+        Some(Err(_)) => "its kernel ended when it was interrupted",
+        None => "it did not stop when it was interrupted",
     };
     slot.end_kernel(Some(format!("The context was restarted: {why}")));
     // So that the next one need not wait. What fails now is told to it then.

@@ -24,6 +24,7 @@ pub(super) fn launcher() -> Launcher {
         children: Arc::default(),
         users: Arc::new(Users::new(Path::new("/no/such"))),
         settings: Arc::new(Settings::new(&Config::default())),
+        time: Arc::default(),
         original: Original {
             descriptors: None,
             niced: false,

@@ -17,6 +17,7 @@ use super::kernelspec::Interrupt;
 use super::lines::{self, Output};
 use super::wire::Session;
 use super::zmtp::{Broken, Socket};
+use crate::active_time::ActiveTime;
 use crate::hardening::Original;
 use crate::process::{Children, StartError, Status};
 use crate::settings::{Settings, Variables};
@@ -76,6 +77,8 @@ pub(super) struct Launcher {
     pub(super) users: Arc<Users>,
     /// What the control plane says.
     pub(super) settings: Arc<Settings>,
+    /// The time that kernels have.
+    pub(super) time: Arc<ActiveTime>,
     /// What the daemon changed for itself.
     pub(super) original: Original,
     /// Where connection files lie.

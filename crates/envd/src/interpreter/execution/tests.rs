@@ -2,7 +2,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::super::fake::kernel;
+use super::super::fake::{kernel, launcher};
 use super::super::feed::{Lines, feed};
 use super::super::wire::Session;
 use super::*;
@@ -151,4 +151,21 @@ async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
     // The reply does not come a second time.
     fake.idles("x").await;
     assert!(kernel.replied(&mut awaited).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_kernel_has_all_its_time_to_stop_although_the_sandbox_was_saved_meanwhile() {
+    let (kernel, _fake) = kernel().await;
+    let (context, launcher) = (Context::of_test(kernel).await, launcher());
+    let mut slot = context.turn().await;
+    launcher.time.freeze();
+    tokio::time::pause();
+    let stopping = stop(&mut slot, &context, &launcher);
+    tokio::pin!(stopping);
+    let night = Duration::from_secs(600);
+    assert!(timeout(night, &mut stopping).await.is_err());
+    launcher.time.unfreeze();
+    let begun = Instant::now();
+    assert!(!stopping.await);
+    assert_eq!(begun.elapsed().as_secs(), STOP.as_secs());
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use shoal_protocol::process::ProcessConfig;
-use tokio::time::timeout;
 
 use super::life::Life;
 use super::{Kernel, Launcher, START, StartFailure, connect};
+use crate::active_time::ActiveTime;
 use crate::interpreter::connection_file::{self, Ports};
 use crate::interpreter::kernelspec::{Interrupt, Kernelspec};
 use crate::interpreter::variables::Dialect;
@@ -59,7 +59,7 @@ impl Kernel {
             sandbox: launcher.sandbox(),
             file,
         };
-        starting.finish(ports).await
+        starting.finish(ports, &launcher.time).await
     }
 }
 
@@ -74,9 +74,9 @@ struct Starting {
 }
 
 impl Starting {
-    async fn finish(mut self, ports: Ports) -> Result<Kernel, StartFailure> {
+    async fn finish(mut self, ports: Ports, time: &ActiveTime) -> Result<Kernel, StartFailure> {
         let session = &mut self.session;
-        let connecting = timeout(START, connect::to(ports, session));
+        let connecting = time.timeout(START, connect::to(ports, session));
         let connected = tokio::select! {
             connected = connecting => connected,
             status = self.life.ended() => {
@@ -86,7 +86,7 @@ impl Starting {
             }
         };
         match connected {
-            Ok([shell, heard, control]) => Ok(Kernel {
+            Some([shell, heard, control]) => Ok(Kernel {
                 life: self.life,
                 heard,
                 shell,
@@ -98,7 +98,7 @@ impl Starting {
                 interrupt: self.interrupt,
                 file: self.file,
             }),
-            Err(_) => {
+            None => {
                 self.life.signal(Signal::KILL);
                 let _ = std::fs::remove_file(&self.file);
                 let said = self.life.said.now();
