@@ -117,8 +117,7 @@ async fn execute(
         Ok(kernel) => kernel,
         Err(failure) => return End::Lost(failure.to_string()),
     };
-    let mut wanted = (*launcher.settings.environment()).clone();
-    wanted.extend(order.variables);
+    let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
         prepare(kernel, context, launcher, wanted).await?;
         let sent = kernel.execute(&order.code, false);
@@ -147,6 +146,15 @@ async fn execute(
 async fn how_it_ended(kernel: &mut Kernel) -> Option<String> {
     let status = timeout(LAST, kernel.life.ended()).await.ok()?;
     Some(format!("the kernel ended ({status})"))
+}
+
+/// The environment that a kernel should have: what an execution is given wins over what all have,
+/// and that over what it was started with.
+fn wanted(kernel: &Kernel, launcher: &Launcher, own: Variables) -> Variables {
+    let mut wanted = kernel.inherited.clone();
+    wanted.extend((*launcher.settings.environment()).clone());
+    wanted.extend(own);
+    wanted
 }
 
 /// Gives a kernel the environment that it should have, and chance of its own after its memory was
@@ -184,10 +192,10 @@ async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variab
     if variables.is_empty() {
         return;
     }
-    let wanted = (*launcher.settings.environment()).clone();
     let Ok(kernel) = slot.kernel(context, launcher).await else {
         return;
     };
+    let wanted = wanted(kernel, launcher, Variables::new());
     if let Err(End::Lost(why)) = prepare(kernel, context, launcher, wanted).await {
         slot.end_kernel(Some(format!("The context was restarted: {why}")));
     }

@@ -105,6 +105,8 @@ pub(super) struct Kernel {
     control: Socket,
     /// How its messages are signed.
     pub(super) session: Session,
+    /// What its process has of its own, and not because every process has it.
+    pub(super) inherited: Variables,
     /// The environment as its language has it.
     pub(super) variables: Variables,
     /// Which sandbox it was in when its chance was last seeded.
@@ -246,6 +248,7 @@ impl Kernel {
             shell,
             control,
             session,
+            inherited: Variables::new(),
             variables: Variables::new(),
             sandbox: None,
             count: 0,

@@ -20,7 +20,8 @@ mod variables;
 
 /// A kernel as it is installed.
 const KERNEL: &str = r#"{"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f",
-    "{connection_file}"], "language": "python", "display_name": "Python"}"#;
+    "{connection_file}"], "language": "python", "display_name": "Python",
+    "env": {"GIVEN": "by the kernel"}}"#;
 
 /// A daemon whose sandbox has a kernel.
 pub(crate) struct Interpreter {

@@ -22,7 +22,9 @@ pub(in crate::interpreter) struct Life {
 impl Life {
     /// That of a process.
     pub(super) fn of(children: &Arc<Children>, running: Running) -> Self {
-        let Running { pid, exit, output } = running;
+        let Running {
+            pid, exit, output, ..
+        } = running;
         Self {
             children: Arc::clone(children),
             pid,

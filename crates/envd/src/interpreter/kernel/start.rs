@@ -1,7 +1,7 @@
 //! How a kernel is started.
 
+use std::mem::take;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::process::Signal;
 use shoal_protocol::process::ProcessConfig;
@@ -30,32 +30,30 @@ impl Kernel {
         let user = directory.user(&launcher.user);
         let user = user.ok_or_else(|| StartFailure::NoUser(launcher.user.clone()))?;
         let file = connection_file::write(&launcher.directory, ports, session.key(), user)?;
-        let environment = launcher.settings.environment();
         let own = Own {
             config: command(spec, &file, cwd),
             groups: directory.groups(user),
             user: user.clone(),
-            environment: Arc::clone(&environment),
+            environment: launcher.settings.environment(),
             original: launcher.original,
         };
-        let running = match own.start(&launcher.children).await {
+        let mut running = match own.start(&launcher.children).await {
             Ok(running) => running,
             Err(error) => {
                 let _ = std::fs::remove_file(&file);
                 return Err(error.into());
             }
         };
-        let life = Life::of(&launcher.children, running);
-        let inherits = dialect.is_none_or(Dialect::inherits);
+        let (mut variables, mut inherited) = (Variables::new(), Variables::new());
+        if dialect.is_none_or(Dialect::inherits) {
+            (variables, inherited) = (take(&mut running.variables), take(&mut running.inherited));
+        }
         let starting = Starting {
-            life,
+            life: Life::of(&launcher.children, running),
             session,
             interrupt: spec.interrupt,
-            variables: if inherits {
-                (*environment).clone()
-            } else {
-                Variables::new()
-            },
+            variables,
+            inherited,
             sandbox: launcher.sandbox(),
             file,
         };
@@ -69,6 +67,7 @@ struct Starting {
     session: Session,
     interrupt: Interrupt,
     variables: Variables,
+    inherited: Variables,
     sandbox: Option<String>,
     file: PathBuf,
 }
@@ -93,6 +92,7 @@ impl Starting {
                 control,
                 session: self.session,
                 variables: self.variables,
+                inherited: self.inherited,
                 sandbox: self.sandbox,
                 count: 0,
                 interrupt: self.interrupt,
