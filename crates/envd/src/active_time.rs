@@ -64,6 +64,16 @@ impl ActiveTime {
         });
     }
 
+    /// What comes of something within some time, if it ends in that.
+    pub(crate) async fn timeout<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
+        let deadline = self.deadline(Instant::now() + time);
+        tokio::select! {
+            biased;
+            output = future => Some(output),
+            () = self.sleep_until(Some(deadline)) => None,
+        }
+    }
+
     /// Waits for a moment, for ever when there is none.
     pub(crate) async fn sleep_until(&self, deadline: Option<ActiveDeadline>) {
         let Some(deadline) = deadline else {

@@ -28,6 +28,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use tokio::sync::Mutex;
 
+use crate::active_time::ActiveTime;
 use crate::config::Config;
 use crate::hardening::Original;
 use crate::log::Log;
@@ -40,6 +41,8 @@ mod connection_file;
 mod context;
 mod contexts;
 mod execution;
+#[cfg(test)]
+mod fake;
 mod feed;
 mod kernel;
 mod kernelspec;
@@ -47,6 +50,7 @@ mod last_words;
 mod lines;
 mod offer;
 mod routes;
+mod telling;
 mod variables;
 mod wire;
 mod zmtp;
@@ -74,6 +78,7 @@ pub(crate) struct Interpreter {
     settings: Arc<Settings>,
     users: Arc<Users>,
     children: Arc<Children>,
+    time: Arc<ActiveTime>,
     log: Log,
     /// Whether it is there.
     serves: Mutex<bool>,
@@ -87,6 +92,7 @@ impl Interpreter {
         settings: &Arc<Settings>,
         users: &Arc<Users>,
         children: &Arc<Children>,
+        time: &Arc<ActiveTime>,
         log: &Log,
     ) -> Self {
         Self {
@@ -97,6 +103,7 @@ impl Interpreter {
             settings: Arc::clone(settings),
             users: Arc::clone(users),
             children: Arc::clone(children),
+            time: Arc::clone(time),
             log: log.clone(),
             serves: Mutex::new(false),
         }
@@ -138,6 +145,7 @@ impl Interpreter {
             children: Arc::clone(&self.children),
             users: Arc::clone(&self.users),
             settings: Arc::clone(&self.settings),
+            time: Arc::clone(&self.time),
             original: self.original,
             directory: self.root.join(DIRECTORY),
             user: offer.user.clone(),

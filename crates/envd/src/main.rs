@@ -28,6 +28,7 @@ mod cors;
 mod events;
 mod files;
 mod filesystem;
+mod foreign_file;
 mod freezer;
 mod hardening;
 mod init;
@@ -153,7 +154,7 @@ fn routes(
     let time = Arc::<ActiveTime>::default();
     let processes = Processes::new(Arc::clone(children), Arc::clone(&time), log.clone());
     let processes = Arc::new(processes);
-    let interpreter = Interpreter::new(config, original, settings, &users, children, log);
+    let interpreter = Interpreter::new(config, original, settings, &users, children, &time, log);
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(

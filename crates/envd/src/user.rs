@@ -5,12 +5,13 @@
 //! whatever they hold is parsed with limits, and lines that make no sense are passed over.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::foreign_file;
 
 /// The most bytes read of either file: some hundred thousand lines.
 const MAX_FILE: u64 = 8 << 20;
@@ -168,8 +169,8 @@ impl Users {
         {
             return Arc::clone(directory);
         }
-        let passwd = read(&self.passwd).unwrap_or_default();
-        let group = read(&self.group).unwrap_or_default();
+        let passwd = foreign_file::read(&self.passwd, MAX_FILE).unwrap_or_default();
+        let group = foreign_file::read(&self.group, MAX_FILE).unwrap_or_default();
         let directory = Arc::new(Directory::parse(&passwd, &group));
         *known = Some((stamps, Arc::clone(&directory)));
         directory
@@ -190,20 +191,6 @@ fn stamp(path: &Path) -> Option<Stamp> {
         meta.mtime_nsec(),
         meta.ctime_nsec() ^ meta.ctime(),
     ]))
-}
-
-/// Reads a file of the sandbox that may be anything: a pipe must not make us wait.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut text = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::process::Signal;
 use serde::Serialize;
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::kernel::{Kernel, Launcher, StartFailure};
 use super::kernelspec::Kernelspec;
@@ -36,8 +36,11 @@ pub(super) struct Context {
     waiting: Arc<Semaphore>,
     /// The process group of its kernel, or 0.
     leader: AtomicI32,
-    /// Its kernel is not to be used any more.
-    stale: AtomicBool,
+    /// How often its kernel was to end, whatever it did. A kernel belongs to one such number, and
+    /// is not to be used once there is another.
+    ends: watch::Sender<u64>,
+    /// To which number the kernel belongs that answered last.
+    answers: watch::Sender<u64>,
     deleted: AtomicBool,
 }
 
@@ -45,6 +48,8 @@ pub(super) struct Context {
 #[derive(Default)]
 pub(super) struct Slot {
     kernel: Option<Kernel>,
+    /// How often the context's kernel had been to end when this one was started.
+    ends: u64,
     /// What the next execution is told: why what it expects may be gone.
     pub(super) notice: Option<String>,
 }
@@ -58,7 +63,15 @@ impl Context {
         cwd: &str,
         home: &str,
     ) -> Result<Self, StartFailure> {
-        let context = Self {
+        let context = Self::new(spec, language, cwd, home);
+        let mut slot = context.turn().await;
+        slot.start(&context, launcher, cwd).await?;
+        drop(slot);
+        Ok(context)
+    }
+
+    fn new(spec: &Kernelspec, language: &str, cwd: &str, home: &str) -> Self {
+        Self {
             listing: Listing {
                 id: crate::random::uuid(),
                 language: language.to_owned(),
@@ -70,13 +83,10 @@ impl Context {
             slot: Arc::default(),
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             leader: AtomicI32::new(0),
-            stale: AtomicBool::new(false),
+            ends: watch::Sender::new(0),
+            answers: watch::Sender::new(0),
             deleted: AtomicBool::new(false),
-        };
-        let mut slot = context.turn().await;
-        slot.start(&context, launcher, cwd).await?;
-        drop(slot);
-        Ok(context)
+        }
     }
 
     /// What is listed of it.
@@ -104,11 +114,30 @@ impl Context {
         Arc::clone(&self.slot).lock_owned().await
     }
 
-    /// Starts its kernel again, whatever it does, and waits until it answers.
+    /// Starts its kernel again, whatever it does, and waits until it answers. Whoever has his turn
+    /// starts it: to wait for one's own would be to wait for all that others execute.
     pub(super) async fn restart(&self, launcher: &Launcher) -> Result<(), StartFailure> {
-        self.end_kernel(launcher);
-        let mut slot = self.turn().await;
-        slot.kernel(self, launcher).await.map(drop)
+        let ends = self.end_kernel(launcher);
+        let mut answers = self.answers.subscribe();
+        let slot = tokio::select! {
+            biased;
+            // The other end is here.
+            answered = answers.wait_for(|answers| *answers >= ends) => {
+                drop(answered);
+                None
+            }
+            slot = self.turn() => Some(slot),
+        };
+        match slot {
+            Some(mut slot) => slot.kernel(self, launcher).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until somebody wants that the kernel ends.
+    pub(super) async fn is_to_end(&self) {
+        // The other end is here.
+        let _ = self.ends.subscribe().changed().await;
     }
 
     /// Ends its kernel, whatever it does. Whoever waits for the context is told.
@@ -122,8 +151,9 @@ impl Context {
         self.deleted.load(Ordering::SeqCst)
     }
 
-    fn end_kernel(&self, launcher: &Launcher) {
-        self.stale.store(true, Ordering::SeqCst);
+    /// Gives the number that the next kernel belongs to.
+    fn end_kernel(&self, launcher: &Launcher) -> u64 {
+        self.ends.send_modify(|ends| *ends += 1);
         match self.slot.try_lock() {
             Ok(mut slot) => slot.kernel = None,
             // It executes something, which notices its end.
@@ -132,29 +162,36 @@ impl Context {
                 let _ = launcher.children.signal_group(leader, Signal::KILL);
             }
         }
+        *self.ends.borrow()
     }
 }
 
 impl Slot {
-    /// The kernel; another one where it has ended.
+    /// The kernel; another one where it has ended. None in a context that was deleted, whoever asks.
     pub(super) async fn kernel(
         &mut self,
         context: &Context,
         launcher: &Launcher,
     ) -> Result<&mut Kernel, StartFailure> {
-        let stale = context.stale.swap(false, Ordering::SeqCst);
-        let ended = self.kernel.as_mut().map(|kernel| kernel.life.has_ended());
-        match ended {
-            Some(None) if !stale => {}
-            Some(Some(status)) if !stale => {
-                self.notice = Some(format!(
-                    "The context was restarted: its kernel had ended ({status})"
-                ));
-                self.kernel = None;
-            }
-            _ => self.kernel = None,
+        let status = self.kernel.as_mut().map(|kernel| kernel.life.has_ended());
+        if let Some(status) = status.flatten() {
+            let why = format!("The context was restarted: its kernel had ended ({status})");
+            self.end_kernel(Some(why));
         }
-        if self.kernel.is_none() {
+        // It may be to end again before it has started.
+        loop {
+            let ends = *context.ends.borrow();
+            if self.ends != ends {
+                // Whoever wanted that knows why.
+                self.end_kernel(None);
+                self.ends = ends;
+            }
+            if context.is_deleted() {
+                return Err(StartFailure::Deleted);
+            }
+            if self.kernel.is_some() {
+                break;
+            }
             let home = context.home.clone();
             self.start(context, launcher, &home).await?;
         }
@@ -184,6 +221,28 @@ impl Slot {
         };
         context.leader.store(kernel.leader(), Ordering::SeqCst);
         self.kernel = Some(kernel);
+        context.answers.send_replace(self.ends);
         Ok(())
     }
 }
+
+#[cfg(test)]
+impl Context {
+    /// One with this kernel, of no language.
+    pub(super) async fn of_test(kernel: Kernel) -> Self {
+        let spec = Kernelspec {
+            name: "test".to_owned(),
+            language: "test".to_owned(),
+            argv: vec!["/no/such".to_owned()],
+            env: std::collections::BTreeMap::new(),
+            interrupt: super::kernelspec::Interrupt::Signal,
+            directory: "/no/such".into(),
+        };
+        let context = Self::new(&spec, "test", "/", "/");
+        context.turn().await.kernel = Some(kernel);
+        context
+    }
+}
+
+#[cfg(test)]
+mod tests;

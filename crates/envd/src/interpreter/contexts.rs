@@ -45,6 +45,12 @@ pub(super) enum NoContext {
     Start(#[from] StartFailure),
 }
 
+impl NoContext {
+    fn unknown(id: &str) -> Self {
+        Self::Unknown(id.chars().take(80).collect())
+    }
+}
+
 /// All contexts of a sandbox.
 pub(super) struct Contexts {
     launcher: Arc<Launcher>,
@@ -119,9 +125,7 @@ impl Contexts {
     pub(super) fn find(&self, id: &str) -> Result<Arc<Context>, NoContext> {
         let known = self.known.lock();
         let found = known.contexts.iter().find(|context| context.id() == id);
-        found
-            .cloned()
-            .ok_or_else(|| NoContext::Unknown(id.chars().take(80).collect()))
+        found.cloned().ok_or_else(|| NoContext::unknown(id))
     }
 
     /// The context that is meant when only a language is named, if it is there.
@@ -162,7 +166,10 @@ impl Contexts {
     /// Starts the kernel of a context again.
     pub(super) async fn restart(&self, id: &str) -> Result<(), NoContext> {
         let context = self.find(id)?;
-        Ok(context.restart(&self.launcher).await?)
+        match context.restart(&self.launcher).await {
+            Err(StartFailure::Deleted) => Err(NoContext::unknown(id)),
+            other => Ok(other?),
+        }
     }
 
     /// Ends a context.
@@ -226,28 +233,12 @@ impl Drop for Coming<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
+    use super::super::fake::launcher;
     use super::*;
-    use crate::config::Config;
-    use crate::hardening::Original;
-    use crate::settings::Settings;
-    use crate::user::Users;
 
     #[test]
     fn only_so_many_contexts_come() {
-        let launcher = Launcher {
-            children: Arc::default(),
-            users: Arc::new(Users::new(Path::new("/no/such"))),
-            settings: Arc::new(Settings::new(&Config::default())),
-            original: Original {
-                descriptors: None,
-                niced: false,
-            },
-            directory: "/no/such".into(),
-            user: "root".to_owned(),
-        };
-        let contexts = Contexts::new(launcher, Offer::default(), Log::none());
+        let contexts = Contexts::new(launcher(), Offer::default(), Log::none());
         let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
         assert!(coming.iter().all(Result::is_ok));
         let full = contexts.room().err().map(|error| error.to_string());

@@ -3,23 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
 use super::kernel::{Awaited, Kernel, LAST, Launcher, Nothing};
 use super::lines::{self, Output};
+use super::telling::{KEEPALIVE, Telling};
 use super::variables::Dialect;
 use super::wire::Envelope;
-use super::zmtp::{Broken, MAX_MESSAGE};
+use super::zmtp::Broken;
 use crate::random;
 use crate::settings::Variables;
-
-/// How often a client that hears nothing else gets a sign of life (spec): it is also how the end of
-/// a client is noticed that did not say so.
-const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// How long a kernel may go on after it was told to stop.
 const STOP: Duration = Duration::from_secs(4);
@@ -78,7 +74,7 @@ pub(super) async fn run(
     let end = execute(&mut slot, &context, &launcher, order, &mut telling).await;
     match end {
         End::Done => {
-            telling.end().await;
+            telling.end();
             // The answer ends here, and not when the context is free for the next.
             drop(telling);
             restore(&mut slot, &context, &launcher, &variables).await;
@@ -94,14 +90,12 @@ pub(super) async fn run(
             } else {
                 ("ContextRestarting", "Context was restarted")
             };
-            telling.fail(name, &format!("{text}: {why}")).await;
-            telling.end().await;
+            telling.fail(name, &format!("{text}: {why}"));
+            telling.end();
             drop(telling);
             slot.end_kernel(None);
-            if !context.is_deleted() {
-                // So that the next one need not wait. What fails now is told to it then.
-                let _ = slot.kernel(&context, &launcher).await;
-            }
+            // So that the next one need not wait. What fails now is told to it then.
+            let _ = slot.kernel(&context, &launcher).await;
         }
     }
 }
@@ -113,12 +107,9 @@ async fn execute(
     order: Order,
     telling: &mut Telling,
 ) -> End {
-    if context.is_deleted() {
-        return End::Lost("it was waiting".to_owned());
-    }
     if let Err(failure) = slot.kernel(context, launcher).await {
         let text = format!("The kernel cannot be started: {failure}");
-        telling.fail("UnexpectedEndOfExecution", &text).await;
+        telling.fail("UnexpectedEndOfExecution", &text);
         return End::Done;
     }
     telling.notice = slot.notice.take();
@@ -126,19 +117,25 @@ async fn execute(
         Ok(kernel) => kernel,
         Err(failure) => return End::Lost(failure.to_string()),
     };
-    let mut wanted = (*launcher.settings.environment()).clone();
-    wanted.extend(order.variables);
+    let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
         prepare(kernel, context, launcher, wanted).await?;
-        let sent = timeout(SILENT, kernel.execute(&order.code, false)).await;
-        let id = sent.map_err(|_| End::Lost("the kernel takes no requests".to_owned()))??;
+        let sent = kernel.execute(&order.code, false);
+        let sent = launcher.time.timeout(SILENT, sent).await;
+        let id = sent.ok_or_else(|| End::Lost("the kernel takes no requests".to_owned()))??;
         drop(order.code);
         drop(order.room);
         let late = context.dialect().is_some_and(Dialect::is_late);
         telling.ends_apart = context.dialect().is_some_and(Dialect::tells_ends_apart);
         follow(kernel, &id, late, telling).await
     };
-    match executed.await {
+    let end = tokio::select! {
+        biased;
+        // Also while its client is waited for, which may have stopped reading.
+        () = context.is_to_end() => Err(End::Lost("it was to end".to_owned())),
+        end = executed => end,
+    };
+    match end {
         Ok(()) => End::Done,
         Err(End::Lost(why)) => End::Lost(how_it_ended(kernel).await.unwrap_or(why)),
         Err(end) => end,
@@ -149,6 +146,15 @@ async fn execute(
 async fn how_it_ended(kernel: &mut Kernel) -> Option<String> {
     let status = timeout(LAST, kernel.life.ended()).await.ok()?;
     Some(format!("the kernel ended ({status})"))
+}
+
+/// The environment that a kernel should have: what an execution is given wins over what all have,
+/// and that over what it was started with.
+fn wanted(kernel: &Kernel, launcher: &Launcher, own: Variables) -> Variables {
+    let mut wanted = kernel.inherited.clone();
+    wanted.extend((*launcher.settings.environment()).clone());
+    wanted.extend(own);
+    wanted
 }
 
 /// Gives a kernel the environment that it should have, and chance of its own after its memory was
@@ -171,8 +177,10 @@ async fn prepare(
         code.push_str(&dialect.reseed(seed).unwrap_or_default());
     }
     if !code.is_empty() {
-        let silently = timeout(SILENT, kernel.silently(&code)).await;
-        silently.map_err(|_| End::Lost("the kernel did not take its environment".to_owned()))??;
+        let silently = kernel.silently(&code);
+        let silently = launcher.time.timeout(SILENT, silently).await;
+        let late = || End::Lost("the kernel did not take its environment".to_owned());
+        silently.ok_or_else(late)??;
     }
     kernel.sandbox = sandbox;
     kernel.variables = wanted;
@@ -181,13 +189,13 @@ async fn prepare(
 
 /// Takes the variables of one execution away, or gives them the values that they have for all.
 async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variables: &Variables) {
-    if variables.is_empty() || context.is_deleted() {
+    if variables.is_empty() {
         return;
     }
-    let wanted = (*launcher.settings.environment()).clone();
     let Ok(kernel) = slot.kernel(context, launcher).await else {
         return;
     };
+    let wanted = wanted(kernel, launcher, Variables::new());
     if let Err(End::Lost(why)) = prepare(kernel, context, launcher, wanted).await {
         slot.end_kernel(Some(format!("The context was restarted: {why}")));
     }
@@ -213,10 +221,10 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
             }
         }
     };
-    let why = match timeout(STOP, stopped).await {
-        Ok(Ok(())) => return true,
-        Ok(Err(_)) => "its kernel ended when it was interrupted",
-        Err(_) => "it did not stop when it was interrupted",
+    let why = match launcher.time.timeout(STOP, stopped).await {
+        Some(Ok(())) => return true,
+        Some(Err(_)) => "its kernel ended when it was interrupted",
+        None => "it did not stop when it was interrupted",
     };
     slot.end_kernel(Some(format!("The context was restarted: {why}")));
     // So that the next one need not wait. What fails now is told to it then.
@@ -295,132 +303,6 @@ async fn follow(
 /// Whether a message says that its kernel has done what was asked.
 fn is_idle(envelope: &Envelope) -> bool {
     lines::read(&envelope.kind, &envelope.content, "") == Some(Output::Idle)
-}
-
-/// What the client has been told.
-struct Telling {
-    feed: Feed,
-    /// What number the execution has if the kernel does not say.
-    expected: u64,
-    counted: bool,
-    failed: bool,
-    notice: Option<String>,
-    /// Whether the ends of lines are told apart.
-    ends_apart: bool,
-    /// Since when it has heard nothing.
-    silence: Instant,
-}
-
-impl Telling {
-    fn new(feed: Feed) -> Self {
-        Self {
-            feed,
-            expected: 1,
-            counted: false,
-            failed: false,
-            notice: None,
-            ends_apart: false,
-            silence: Instant::now(),
-        }
-    }
-
-    /// Waits for the context.
-    async fn turn(&mut self, context: &Context) -> Result<OwnedMutexGuard<Slot>, Left> {
-        let turn = context.turn();
-        tokio::pin!(turn);
-        loop {
-            tokio::select! {
-                biased;
-                slot = &mut turn => return Ok(slot),
-                () = self.feed.closed() => return Err(Left),
-                () = sleep_until(self.silence + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
-            }
-        }
-    }
-
-    /// Tells of a message. True when it was the last one.
-    async fn hear(&mut self, envelope: &Envelope, count: &mut u64) -> Result<bool, Left> {
-        if envelope.skipped > 0 {
-            return self.too_long(envelope).await.map(|()| false);
-        }
-        let now = super::now();
-        if self.ends_apart
-            && envelope.kind == "stream"
-            && let Some(parts) = lines::end_apart(&envelope.content, &now)
-        {
-            self.begin().await?;
-            for part in parts {
-                self.send(part).await?;
-            }
-            return Ok(false);
-        }
-        match lines::read(&envelope.kind, &envelope.content, &now) {
-            Some(Output::Count(number)) => {
-                *count = number;
-                self.expected = number;
-                self.begin().await?;
-            }
-            Some(Output::Line(line)) => {
-                self.begin().await?;
-                self.send(line).await?;
-            }
-            Some(Output::Error(line)) => self.error(line).await?,
-            Some(Output::Idle) => return Ok(true),
-            None => {}
-        }
-        Ok(false)
-    }
-
-    async fn too_long(&mut self, envelope: &Envelope) -> Result<(), Left> {
-        let kind = envelope.kind.as_str();
-        if !["stream", "display_data", "execute_result", "error"].contains(&kind) {
-            return Ok(());
-        }
-        let text = format!(
-            "An output was left out: it has more than {} MiB. Write it to a file instead",
-            MAX_MESSAGE >> 20
-        );
-        self.error(lines::error("OutputTooLarge", &text)).await
-    }
-
-    /// Sends the first line, if it has not been.
-    async fn begin(&mut self) -> Result<(), Left> {
-        if !self.counted {
-            self.counted = true;
-            self.send(lines::count(self.expected)).await?;
-            if let Some(notice) = self.notice.take() {
-                self.send(lines::notice(&notice, &super::now())).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the first line that says why it failed, and no other.
-    async fn error(&mut self, line: Vec<u8>) -> Result<(), Left> {
-        self.begin().await?;
-        if !std::mem::replace(&mut self.failed, true) {
-            self.send(line).await?;
-        }
-        Ok(())
-    }
-
-    /// Says in our words why it failed, to whoever is still there.
-    async fn fail(&mut self, name: &str, text: &str) {
-        let _ = self.error(lines::error(name, text)).await;
-    }
-
-    /// Says that it is over, to whoever is still there.
-    async fn end(&mut self) {
-        if self.begin().await.is_ok() {
-            let _ = self.send(lines::END).await;
-        }
-    }
-
-    async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Left> {
-        self.feed.send(line).await?;
-        self.silence = Instant::now();
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,29 +1,29 @@
 //! A kernel: its process, and the three connections to it that are used.
 
 mod connect;
+mod life;
+mod start;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Serialize;
-use shoal_protocol::process::ProcessConfig;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
-use super::connection_file::{self, Ports};
-use super::kernelspec::{Interrupt, Kernelspec};
-use super::last_words::LastWords;
+use super::kernelspec::Interrupt;
 use super::lines::{self, Output};
-use super::variables::Dialect;
 use super::wire::Session;
 use super::zmtp::{Broken, Socket};
+use crate::active_time::ActiveTime;
 use crate::hardening::Original;
-use crate::process::{Children, Own, Running, StartError, Status};
+use crate::process::{Children, StartError, Status};
 use crate::settings::{Settings, Variables};
 use crate::user::Users;
+
+use life::Life;
 
 /// How long a kernel may take to start. R and Java take many seconds where the disk is cold.
 const START: Duration = Duration::from_secs(60);
@@ -41,6 +41,9 @@ const SANDBOX_ID: &str = "E2B_SANDBOX_ID";
 /// Why there is no kernel.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartFailure {
+    /// Nobody can want one any more.
+    #[error("the context was deleted")]
+    Deleted,
     /// The user that kernels run as is not there.
     #[error("kernels are to run as '{0}', and there is no such user")]
     NoUser(String),
@@ -74,6 +77,8 @@ pub(super) struct Launcher {
     pub(super) users: Arc<Users>,
     /// What the control plane says.
     pub(super) settings: Arc<Settings>,
+    /// The time that kernels have.
+    pub(super) time: Arc<ActiveTime>,
     /// What the daemon changed for itself.
     pub(super) original: Original,
     /// Where connection files lie.
@@ -89,44 +94,6 @@ impl Launcher {
     }
 }
 
-/// How a kernel's process ends.
-pub(super) struct Life {
-    children: Arc<Children>,
-    pid: i32,
-    exit: oneshot::Receiver<Status>,
-    status: Option<Status>,
-    said: LastWords,
-}
-
-impl Life {
-    /// Waits for its end.
-    pub(super) async fn ended(&mut self) -> Status {
-        match self.status {
-            Some(status) => status,
-            None => {
-                // The registry of children never drops the other end untold.
-                let status = (&mut self.exit).await.unwrap_or(Status::Killed(0));
-                *self.status.insert(status)
-            }
-        }
-    }
-
-    /// How it ended, if it has.
-    pub(super) fn has_ended(&mut self) -> Option<Status> {
-        if self.status.is_none() {
-            self.status = self.exit.try_recv().ok();
-        }
-        self.status
-    }
-
-    fn signal(&mut self, signal: Signal) {
-        // Once it has ended its process id may be another's.
-        if self.has_ended().is_none() {
-            let _ = self.children.signal_group(self.pid, signal);
-        }
-    }
-}
-
 /// A kernel that answers.
 pub(super) struct Kernel {
     /// Its process.
@@ -138,6 +105,8 @@ pub(super) struct Kernel {
     control: Socket,
     /// How its messages are signed.
     pub(super) session: Session,
+    /// What its process has of its own, and not because every process has it.
+    pub(super) inherited: Variables,
     /// The environment as its language has it.
     pub(super) variables: Variables,
     /// Which sandbox it was in when its chance was last seeded.
@@ -170,58 +139,6 @@ struct Execute<'a> {
 pub(super) struct Nothing {}
 
 impl Kernel {
-    /// Starts one, and waits until it answers and is heard.
-    pub(super) async fn start(
-        launcher: &Launcher,
-        spec: &Kernelspec,
-        dialect: Option<Dialect>,
-        cwd: &str,
-    ) -> Result<Self, StartFailure> {
-        let session = Session::new();
-        let ports = Ports::free()?;
-        let directory = launcher.users.directory();
-        let user = directory.user(&launcher.user);
-        let user = user.ok_or_else(|| StartFailure::NoUser(launcher.user.clone()))?;
-        let file = connection_file::write(&launcher.directory, ports, session.key(), user)?;
-        let environment = launcher.settings.environment();
-        let own = Own {
-            config: command(spec, &file, cwd),
-            groups: directory.groups(user),
-            user: user.clone(),
-            environment: Arc::clone(&environment),
-            original: launcher.original,
-        };
-        let running = match own.start(&launcher.children).await {
-            Ok(running) => running,
-            Err(error) => {
-                let _ = std::fs::remove_file(&file);
-                return Err(error.into());
-            }
-        };
-        let Running { pid, exit, output } = running;
-        let life = Life {
-            children: Arc::clone(&launcher.children),
-            pid,
-            exit,
-            status: None,
-            said: LastWords::of(output),
-        };
-        let inherits = dialect.is_none_or(Dialect::inherits);
-        let starting = Starting {
-            life,
-            session,
-            interrupt: spec.interrupt,
-            variables: if inherits {
-                (*environment).clone()
-            } else {
-                Variables::new()
-            },
-            sandbox: launcher.sandbox(),
-            file,
-        };
-        starting.finish(ports).await
-    }
-
     /// Asks for code to be executed. Gives the id of the request.
     pub(super) async fn execute(&mut self, code: &str, silent: bool) -> Result<String, Broken> {
         if !silent {
@@ -319,87 +236,25 @@ impl Awaited {
 
 #[cfg(test)]
 impl Kernel {
-    /// One whose process never ends, over these connections.
-    pub(super) fn of_test(session: Session, [shell, heard, control]: [Socket; 3]) -> Self {
-        let (ends, exit) = oneshot::channel();
-        std::mem::forget(ends);
-        Self {
-            life: Life {
-                children: Arc::default(),
-                pid: 0,
-                exit,
-                status: None,
-                said: LastWords::default(),
-            },
+    /// One over these connections, and the end of its process.
+    pub(super) fn of_test(
+        session: Session,
+        [shell, heard, control]: [Socket; 3],
+    ) -> (Self, tokio::sync::oneshot::Sender<Status>) {
+        let (ends, life) = Life::of_test();
+        let kernel = Self {
+            life,
             heard,
             shell,
             control,
             session,
+            inherited: Variables::new(),
             variables: Variables::new(),
             sandbox: None,
             count: 0,
             interrupt: Interrupt::Signal,
             file: PathBuf::new(),
-        }
-    }
-}
-
-/// A kernel whose process runs.
-struct Starting {
-    life: Life,
-    session: Session,
-    interrupt: Interrupt,
-    variables: Variables,
-    sandbox: Option<String>,
-    file: PathBuf,
-}
-
-impl Starting {
-    async fn finish(mut self, ports: Ports) -> Result<Kernel, StartFailure> {
-        let session = &mut self.session;
-        let connecting = timeout(START, connect::to(ports, session));
-        let connected = tokio::select! {
-            connected = connecting => connected,
-            status = self.life.ended() => {
-                let _ = std::fs::remove_file(&self.file);
-                let said = self.life.said.wait().await;
-                return Err(StartFailure::Ended { status, said });
-            }
         };
-        match connected {
-            Ok([shell, heard, control]) => Ok(Kernel {
-                life: self.life,
-                heard,
-                shell,
-                control,
-                session: self.session,
-                variables: self.variables,
-                sandbox: self.sandbox,
-                count: 0,
-                interrupt: self.interrupt,
-                file: self.file,
-            }),
-            Err(_) => {
-                self.life.signal(Signal::KILL);
-                let _ = std::fs::remove_file(&self.file);
-                let said = self.life.said.now();
-                Err(StartFailure::Late { said })
-            }
-        }
-    }
-}
-
-fn command(spec: &Kernelspec, file: &Path, cwd: &str) -> ProcessConfig {
-    let directory = spec.directory.to_string_lossy();
-    let file = file.to_string_lossy();
-    let mut words = spec.argv.iter().map(|word| {
-        word.replace("{connection_file}", &file)
-            .replace("{resource_dir}", &directory)
-    });
-    ProcessConfig {
-        cmd: words.next().unwrap_or_default(),
-        args: words.collect(),
-        envs: spec.env.clone().into_iter().collect(),
-        cwd: Some(cwd.to_owned()),
+        (kernel, ends)
     }
 }

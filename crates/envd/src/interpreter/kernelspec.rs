@@ -1,10 +1,11 @@
 //! Which kernels a sandbox has.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+use crate::foreign_file;
 
 /// The longest `kernel.json`.
 const MAX_FILE: u64 = 1 << 20;
@@ -107,9 +108,7 @@ pub(super) fn languages(kernels: &[Kernelspec]) -> BTreeSet<String> {
 }
 
 fn read(directory: &Path) -> Option<Kernelspec> {
-    let file = std::fs::File::open(directory.join("kernel.json")).ok()?;
-    let mut text = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut text).ok()?;
+    let text = foreign_file::read(&directory.join("kernel.json"), MAX_FILE).ok()?;
     let file: File = serde_json::from_slice(&text).ok()?;
     if file.argv.is_empty() {
         return None;
@@ -143,6 +142,9 @@ mod tests {
         write(one.path(), "broken", "{");
         write(one.path(), "empty", r#"{"argv": [], "language": "x"}"#);
         std::fs::write(one.path().join("file"), "").unwrap();
+        std::fs::create_dir(one.path().join("pipe")).unwrap();
+        let pipe = one.path().join("pipe/kernel.json");
+        rustix::fs::mkfifoat(rustix::fs::CWD, pipe, 0o600.into()).unwrap();
         write(
             two.path(),
             "python3",

@@ -1,9 +1,11 @@
 //! What a template says of its kernels, in `/etc/shoal/interpreter.json`.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+use crate::foreign_file;
 
 /// Where it lies.
 const FILE: &str = "etc/shoal/interpreter.json";
@@ -47,16 +49,11 @@ impl Default for Offer {
 /// # Errors
 /// When the file makes no sense.
 pub(super) fn read(root: &Path) -> io::Result<Option<Offer>> {
-    let file = match std::fs::File::open(root.join(FILE)) {
-        Ok(file) => file,
+    let text = match foreign_file::read(&root.join(FILE), MAX_FILE) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut text = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut text)?;
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
@@ -88,5 +85,17 @@ mod tests {
         assert_eq!((offer.user.as_str(), offer.cwd.as_str()), ("user", "/"));
         assert!(offer.start.is_empty());
         assert!(of(Some("[1]")).is_err());
+    }
+
+    #[test]
+    fn a_pipe_makes_nobody_wait() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join(FILE);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert_eq!(
+            read(root.path()).unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
     }
 }

@@ -160,10 +160,10 @@ impl Routes {
             variables,
             room,
         };
-        let (feed, body) = feed();
+        let (feed, lines) = feed();
         let launcher = Arc::clone(self.contexts.launcher());
         tokio::spawn(execution::run(context, launcher, order, feed, place));
-        let mut answer = Answer::new(body);
+        let mut answer = Answer::new(lines.begun().await.body());
         let kind = HeaderValue::from_static("application/x-ndjson");
         answer.headers_mut().insert(CONTENT_TYPE, kind);
         Ok(answer::not_stored(answer))

@@ -84,6 +84,8 @@ pub(super) struct Message {
 pub(super) struct Socket<S = TcpStream> {
     stream: S,
     buffer: BytesMut,
+    /// Whether the buffer has had room for a large message.
+    grown: bool,
     decoder: Decoder,
 }
 
@@ -101,7 +103,7 @@ impl Socket {
         let mut left = most;
         loop {
             while self.decoder.decode(&mut self.buffer)?.is_some() {}
-            self.buffer.reserve(LEAST_READ);
+            self.make_room(LEAST_READ);
             match self.stream.try_read_buf(&mut self.buffer) {
                 Ok(0) => return Err(Broken::Closed),
                 Ok(count) => left = left.saturating_sub(count),
@@ -111,6 +113,23 @@ impl Socket {
             if left == 0 {
                 return Ok(());
             }
+        }
+    }
+}
+
+impl<S> Socket<S> {
+    fn make_room(&mut self, room: usize) {
+        self.give_back();
+        self.buffer.reserve(room);
+        self.grown |= self.buffer.capacity() > MOST_READ;
+    }
+
+    /// Gives back the room of a large message once it has been taken out: the buffer would have it
+    /// again as soon as the message is dropped, and keep it.
+    fn give_back(&mut self) {
+        if self.grown && self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+            self.grown = false;
         }
     }
 }
@@ -126,6 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let mut socket = Self {
             stream,
             buffer: BytesMut::new(),
+            grown: false,
             decoder: Decoder::default(),
         };
         while !socket.decoder.ready {
@@ -165,6 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     pub(super) async fn next(&mut self) -> Result<Message, Broken> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
+                self.give_back();
                 return Ok(message);
             }
             self.read().await?;
@@ -174,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     async fn read(&mut self) -> Result<(), Broken> {
         // Never as much as the other end says will come: only as what has come lets hope for.
         let hoped = self.buffer.len().clamp(LEAST_READ, MOST_READ);
-        self.buffer.reserve(hoped);
+        self.make_room(hoped);
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(Broken::Closed),
             _ => Ok(()),

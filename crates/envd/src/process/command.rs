@@ -1,6 +1,5 @@
 //! What a request to start a process comes to: its program, arguments, environment and place.
 
-use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -92,11 +91,11 @@ impl Command {
 }
 
 /// What the request says wins over what is global, and that over what the user gives.
-fn environment(
+pub(super) fn environment(
     config: &ProcessConfig,
     user: &User,
     global: &Variables,
-) -> Result<BTreeMap<String, String>, InvalidCommand> {
+) -> Result<Variables, InvalidCommand> {
     let own = [
         ("PATH", DEFAULT_PATH),
         ("HOME", &user.home),
@@ -104,7 +103,7 @@ fn environment(
         ("LOGNAME", &user.name),
     ];
     let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let mut environment = BTreeMap::from(own);
+    let mut environment = Variables::from(own);
     environment.extend(
         global
             .iter()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_protocol::process::ProcessConfig;
 use tokio::sync::oneshot;
 
-use super::command::Command;
+use super::command::{self, Command};
 use super::exit::Status;
 use super::streams::{self, Ours};
 use super::supervise::{StartError, explain, shown};
@@ -35,6 +35,10 @@ pub(crate) struct Running {
     pub(crate) pid: i32,
     /// How it ends.
     pub(crate) exit: oneshot::Receiver<Status>,
+    /// Its environment.
+    pub(crate) variables: Variables,
+    /// What that would be if there were none of every process.
+    pub(crate) inherited: Variables,
     /// What it prints, on both streams. To be read, or it waits.
     pub(crate) output: [OwnedFd; 2],
 }
@@ -55,6 +59,8 @@ impl Own {
             workdir: None,
         };
         let command = Command::new(&self.config, &self.user, &defaults, &self.environment)?;
+        let of = |global: &Variables| command::environment(&self.config, &self.user, global);
+        let (variables, inherited) = (of(&self.environment)?, of(&Variables::new())?);
         let stream_error = |error| StartError::Streams(name.clone(), error);
         let (ours, theirs) = streams::pipes(false).map_err(stream_error)?;
         let Ours::Pipes { stdout, stderr, .. } = ours else {
@@ -78,6 +84,8 @@ impl Own {
         Ok(Running {
             pid: child.pid,
             exit: child.exit,
+            variables,
+            inherited,
             output: [stdout, stderr],
         })
     }

@@ -20,7 +20,8 @@ mod variables;
 
 /// A kernel as it is installed.
 const KERNEL: &str = r#"{"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f",
-    "{connection_file}"], "language": "python", "display_name": "Python"}"#;
+    "{connection_file}"], "language": "python", "display_name": "Python",
+    "env": {"GIVEN": "by the kernel"}}"#;
 
 /// A daemon whose sandbox has a kernel.
 pub(crate) struct Interpreter {
@@ -127,16 +128,32 @@ impl Interpreter {
         assert_eq!(answer.status, 204);
     }
 
+    /// The daemon's process id, as it is here.
+    fn pid(&self) -> i32 {
+        // The program that made its namespace has no other child.
+        let parent = i32::try_from(self.daemon.pid()).unwrap();
+        children(parent)[0]
+    }
+
     /// How many kilobytes the daemon holds.
     fn memory(&self) -> u64 {
-        // The program that made its namespace has no other child.
-        let pid = self.daemon.pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let status = std::fs::read_to_string(format!("/proc/{}/status", children.trim())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
         let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
         kilobytes.parse().unwrap()
     }
+}
+
+/// The children of a process, which are its threads'.
+fn children(pid: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let threads = threads.map(|thread| thread.unwrap().path().join("children"));
+    // A thread may have ended meanwhile: then another has its children.
+    let children: Vec<String> = threads
+        .filter_map(|children| std::fs::read_to_string(children).ok())
+        .collect();
+    let children = children.iter().flat_map(|pids| pids.split_whitespace());
+    children.map(|pid| pid.parse().unwrap()).collect()
 }
 
 /// An execution whose client still listens.

@@ -1,82 +1,15 @@
-use std::net::Ipv4Addr;
-
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
-use super::super::feed::feed;
+use super::super::fake::{kernel, launcher};
+use super::super::feed::{Lines, feed};
 use super::super::wire::Session;
-use super::super::zmtp::{Role, Socket};
 use super::*;
-use crate::answer::Body;
-
-/// The other end of a kernel's connections.
-struct Fake {
-    session: Session,
-    shell: Socket,
-    heard: Socket,
-}
-
-impl Fake {
-    /// A message that belongs to a request.
-    fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
-        let header = json!({"msg_type": kind}).to_string();
-        let parent = json!({"msg_id": parent}).to_string();
-        let content = content.to_string();
-        let session = &self.session;
-        session.frames(header.into(), parent.into(), content.into())
-    }
-
-    async fn says(&mut self, kind: &str, parent: &str, content: Value) {
-        let frames = self.frames(kind, parent, &content);
-        self.heard.send(&frames).await.unwrap();
-    }
-
-    async fn idles(&mut self, parent: &str) {
-        self.says("status", parent, json!({"execution_state": "idle"}))
-            .await;
-    }
-
-    async fn replies(&mut self, parent: &str, content: Value) {
-        let frames = self.frames("execute_reply", parent, &content);
-        self.shell.send(&frames).await.unwrap();
-    }
-
-    /// The id of the next request.
-    async fn asked(&mut self) -> String {
-        let message = self.shell.next().await.unwrap();
-        let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
-        header["msg_id"].as_str().unwrap().to_owned()
-    }
-}
-
-async fn pair() -> (Socket, Socket) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let accepted = async {
-        let (stream, _) = listener.accept().await.unwrap();
-        Socket::over(stream, Role::Dealer).await.unwrap()
-    };
-    let (ours, theirs) = tokio::join!(Socket::connect(port, Role::Dealer), accepted);
-    (ours.unwrap(), theirs)
-}
-
-async fn kernel() -> (Kernel, Fake) {
-    let session = Session::new();
-    let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);
-    let (control, _) = pair().await;
-    let kernel = Kernel::of_test(session.clone(), [shell, heard, control]);
-    let fake = Fake {
-        session,
-        shell: their_shell,
-        heard: their_heard,
-    };
-    (kernel, fake)
-}
 
 /// All lines, after the end of their execution.
-async fn lines(body: Body) -> Vec<Value> {
-    let body = body.collect().await.unwrap().to_bytes();
+async fn lines(lines: Lines) -> Vec<Value> {
+    let body = lines.body().collect().await.unwrap().to_bytes();
     let lines = body.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
     lines
@@ -109,7 +42,7 @@ async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
     };
     let (followed, ()) = tokio::join!(follow(&mut kernel, "x", true, &mut telling), saying);
     assert!(followed.is_ok());
-    telling.end().await;
+    telling.end();
     drop(telling);
     let lines = lines(body).await;
     assert_eq!(
@@ -134,7 +67,7 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     fake.replies("x", error).await;
     // It ends by a time that has passed; nothing else is to come.
     assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
-    telling.end().await;
+    telling.end();
     drop(telling);
     let lines = lines(body).await;
     assert_eq!(
@@ -177,6 +110,22 @@ async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
 }
 
 #[tokio::test]
+async fn who_has_left_when_his_turn_comes_does_not_get_it() {
+    let (kernel, _fake) = kernel().await;
+    let context = Context::of_test(kernel).await;
+    let slot = context.turn().await;
+    let (feed, lines) = feed();
+    let mut telling = Telling::new(feed);
+    let (turn, ()) = tokio::join!(telling.turn(&context), async {
+        drop(lines);
+        drop(slot);
+    });
+    assert_eq!(turn.err(), Some(Left));
+    // Nor does he keep it from the next one.
+    timeout(SILENT, context.turn()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
     let (mut kernel, fake) = kernel().await;
     let (feed_of_one, body) = feed();
@@ -202,4 +151,21 @@ async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
     // The reply does not come a second time.
     fake.idles("x").await;
     assert!(kernel.replied(&mut awaited).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_kernel_has_all_its_time_to_stop_although_the_sandbox_was_saved_meanwhile() {
+    let (kernel, _fake) = kernel().await;
+    let (context, launcher) = (Context::of_test(kernel).await, launcher());
+    let mut slot = context.turn().await;
+    launcher.time.freeze();
+    tokio::time::pause();
+    let stopping = stop(&mut slot, &context, &launcher);
+    tokio::pin!(stopping);
+    let night = Duration::from_secs(600);
+    assert!(timeout(night, &mut stopping).await.is_err());
+    launcher.time.unfreeze();
+    let begun = Instant::now();
+    assert!(!stopping.await);
+    assert_eq!(begun.elapsed().as_secs(), STOP.as_secs());
 }

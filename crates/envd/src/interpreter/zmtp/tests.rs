@@ -37,6 +37,35 @@ async fn two_ends_greet_and_talk() {
 }
 
 #[tokio::test]
+async fn the_room_of_a_large_message_is_given_back() {
+    let (one, other) = duplex(1 << 20);
+    let dealer = tokio::spawn(Socket::over(one, Role::Dealer));
+    let mut router = Socket::over(other, Role::Dealer).await.unwrap();
+    let mut dealer = dealer.await.unwrap().unwrap();
+    for size in [5 << 20, 8 << 20] {
+        let frames = [Bytes::from(vec![7; size]), Bytes::from_static(b"end")];
+        for with_another in [false, true] {
+            let sending = async {
+                dealer.send(&frames).await.unwrap();
+                if with_another {
+                    dealer.send(&frames[1..]).await.unwrap();
+                }
+            };
+            let taking = async {
+                assert_eq!(router.next().await.unwrap().frames, frames);
+                if with_another {
+                    router.next().await.unwrap();
+                }
+            };
+            tokio::join!(sending, taking);
+            // Nothing of it is left, and what comes next is small.
+            router.make_room(LEAST_READ);
+            assert!(router.buffer.capacity() <= MOST_READ);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_subscriber_asks_for_everything() {
     let (one, other) = duplex(1024);
     let subscriber = tokio::spawn(Socket::over(one, Role::Subscriber));

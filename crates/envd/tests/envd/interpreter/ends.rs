@@ -1,9 +1,41 @@
 //! Executions that end otherwise: their client leaves, their kernel does.
 
 use http::Method;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tokio::time::timeout;
 
-use super::interpreter;
+use super::{Interpreter, children, interpreter};
+use crate::daemon::PATIENCE;
+
+impl Interpreter {
+    /// Ends the only kernel, and waits until the daemon has noticed.
+    async fn end_kernel(&self) {
+        let kernel = async {
+            loop {
+                if let [kernel] = children(self.pid()).as_slice() {
+                    return *kernel;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let kernel = timeout(PATIENCE, kernel).await.unwrap();
+        kill_process(Pid::from_raw(kernel).unwrap(), Signal::KILL).unwrap();
+        let process = std::path::PathBuf::from(format!("/proc/{kernel}"));
+        let ended = async {
+            while process.exists() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, ended).await.unwrap();
+    }
+
+    async fn restart(&self, id: &str) {
+        let path = format!("/contexts/{id}/restart");
+        let answer = self.ask(Method::POST, &path).send("");
+        assert_eq!(timeout(PATIENCE, answer).await.unwrap().status, 200);
+    }
+}
 
 #[tokio::test]
 async fn who_leaves_stops_the_code_and_its_context_remembers() {
@@ -49,28 +81,11 @@ async fn a_kernel_that_ends_says_so_and_is_started_again() {
     assert_eq!((said.text(), said.printed("stderr").as_str()), ("1", ""));
 
     // While nothing is executed: then the next one is told.
-    let pid = interpreter
-        .run("import os\nos.getpid()")
-        .await
-        .text()
-        .to_owned();
-    let code = "import os, threading\nthreading.Timer(0.1, os.kill, (os.getpid(), 9)).start()";
-    interpreter.run(code).await;
-    let said = loop {
-        let said = interpreter.run("import os\nos.getpid()").await;
-        if said
-            .of("result")
-            .first()
-            .is_some_and(|result| result["text"] != pid.as_str())
-        {
-            break said;
-        }
-    };
-    let told = said.printed("stderr");
-    assert!(
-        told.is_empty() || told.contains("signal: killed"),
-        "{said:?}"
-    );
+    interpreter.end_kernel().await;
+    let said = interpreter.run("2").await;
+    let told = "The context was restarted: its kernel had ended (signal: killed)\n";
+    assert_eq!((said.text(), said.printed("stderr").as_str()), ("2", told));
+    assert_eq!(interpreter.run("3").await.printed("stderr"), "");
 }
 
 #[tokio::test]
@@ -99,6 +114,46 @@ async fn a_context_that_is_restarted_or_deleted_ends_what_it_executes() {
         running.wait_for(name).await;
         running.wait_for("end_of_execution").await;
     }
+}
+
+#[tokio::test]
+async fn a_context_is_restarted_also_when_its_client_reads_no_more() {
+    let interpreter = interpreter!();
+    let id = interpreter.create(json!({})).await;
+    let before = interpreter.memory();
+    let code = "print('begun', flush=True)\nwhile True: print('x' * 8_000_000, flush=True)";
+    let body = json!({"code": code, "context_id": id});
+    let mut running = interpreter.begin(&body).await;
+    running.wait_for("begun").await;
+    // Two lines wait for the client, one is on its way there, and one waits for room, beside the
+    // message that it was made of.
+    let filled = async {
+        while interpreter.memory() < before + (34 << 10) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, filled).await.unwrap();
+    interpreter.restart(&id).await;
+    running.wait_for("\"ContextRestarting\"").await;
+    running.wait_for("end_of_execution").await;
+    let body = json!({"code": "1", "context_id": id});
+    let said = interpreter.execute(&body).await;
+    assert_eq!(said.printed("stderr"), "", "who asked for it knows");
+}
+
+#[tokio::test]
+async fn a_restart_does_not_wait_for_those_in_the_queue() {
+    let interpreter = interpreter!();
+    let id = interpreter.create(json!({})).await;
+    let code = "print('begun', flush=True)\nwhile True: pass";
+    let body = json!({"code": code, "context_id": id});
+    let mut first = interpreter.begin(&body).await;
+    first.wait_for("begun").await;
+    let mut second = interpreter.begin(&body).await;
+    second.wait_for("HTTP/1.1 200").await;
+    interpreter.restart(&id).await;
+    first.wait_for("\"ContextRestarting\"").await;
+    second.wait_for("begun").await;
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! The environment of kernels, and their chance.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::{Interpreter, interpreter};
+use crate::daemon::USER;
 
 impl Interpreter {
     async fn variable(&self, name: &str) -> String {
@@ -46,6 +49,33 @@ async fn the_variables_of_an_execution_end_with_it_however_it_ends() {
     assert_eq!(said.error().0, "ZeroDivisionError");
     assert_eq!(interpreter.variable("A").await, "of all");
     assert_eq!(interpreter.variable("B").await, "none");
+}
+
+#[tokio::test]
+async fn what_a_kernel_was_started_with_is_there_again_after_an_execution_with_another_value() {
+    let interpreter = interpreter!();
+    interpreter
+        .init(&json!({"envVars": {"LOGNAME": "of all"}}))
+        .await;
+    let names = ["PATH", "HOME", "USER", "LOGNAME", "GIVEN"];
+    let all = format!("import os\n'|'.join(os.environ[name] for name in {names:?})");
+    let before = interpreter.run(&all).await.text().to_owned();
+    assert!(before.ends_with("|of all|by the kernel"), "{before}");
+    let mine: BTreeMap<_, _> = names.iter().map(|name| (name, "mine")).collect();
+    let said = interpreter
+        .execute(&json!({"code": all, "env_vars": mine}))
+        .await;
+    assert_eq!(said.text(), "mine|mine|mine|mine|mine");
+    assert_eq!(interpreter.run(&all).await.text(), before);
+
+    // What is of all wins over what is of the kernel, as long as it is.
+    interpreter
+        .init(&json!({"envVars": {"GIVEN": "of all"}}))
+        .await;
+    assert_eq!(interpreter.variable("GIVEN").await, "of all");
+    assert_eq!(interpreter.variable("LOGNAME").await, USER);
+    interpreter.init(&json!({"envVars": {}})).await;
+    assert_eq!(interpreter.variable("GIVEN").await, "by the kernel");
 }
 
 #[tokio::test]

@@ -1,0 +1,40 @@
+use super::super::fake::{kernel, launcher};
+use super::*;
+use crate::process::Status;
+
+#[tokio::test]
+async fn a_context_that_was_deleted_gets_no_other_kernel() {
+    let (kernel, _fake) = kernel().await;
+    let (context, launcher) = (Context::of_test(kernel).await, launcher());
+    let mut slot = context.turn().await;
+    assert!(slot.kernel(&context, &launcher).await.is_ok());
+    context.delete(&launcher);
+    let refused = slot.kernel(&context, &launcher).await.err();
+    assert!(matches!(refused, Some(StartFailure::Deleted)));
+    assert!(slot.kernel.is_none());
+
+    // Nor does who waits for a restart meanwhile.
+    let (refused, ()) = tokio::join!(context.restart(&launcher), async { drop(slot) });
+    assert!(matches!(refused, Err(StartFailure::Deleted)));
+}
+
+#[tokio::test]
+async fn a_kernel_that_ended_by_itself_is_told_of_and_one_that_was_to_end_is_not() {
+    let ((first, first_fake), (second, second_fake)) = (kernel().await, kernel().await);
+    let (context, launcher) = (Context::of_test(first).await, launcher());
+    let mut slot = context.turn().await;
+    first_fake.ends.send(Status::Killed(9)).unwrap();
+    // There is no other, but it is known why.
+    assert!(slot.kernel(&context, &launcher).await.is_err());
+    let told = slot.notice.take().unwrap();
+    assert_eq!(
+        told,
+        "The context was restarted: its kernel had ended (signal: killed)"
+    );
+
+    slot.kernel = Some(second);
+    context.end_kernel(&launcher);
+    second_fake.ends.send(Status::Killed(9)).unwrap();
+    assert!(slot.kernel(&context, &launcher).await.is_err());
+    assert_eq!((slot.kernel.is_none(), slot.notice.take()), (true, None));
+}

@@ -1,0 +1,103 @@
+//! What tests of the interpreter have in common: a kernel whose other end they hold.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::kernel::{Kernel, Launcher};
+use super::wire::Session;
+use super::zmtp::{Role, Socket};
+use crate::config::Config;
+use crate::hardening::Original;
+use crate::process::Status;
+use crate::settings::Settings;
+use crate::user::Users;
+
+/// One that starts nothing: its user is not there.
+pub(super) fn launcher() -> Launcher {
+    Launcher {
+        children: Arc::default(),
+        users: Arc::new(Users::new(Path::new("/no/such"))),
+        settings: Arc::new(Settings::new(&Config::default())),
+        time: Arc::default(),
+        original: Original {
+            descriptors: None,
+            niced: false,
+        },
+        directory: "/no/such".into(),
+        user: "nobody-at-all".to_owned(),
+    }
+}
+
+/// The other end of a kernel's connections.
+pub(super) struct Fake {
+    session: Session,
+    pub(super) shell: Socket,
+    pub(super) heard: Socket,
+    /// Ends its process, as far as anybody is told.
+    pub(super) ends: oneshot::Sender<Status>,
+}
+
+impl Fake {
+    /// A message that belongs to a request.
+    fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
+        let header = json!({"msg_type": kind}).to_string();
+        let parent = json!({"msg_id": parent}).to_string();
+        let content = content.to_string();
+        let session = &self.session;
+        session.frames(header.into(), parent.into(), content.into())
+    }
+
+    pub(super) async fn says(&mut self, kind: &str, parent: &str, content: Value) {
+        let frames = self.frames(kind, parent, &content);
+        self.heard.send(&frames).await.unwrap();
+    }
+
+    pub(super) async fn idles(&mut self, parent: &str) {
+        self.says("status", parent, json!({"execution_state": "idle"}))
+            .await;
+    }
+
+    pub(super) async fn replies(&mut self, parent: &str, content: Value) {
+        let frames = self.frames("execute_reply", parent, &content);
+        self.shell.send(&frames).await.unwrap();
+    }
+
+    /// The id of the next request.
+    pub(super) async fn asked(&mut self) -> String {
+        let message = self.shell.next().await.unwrap();
+        let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
+        header["msg_id"].as_str().unwrap().to_owned()
+    }
+}
+
+async fn pair() -> (Socket, Socket) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        Socket::over(stream, Role::Dealer).await.unwrap()
+    };
+    let (ours, theirs) = tokio::join!(Socket::connect(port, Role::Dealer), accepted);
+    (ours.unwrap(), theirs)
+}
+
+/// A kernel, and its other end.
+pub(super) async fn kernel() -> (Kernel, Fake) {
+    let session = Session::new();
+    let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);
+    let (control, _) = pair().await;
+    let (kernel, ends) = Kernel::of_test(session.clone(), [shell, heard, control]);
+    let fake = Fake {
+        session,
+        shell: their_shell,
+        heard: their_heard,
+        ends,
+    };
+    (kernel, fake)
+}
