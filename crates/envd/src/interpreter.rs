@@ -36,6 +36,7 @@ use crate::process::Children;
 use crate::server;
 use crate::settings::Settings;
 use crate::user::Users;
+use crate::want::Want;
 
 mod connection_file;
 mod context;
@@ -74,37 +75,37 @@ pub(crate) struct Interpreter {
     root: PathBuf,
     bind: Option<std::net::IpAddr>,
     port: u16,
-    original: Original,
-    settings: Arc<Settings>,
-    users: Arc<Users>,
-    children: Arc<Children>,
-    time: Arc<ActiveTime>,
-    log: Log,
+    parts: Parts,
     /// Whether it is there.
     serves: Mutex<bool>,
 }
 
+/// What it shares with the rest of the daemon.
+pub(crate) struct Parts {
+    /// What the daemon changed for itself.
+    pub(crate) original: Original,
+    /// What the control plane says.
+    pub(crate) settings: Arc<Settings>,
+    /// Who there is.
+    pub(crate) users: Arc<Users>,
+    /// Whose children kernels are.
+    pub(crate) children: Arc<Children>,
+    /// The time that runs while the sandbox does.
+    pub(crate) time: Arc<ActiveTime>,
+    /// What looks after the memory.
+    pub(crate) want: Arc<Want>,
+    /// The log.
+    pub(crate) log: Log,
+}
+
 impl Interpreter {
     /// One that is not there yet.
-    pub(crate) fn new(
-        config: &Config,
-        original: Original,
-        settings: &Arc<Settings>,
-        users: &Arc<Users>,
-        children: &Arc<Children>,
-        time: &Arc<ActiveTime>,
-        log: &Log,
-    ) -> Self {
+    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         Self {
             root: config.system_root.clone(),
             bind: config.bind,
             port: config.interpreter_port,
-            original,
-            settings: Arc::clone(settings),
-            users: Arc::clone(users),
-            children: Arc::clone(children),
-            time: Arc::clone(time),
-            log: log.clone(),
+            parts,
             serves: Mutex::new(false),
         }
     }
@@ -122,6 +123,7 @@ impl Interpreter {
             Ok(Ok(None)) | Err(_) => {}
             Ok(Err(error)) => {
                 let entry = self
+                    .parts
                     .log
                     .warn("interpreter", "interpreter.json makes no sense");
                 entry.with("error", error.to_string()).send();
@@ -135,27 +137,37 @@ impl Interpreter {
         let (port, listener) = match listening {
             Ok(listening) => listening,
             Err(error) => {
-                let entry = self.log.warn("interpreter", "not listening");
+                let entry = self.parts.log.warn("interpreter", "not listening");
                 let entry = entry.with("port", self.port);
                 entry.with("error", error.to_string()).send();
                 return false;
             }
         };
+        let parts = &self.parts;
         let launcher = Launcher {
-            children: Arc::clone(&self.children),
-            users: Arc::clone(&self.users),
-            settings: Arc::clone(&self.settings),
-            time: Arc::clone(&self.time),
-            original: self.original,
+            children: Arc::clone(&parts.children),
+            users: Arc::clone(&parts.users),
+            settings: Arc::clone(&parts.settings),
+            time: Arc::clone(&parts.time),
+            want: Arc::clone(&parts.want),
+            original: parts.original,
             directory: self.root.join(DIRECTORY),
             user: offer.user.clone(),
         };
-        let contexts = Arc::new(Contexts::new(launcher, offer, self.log.clone()));
+        let contexts = Arc::new(Contexts::new(launcher, offer, self.parts.log.clone()));
         let starting = Arc::clone(&contexts);
         tokio::spawn(async move { starting.start().await });
-        let routes = Routes::new(contexts, Arc::clone(&self.settings), self.log.clone());
-        tokio::spawn(server::serve(listener, Arc::new(routes), self.log.clone()));
-        let entry = self.log.info("interpreter", "listening");
+        let routes = Routes::new(
+            contexts,
+            Arc::clone(&self.parts.settings),
+            self.parts.log.clone(),
+        );
+        tokio::spawn(server::serve(
+            listener,
+            Arc::new(routes),
+            self.parts.log.clone(),
+        ));
+        let entry = self.parts.log.info("interpreter", "listening");
         entry.with("port", port).send();
         true
     }

@@ -47,6 +47,7 @@ mod server;
 mod settings;
 mod tunnel;
 mod user;
+mod want;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -69,6 +70,7 @@ use router::Routes;
 use rpc::{Caller, Rpc};
 use settings::Settings;
 use user::Users;
+use want::Want;
 
 /// The most threads that wait for disks. Uploads keep one each, everything else only briefly.
 const MAX_BLOCKING_THREADS: usize = 256;
@@ -123,10 +125,15 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     let log = Log::to_stdout(config.log_level);
     let settings = Arc::new(Settings::new(config));
     let children = Arc::<Children>::default();
-    let routes = Arc::new(routes(config, original, &settings, &children, &log));
+    let want = Arc::<Want>::default();
+    let routes = Arc::new(routes(config, original, &settings, &children, &want, &log));
 
     if let Some(address) = config.events {
         tokio::spawn(events::serve(address, settings, log.clone()));
+    }
+    if want::is_ours() {
+        let (want, log) = (Arc::clone(&want), log.clone());
+        tokio::spawn(async move { want.look_after(&log).await });
     }
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
@@ -147,14 +154,31 @@ fn routes(
     original: Original,
     settings: &Arc<Settings>,
     children: &Arc<Children>,
+    want: &Arc<Want>,
     log: &Log,
 ) -> Routes {
     let users = Arc::new(Users::new(&config.system_root));
     let caller = Arc::new(Caller::new(Arc::clone(&users), Arc::clone(settings)));
     let time = Arc::<ActiveTime>::default();
-    let processes = Processes::new(Arc::clone(children), Arc::clone(&time), log.clone());
+    let processes = Processes::new(
+        Arc::clone(children),
+        Arc::clone(&time),
+        Arc::clone(want),
+        log.clone(),
+    );
     let processes = Arc::new(processes);
-    let interpreter = Interpreter::new(config, original, settings, &users, children, &time, log);
+    let interpreter = Interpreter::new(
+        config,
+        interpreter::Parts {
+            original,
+            settings: Arc::clone(settings),
+            users: Arc::clone(&users),
+            children: Arc::clone(children),
+            time: Arc::clone(&time),
+            want: Arc::clone(want),
+            log: log.clone(),
+        },
+    );
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(

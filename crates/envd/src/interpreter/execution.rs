@@ -117,6 +117,7 @@ async fn execute(
         Ok(kernel) => kernel,
         Err(failure) => return End::Lost(failure.to_string()),
     };
+    let _busy = launcher.want.busy();
     let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
         prepare(kernel, context, launcher, wanted).await?;
@@ -137,14 +138,17 @@ async fn execute(
     };
     match end {
         Ok(()) => End::Done,
-        Err(End::Lost(why)) => End::Lost(how_it_ended(kernel).await.unwrap_or(why)),
+        Err(End::Lost(why)) => End::Lost(how_it_ended(kernel, launcher).await.unwrap_or(why)),
         Err(end) => end,
     }
 }
 
 /// How a kernel ended whose connection broke: the one comes a moment before the other.
-async fn how_it_ended(kernel: &mut Kernel) -> Option<String> {
+async fn how_it_ended(kernel: &mut Kernel, launcher: &Launcher) -> Option<String> {
     let status = timeout(LAST, kernel.life.ended()).await.ok()?;
+    if launcher.want.has_ended(kernel.leader()) {
+        return Some("the kernel was ended: it used up the sandbox's memory".to_owned());
+    }
     Some(format!("the kernel ended ({status})"))
 }
 

@@ -25,6 +25,7 @@ pub(super) fn launcher() -> Launcher {
         users: Arc::new(Users::new(Path::new("/no/such"))),
         settings: Arc::new(Settings::new(&Config::default())),
         time: Arc::default(),
+        want: Arc::default(),
         original: Original {
             descriptors: None,
             niced: false,

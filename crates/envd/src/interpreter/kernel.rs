@@ -22,6 +22,7 @@ use crate::hardening::Original;
 use crate::process::{Children, StartError, Status};
 use crate::settings::{Settings, Variables};
 use crate::user::Users;
+use crate::want::Want;
 
 use life::Life;
 
@@ -79,6 +80,8 @@ pub(super) struct Launcher {
     pub(super) settings: Arc<Settings>,
     /// The time that kernels have.
     pub(super) time: Arc<ActiveTime>,
+    /// What looks after the memory.
+    pub(super) want: Arc<Want>,
     /// What the daemon changed for itself.
     pub(super) original: Original,
     /// Where connection files lie.

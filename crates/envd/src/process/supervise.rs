@@ -217,6 +217,7 @@ impl Life {
         process: Arc<Process>,
         room: OwnedSemaphorePermit,
     ) {
+        let _busy = processes.want.busy();
         let mut reading = JoinSet::new();
         for reader in std::mem::take(&mut self.readers) {
             let scratch = Arc::clone(&processes.scratch);

@@ -16,6 +16,7 @@ use crate::active_time::ActiveTime;
 use crate::log::Log;
 use crate::log::lines::LineRate;
 use crate::process::output::Scratch;
+use crate::want::Want;
 
 /// How long the end of a process is kept for who connects too late (spec).
 const KEPT: Duration = Duration::from_secs(30);
@@ -64,6 +65,7 @@ pub(super) enum NotFound {
 pub(crate) struct Processes {
     pub(super) children: Arc<Children>,
     pub(super) time: Arc<ActiveTime>,
+    pub(super) want: Arc<Want>,
     pub(super) log: Log,
     pub(super) rate: Arc<LineRate>,
     pub(super) scratch: Arc<Scratch>,
@@ -82,10 +84,16 @@ struct State {
 
 impl Processes {
     /// None yet.
-    pub(crate) fn new(children: Arc<Children>, time: Arc<ActiveTime>, log: Log) -> Self {
+    pub(crate) fn new(
+        children: Arc<Children>,
+        time: Arc<ActiveTime>,
+        want: Arc<Want>,
+        log: Log,
+    ) -> Self {
         Self {
             children,
             time,
+            want,
             log,
             rate: Arc::default(),
             scratch: Arc::default(),
@@ -208,7 +216,12 @@ mod tests {
     use crate::process::input::Input;
 
     fn processes() -> Arc<Processes> {
-        Arc::new(Processes::new(Arc::default(), Arc::default(), Log::none()))
+        Arc::new(Processes::new(
+            Arc::default(),
+            Arc::default(),
+            Arc::default(),
+            Log::none(),
+        ))
     }
 
     fn process(pid: u32, tag: Option<&str>) -> Arc<Process> {

@@ -1,0 +1,56 @@
+"""Cells that take all there is: what is said of it, and that the next one is executed."""
+
+from __future__ import annotations
+
+import pytest
+from e2b.exceptions import TimeoutException
+from e2b_code_interpreter import Sandbox
+
+
+@pytest.fixture
+def sandbox(server):
+    with Sandbox.create(timeout=300, **server.options()) as made:
+        yield made
+
+
+def test_a_cell_that_uses_up_the_memory_ends_its_kernel_and_nothing_else(sandbox):
+    sandbox.files.write("/home/user/kept", "kept")
+    other = sandbox.create_code_context()
+    assert sandbox.run_code("x = 41", context=other).error is None
+    said = sandbox.run_code("a = []\nwhile True: a.append(bytearray(1 << 20))")
+    assert said.error.name == "ContextRestarting"
+    assert "it used up the sandbox's memory" in said.error.value
+    assert sandbox.run_code("1 + 1").text == "2"
+    assert sandbox.run_code("x + 1", context=other).text == "42"
+    assert sandbox.files.read("/home/user/kept") == "kept"
+
+
+def test_what_a_cell_has_started_is_ended_and_the_cell_goes_on(sandbox):
+    hog = "a = []\\nwhile True: a.append(bytearray(1 << 20))"
+    said = sandbox.run_code(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', '''{hog}''']).returncode")
+    assert said.text == "-9"
+
+
+def test_a_result_of_two_hundred_megabytes_is_left_out_and_said_to_be(sandbox):
+    said = sandbox.run_code("""
+class Huge:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": "huge", "text/html": "x" * (200 << 20)}
+
+Huge()""")
+    assert said.error.name == "OutputTooLarge" and "64 MiB" in said.error.value
+    assert sandbox.run_code("1 + 1").text == "2"
+
+
+def test_a_fork_bomb_hurts_its_own_sandbox_and_says_so(server, sandbox):
+    try:
+        sandbox.run_code("import os\nwhile True: os.fork()", timeout=20)
+        survived = sandbox.run_code("1 + 1", timeout=20).text
+    except TimeoutException as ended:
+        # It has ended of it, or answers nobody any more.
+        assert "sandbox" in str(ended) or "timed out" in str(ended)
+    else:
+        assert survived == "2"
+    sandbox.kill()
+    with Sandbox.create(timeout=60, **server.options()) as another:
+        assert another.run_code("1 + 1").text == "2"

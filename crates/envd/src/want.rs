@@ -1,0 +1,240 @@
+//! What ends a program that wants more memory than the sandbox has, before the sandbox ends.
+//!
+//! Linux chooses a process and ends that. To the machine a whole sandbox of gVisor is one process:
+//! when its memory is used up, all of it ends, with every file that was not saved and every kernel
+//! that remembered something. So while something runs that was asked for, the daemon looks how much
+//! is left, the more often the less it is, and ends the largest process in time. Where nothing runs
+//! it does not wake up. Under the machine's own kernel it is not needed, and not done.
+//!
+//! What the kernel in user space needs for itself is not counted in the sandbox: ten thousand
+//! processes that have forked one another still end it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::log::Log;
+
+const MIB: u64 = 1 << 20;
+
+/// How long something has to run before anybody looks: most of what is asked for is over by then.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// How often it is looked at least, and at most. A look takes a third of a millisecond.
+const SELDOM: Duration = Duration::from_secs(1);
+const OFTEN: Duration = Duration::from_millis(10);
+
+/// How many bytes programs may take in a second: twice what was measured in gVisor.
+const RATE: u64 = 2 << 30;
+
+/// How long the memory of a process that was ended may take to come back.
+const FREED: Duration = Duration::from_millis(250);
+
+/// Whether nobody else ends processes for their memory: the kernel is gVisor, which says so.
+pub(crate) fn is_ours() -> bool {
+    let version = fs::read_to_string("/proc/version").unwrap_or_default();
+    version.to_ascii_lowercase().contains("gvisor")
+}
+
+/// Looks after the memory.
+#[derive(Debug)]
+pub(crate) struct Want {
+    /// How much runs that was asked for.
+    busy: watch::Sender<usize>,
+    ended: Mutex<HashSet<i32>>,
+}
+
+/// Something runs, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Want>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.send_modify(|busy| *busy -= 1);
+    }
+}
+
+/// What a sandbox has and uses, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Memory {
+    total: u64,
+    /// What programs have written to: nobody gets it back but by their end.
+    taken: u64,
+}
+
+impl Default for Want {
+    fn default() -> Self {
+        Self {
+            busy: watch::Sender::new(0),
+            ended: Mutex::default(),
+        }
+    }
+}
+
+impl Want {
+    /// Says that something runs.
+    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
+        self.busy.send_modify(|busy| *busy += 1);
+        Busy(Arc::clone(self))
+    }
+
+    /// Whether a process was ended for its memory. Says so once.
+    pub(crate) fn has_ended(&self, pid: i32) -> bool {
+        self.ended.lock().remove(&pid)
+    }
+
+    /// Looks after the memory, for ever.
+    pub(crate) async fn look_after(&self, log: &Log) {
+        let mut busy = self.busy.subscribe();
+        loop {
+            if busy.wait_for(|busy| *busy > 0).await.is_err() {
+                return;
+            }
+            sleep(FIRST).await;
+            while *busy.borrow() > 0 {
+                let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+                let Some(memory) = Memory::read(&text) else {
+                    log.warn("want", "the memory cannot be looked at").send();
+                    return;
+                };
+                match memory.pause() {
+                    Some(pause) => sleep(pause).await,
+                    None => self.end_largest(memory, log).await,
+                }
+            }
+        }
+    }
+
+    async fn end_largest(&self, memory: Memory, log: &Log) {
+        let own = rustix::process::getpid().as_raw_pid();
+        let Some((size, pid)) = processes().filter(|(_, pid)| *pid != own).max() else {
+            return sleep(OFTEN).await;
+        };
+        {
+            let mut ended = self.ended.lock();
+            // Nobody asks for those that were not kernels.
+            ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
+            ended.insert(pid);
+        }
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let entry = log.warn("want", "a process was ended: the memory is used up");
+        let entry = entry.with("pid", pid).with("name", name.trim_end());
+        let entry = entry.with("mib", size / MIB);
+        entry.with("total_mib", memory.total / MIB).send();
+        if let Some(process) = Pid::from_raw(pid) {
+            // It may have ended by itself.
+            let _ = kill_process(process, Signal::KILL);
+        }
+        let mut waited = Duration::ZERO;
+        while waited < FREED && size_of(pid).is_some_and(|size| size > 0) {
+            sleep(OFTEN).await;
+            waited += OFTEN;
+        }
+    }
+}
+
+impl Memory {
+    /// Reads `/proc/meminfo`. Files that are mapped are not counted: the machine takes those back.
+    fn read(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+            let (_, value) = lines.find(|(found, _)| *found == name)?;
+            let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
+            Some(kib << 10)
+        };
+        Some(Self {
+            total: value("MemTotal")?,
+            taken: value("AnonPages")? + value("Shmem").unwrap_or_default(),
+        })
+    }
+
+    /// How much may be taken. The rest is for what the kernel in user space needs itself (some 60 MiB
+    /// with what it runs beside it), and for what is taken until a process has ended.
+    fn most(self) -> u64 {
+        let rest = (self.total / 16 + 80 * MIB).min(self.total / 2);
+        self.total - rest
+    }
+
+    /// For how long nothing can happen; none when it is too late for that.
+    fn pause(self) -> Option<Duration> {
+        let left = self.most().checked_sub(self.taken)?;
+        let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
+        Some(pause.clamp(OFTEN, SELDOM))
+    }
+}
+
+/// Every process, after its size in bytes.
+fn processes() -> impl Iterator<Item = (u64, i32)> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| {
+        let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        Some((size_of(pid)?, pid))
+    })
+}
+
+/// How much of its memory a process has written to or read.
+fn size_of(pid: i32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(total: u64, taken: u64) -> Memory {
+        Memory {
+            total: total * MIB,
+            taken: taken * MIB,
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_of_files_is_not_counted() {
+        let text = "MemTotal:        2097152 kB\nMemFree:          186892 kB\n\
+                    Cached:          1639080 kB\nAnonPages:        200000 kB\n\
+                    Mapped:          1500000 kB\nShmem:             65536 kB\n";
+        let read = Memory::read(text).unwrap();
+        assert_eq!(read.total, 2048 * MIB);
+        assert_eq!(read.taken, (200_000 + 65_536) << 10);
+        assert_eq!(Memory::read("MemTotal: 1 kB"), None);
+    }
+
+    #[test]
+    fn the_less_is_left_the_sooner_it_is_looked_again() {
+        assert_eq!(memory(4096, 100).pause(), Some(SELDOM));
+        assert_eq!(memory(2048, 1400).pause(), Some(Duration::from_millis(214)));
+        assert_eq!(memory(2048, 1835).pause(), Some(OFTEN));
+        assert_eq!(memory(2048, 1841).pause(), None);
+        // A small sandbox has half of what it was given, at least.
+        assert_eq!(memory(128, 60).pause(), Some(OFTEN));
+        assert_eq!(memory(128, 65).pause(), None);
+        assert_eq!(memory(0, 1).pause(), None);
+    }
+
+    #[test]
+    fn a_process_has_a_size_until_it_ends() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(size_of(own).unwrap() > MIB);
+        assert!(processes().any(|(_, pid)| pid == own));
+        assert_eq!(size_of(i32::MAX), None);
+    }
+
+    #[tokio::test]
+    async fn it_is_asked_for_as_long_as_something_runs() {
+        let want = Arc::<Want>::default();
+        let busy = [want.busy(), want.busy()];
+        assert_eq!(*want.busy.borrow(), 2);
+        drop(busy);
+        assert_eq!(*want.busy.borrow(), 0);
+        want.ended.lock().insert(7);
+        assert!(want.has_ended(7) && !want.has_ended(7));
+    }
+}
