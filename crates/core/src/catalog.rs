@@ -7,6 +7,7 @@ use crate::BoxFuture;
 use crate::auth::{ApiKey, Token};
 use crate::id::{ExecutionId, SandboxId};
 use crate::network::HostMask;
+use crate::state::FailReason;
 
 /// How to reach a running sandbox, and what to ask of those who want to.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub enum Lookup {
     Asleep(Sleeper),
     /// It is on its way from one state to another.
     Busy,
+    /// It stopped a while ago, and this is why.
+    Failed(FailReason),
     /// There is none, or it does not run.
     Unknown,
 }

@@ -3,11 +3,11 @@
 //! Written by each sandbox's own task, read by everybody: a reader copies a pointer and never
 //! waits for an operation.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shoal_core::BoxFuture;
 use shoal_core::catalog::{
     Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
@@ -15,7 +15,7 @@ use shoal_core::catalog::{
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::state::StateKind;
+use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::engine::{Engine, SandboxError, Shared};
@@ -38,9 +38,16 @@ struct Entry {
     mailbox: mpsc::Sender<Order>,
 }
 
+/// Of how many sandboxes that stopped is remembered why.
+const FAILURES_KEPT: usize = 1000;
+
 /// Every sandbox that has a task.
 #[derive(Debug, Default)]
-pub(crate) struct Entries(RwLock<HashMap<SandboxId, Entry>>);
+pub(crate) struct Entries {
+    by_id: RwLock<HashMap<SandboxId, Entry>>,
+    /// Those that stopped, the last at the end.
+    failures: Mutex<VecDeque<(SandboxId, FailReason)>>,
+}
 
 impl Entries {
     pub(crate) fn insert(
@@ -49,27 +56,49 @@ impl Entries {
         published: watch::Receiver<Published>,
         mailbox: mpsc::Sender<Order>,
     ) {
-        self.0.write().insert(id, Entry { published, mailbox });
+        self.by_id.write().insert(id, Entry { published, mailbox });
     }
 
     pub(crate) fn remove(&self, id: &SandboxId) {
-        self.0.write().remove(id);
+        self.by_id.write().remove(id);
+    }
+
+    /// Remembers why a sandbox stopped, for whoever asks for it later.
+    pub(crate) fn note_failure(&self, id: &SandboxId, reason: &FailReason) {
+        let mut failures = self.failures.lock();
+        if failures.len() == FAILURES_KEPT {
+            failures.pop_front();
+        }
+        failures.push_back((id.clone(), reason.clone()));
+    }
+
+    /// What is said of a sandbox that is not there.
+    fn missing(&self, id: &SandboxId) -> Lookup {
+        let failures = self.failures.lock();
+        let failure = failures.iter().rev().find(|(failed, _)| failed == id);
+        failure.map_or(Lookup::Unknown, |(_, reason)| {
+            Lookup::Failed(reason.clone())
+        })
     }
 
     pub(crate) fn record(&self, id: &SandboxId) -> Option<Arc<SandboxRecord>> {
-        self.0
+        self.by_id
             .read()
             .get(id)
             .map(|entry| entry.published.borrow().record.clone())
     }
 
     pub(crate) fn mailbox(&self, id: &SandboxId) -> Option<mpsc::Sender<Order>> {
-        self.0.read().get(id).map(|entry| entry.mailbox.clone())
+        self.by_id.read().get(id).map(|entry| entry.mailbox.clone())
     }
 
     /// Ends when the sandbox is no longer one that lives; at once when there is none.
     pub(crate) fn ended(&self, id: &SandboxId) -> impl Future<Output = ()> + use<> {
-        let published = self.0.read().get(id).map(|entry| entry.published.clone());
+        let published = self
+            .by_id
+            .read()
+            .get(id)
+            .map(|entry| entry.published.clone());
         async move {
             if let Some(mut published) = published {
                 // An error means that its task has ended.
@@ -80,7 +109,7 @@ impl Entries {
 
     /// All records, in no order.
     pub(crate) fn records(&self) -> Vec<Arc<SandboxRecord>> {
-        self.0
+        self.by_id
             .read()
             .values()
             .map(|entry| entry.published.borrow().record.clone())
@@ -89,7 +118,7 @@ impl Entries {
 
     /// How much processor time the sandboxes of a team have together that do not rest.
     pub(crate) fn cpu_of(&self, team: TeamId) -> MilliCpu {
-        let entries = self.0.read();
+        let entries = self.by_id.read();
         let cpu = entries.values().filter_map(|entry| {
             let record = &entry.published.borrow().record;
             let counts = record.team == team && record.state.kind() != StateKind::Paused;
@@ -101,7 +130,7 @@ impl Entries {
     /// How many sandboxes there are, and how many of them are a team's: those that are ending are
     /// counted, because what they use is still in use, and those that rest are not.
     pub(crate) fn count(&self, team: TeamId) -> (usize, usize) {
-        let entries = self.0.read();
+        let entries = self.by_id.read();
         let (mut all, mut of_team) = (0, 0);
         for entry in entries.values() {
             let record = &entry.published.borrow().record;
@@ -135,7 +164,7 @@ impl Shared {
     /// waits for the same run.
     pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
         let (published, mailbox) = {
-            let entries = self.entries.0.read();
+            let entries = self.entries.by_id.read();
             let entry = entries.get(id).ok_or(NotWoken::Gone)?;
             (entry.published.clone(), entry.mailbox.clone())
         };
@@ -198,9 +227,9 @@ impl EngineCatalog {
 
 impl Catalog for EngineCatalog {
     fn lookup(&self, id: &SandboxId) -> Lookup {
-        let entries = self.0.entries.0.read();
+        let entries = self.0.entries.by_id.read();
         let Some(entry) = entries.get(id) else {
-            return Lookup::Unknown;
+            return self.0.entries.missing(id);
         };
         let published = entry.published.borrow();
         match &published.route {
@@ -217,7 +246,7 @@ impl Catalog for EngineCatalog {
             {
                 Lookup::Busy
             }
-            None => Lookup::Unknown,
+            None => self.0.entries.missing(id),
         }
     }
 
@@ -235,7 +264,7 @@ impl Catalog for EngineCatalog {
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {
-        let entries = self.0.entries.0.read();
+        let entries = self.0.entries.by_id.read();
         entries
             .values()
             .filter_map(|entry| entry.published.borrow().route.clone())
@@ -243,7 +272,7 @@ impl Catalog for EngineCatalog {
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
-        let entries = self.0.entries.0.read();
+        let entries = self.0.entries.by_id.read();
         let published = entries
             .get(&route.sandbox)
             .map(|entry| entry.published.clone());

@@ -50,7 +50,7 @@ impl Engine {
                 NotWoken::Full(_) | NotWoken::Failed(_) => SandboxError::Busy(id.clone()),
             })?,
             Lookup::Busy => return Err(SandboxError::Busy(id.clone())),
-            Lookup::Unknown => {
+            Lookup::Failed(_) | Lookup::Unknown => {
                 let known = self.shared.entries.record(id);
                 return Err(match known.filter(|record| record.state.is_live()) {
                     Some(_) => SandboxError::Paused(id.clone()),

@@ -243,6 +243,7 @@ impl Sandbox {
     async fn observe(&mut self, input: Input) {
         if let Input::Failed(reason) = &input {
             tracing::warn!(sandbox.id = %self.record.id, %reason, "a sandbox has stopped");
+            self.shared.entries.note_failure(&self.record.id, reason);
         }
         if let Err(error) = self.advance(&input).await {
             tracing::error!(sandbox.id = %self.record.id, %error, "a change cannot be committed");

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
+use shoal_core::state::FailReason;
 
 use crate::target::{InvalidTarget, Target};
 
@@ -16,6 +17,8 @@ pub(crate) enum Refusal {
     Invalid(InvalidTarget),
     /// There is none, or it does not run.
     NotFound,
+    /// It has stopped.
+    Failed(FailReason),
     /// Nothing listens there.
     PortClosed,
     /// It is on its way from one state to another.
@@ -44,7 +47,9 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound | Self::PortClosed | Self::Broken => StatusCode::BAD_GATEWAY,
+            Self::NotFound | Self::Failed(_) | Self::PortClosed | Self::Broken => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Busy => StatusCode::CONFLICT,
             Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
             Self::Unproven => StatusCode::UNAUTHORIZED,
@@ -58,6 +63,7 @@ impl Refusal {
         match self {
             Self::Invalid(invalid) => invalid.to_string(),
             Self::NotFound => "The sandbox was not found".to_owned(),
+            Self::Failed(reason) => format!("The sandbox was not found: {reason}"),
             Self::PortClosed => "The sandbox is running but port is not open".to_owned(),
             Self::Busy => "The sandbox is changing its state: try again".to_owned(),
             Self::TokenMissing => "Sandbox is secured with traffic access token. Token header \
@@ -128,7 +134,7 @@ impl Refusal {
     fn page(&self, target: &Target) -> Option<String> {
         let (id, port) = (&target.sandbox, target.port);
         let (title, text) = match self {
-            Self::NotFound => (
+            Self::NotFound | Self::Failed(_) => (
                 "Sandbox Not Found",
                 format!("There is no sandbox <code>{id}</code>, or it no longer runs."),
             ),
@@ -220,6 +226,10 @@ mod tests {
                 "sandboxId": "iabc", "message": "The sandbox was not found", "code": 502
             })
         );
+        let failed = Refusal::Failed(FailReason::OutOfMemory);
+        let (status, _, body) = answer(&failed, "python", "*/*");
+        assert_eq!(status, 502);
+        assert!(body.contains("The sandbox was not found: it ran out of memory"));
         let (_, _, body) = answer(&Refusal::PortClosed, "curl", "*/*");
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["port"], 8080);

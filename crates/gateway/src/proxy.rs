@@ -155,6 +155,7 @@ impl Gateway {
                 self.wake(&sleeper, target, headers, vouched).await?
             }
             Lookup::Busy => return Err(Refusal::Busy),
+            Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
             Lookup::Unknown => return Err(Refusal::NotFound),
         };
         if vouched == Vouched::ByNobody {
@@ -197,7 +198,7 @@ impl Gateway {
     fn has_ended(&self, route: &Route) -> bool {
         match self.shared.catalog.lookup(&route.sandbox) {
             Lookup::Running(now) => now.execution != route.execution,
-            Lookup::Asleep(_) | Lookup::Busy | Lookup::Unknown => true,
+            Lookup::Asleep(_) | Lookup::Busy | Lookup::Failed(_) | Lookup::Unknown => true,
         }
     }
 
