@@ -76,8 +76,8 @@ pub(crate) struct Interpreter {
     bind: Option<std::net::IpAddr>,
     port: u16,
     parts: Parts,
-    /// Whether it is there.
-    serves: Mutex<bool>,
+    /// Its contexts, once it is there.
+    serves: Mutex<Option<Arc<Contexts>>>,
 }
 
 /// What it shares with the rest of the daemon.
@@ -106,14 +106,16 @@ impl Interpreter {
             bind: config.bind,
             port: config.interpreter_port,
             parts,
-            serves: Mutex::new(false),
+            serves: Mutex::default(),
         }
     }
 
-    /// Looks whether the sandbox has kernels, and serves them from then on.
+    /// Looks whether the sandbox has kernels, and serves them from then on. Those that it has are told
+    /// what is new.
     pub(crate) async fn look(&self) {
         let mut serves = self.serves.lock().await;
-        if *serves {
+        if let Some(contexts) = &*serves {
+            contexts.refresh();
             return;
         }
         let root = self.root.clone();
@@ -131,7 +133,7 @@ impl Interpreter {
         }
     }
 
-    fn serve(&self, offer: Offer) -> bool {
+    fn serve(&self, offer: Offer) -> Option<Arc<Contexts>> {
         let listening = server::listen(self.bind, self.port)
             .and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
         let (port, listener) = match listening {
@@ -140,7 +142,7 @@ impl Interpreter {
                 let entry = self.parts.log.warn("interpreter", "not listening");
                 let entry = entry.with("port", self.port);
                 entry.with("error", error.to_string()).send();
-                return false;
+                return None;
             }
         };
         let parts = &self.parts;
@@ -158,7 +160,7 @@ impl Interpreter {
         let starting = Arc::clone(&contexts);
         tokio::spawn(async move { starting.start().await });
         let routes = Routes::new(
-            contexts,
+            Arc::clone(&contexts),
             Arc::clone(&self.parts.settings),
             self.parts.log.clone(),
         );
@@ -169,7 +171,7 @@ impl Interpreter {
         ));
         let entry = self.parts.log.info("interpreter", "listening");
         entry.with("port", port).send();
-        true
+        Some(contexts)
     }
 }
 

@@ -114,6 +114,11 @@ impl Context {
         Arc::clone(&self.slot).lock_owned().await
     }
 
+    /// A turn at once, if nobody else has one.
+    pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Slot>> {
+        Arc::clone(&self.slot).try_lock_owned().ok()
+    }
+
     /// Starts its kernel again, whatever it does, and waits until it answers. Whoever has his turn
     /// starts it: to wait for one's own would be to wait for all that others execute.
     pub(super) async fn restart(&self, launcher: &Launcher) -> Result<(), StartFailure> {
@@ -199,6 +204,13 @@ impl Slot {
             Some(kernel) => Ok(kernel),
             None => unreachable!("a kernel was started"),
         }
+    }
+
+    /// The kernel that there is, if it is to go on.
+    pub(super) fn running(&mut self, context: &Context) -> Option<&mut Kernel> {
+        let stays = self.ends == *context.ends.borrow() && !context.is_deleted();
+        let kernel = self.kernel.as_mut().filter(|_| stays)?;
+        kernel.life.has_ended().is_none().then_some(kernel)
     }
 
     /// Ends the kernel. The next execution gets another one, and is told why.

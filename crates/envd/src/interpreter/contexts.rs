@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, watch};
 
 use super::context::{Context, Listing};
+use super::execution;
 use super::kernel::{Launcher, StartFailure};
 use super::kernelspec::{self, Kernelspec};
 use super::offer::Offer;
@@ -105,6 +106,14 @@ impl Contexts {
         }
         self.log.info("interpreter", "ready").send();
         self.started.send_replace(true);
+    }
+
+    /// Tells the kernels that do nothing what the control plane has said anew, so that no execution
+    /// has to wait for that. Those that do something are told by the next one.
+    pub(super) fn refresh(&self) {
+        for context in self.known.lock().contexts.iter().cloned() {
+            tokio::spawn(execution::refresh(context, Arc::clone(&self.launcher)));
+        }
     }
 
     /// Waits until those are there. False when that takes too long.

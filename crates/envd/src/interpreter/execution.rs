@@ -191,6 +191,25 @@ async fn prepare(
     Ok(())
 }
 
+/// Gives a kernel that does nothing what an execution would be the first to give it.
+pub(super) async fn refresh(context: Arc<Context>, launcher: Arc<Launcher>) {
+    let Some(mut slot) = context.turn_now() else {
+        return;
+    };
+    let Some(kernel) = slot.running(&context) else {
+        return;
+    };
+    let wanted = wanted(kernel, &launcher, Variables::new());
+    let prepared = tokio::select! {
+        biased;
+        () = context.is_to_end() => return,
+        prepared = prepare(kernel, &context, &launcher, wanted) => prepared,
+    };
+    if let Err(End::Lost(why)) = prepared {
+        slot.end_kernel(Some(format!("The context was restarted: {why}")));
+    }
+}
+
 /// Takes the variables of one execution away, or gives them the values that they have for all.
 async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variables: &Variables) {
     if variables.is_empty() {

@@ -43,7 +43,7 @@ async fn wait(process: &mut Process) -> Exit {
 }
 
 /// Waits until something that another process does has happened.
-async fn until(mut done: impl FnMut() -> bool) {
+pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "it did not happen");

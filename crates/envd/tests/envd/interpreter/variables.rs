@@ -1,11 +1,13 @@
 //! The environment of kernels, and their chance.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use serde_json::json;
 
 use super::{Interpreter, interpreter};
 use crate::daemon::USER;
+use crate::processes::until;
 
 impl Interpreter {
     async fn variable(&self, name: &str) -> String {
@@ -93,4 +95,19 @@ async fn chance_is_another_in_another_sandbox_and_stays_in_the_same() {
         interpreter.run("random.random() == a").await.text(),
         "False"
     );
+}
+
+#[tokio::test]
+async fn a_kernel_that_does_nothing_is_told_at_once_what_is_new() {
+    let interpreter = interpreter!();
+    let told = interpreter.daemon.path("told");
+    let code = format!(
+        "import os, threading, time\ndef look():\n    while os.environ.get('A') != '1':\n        \
+         time.sleep(0.01)\n    open('{told}', 'w').close()\nthreading.Thread(target=look).start()"
+    );
+    interpreter.run(&code).await;
+    interpreter.init(&json!({"envVars": {"A": "1"}})).await;
+    // Nothing is executed meanwhile.
+    until(|| Path::new(&told).exists()).await;
+    assert_eq!(interpreter.variable("A").await, "1");
 }
