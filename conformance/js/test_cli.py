@@ -12,6 +12,7 @@ import pytest
 from e2b import Sandbox
 
 from ..installation import wait_until
+from ..registry import Registry, small_debian
 from .packages import PACKAGES, install, node, pointing_at
 from .terminal import Terminal
 
@@ -255,6 +256,46 @@ class TestKill:
         cli("sandbox", "kill", "--all", "--metadata", "of=one case")
         assert not fresh.is_running()
         assert sandbox.is_running()
+
+
+class TestTemplates:
+    """Templates from a Dockerfile, over an image of a registry on the loopback."""
+
+    NAME = "of-the-cli"
+
+    @pytest.fixture
+    def directory(self, cli, tmp_path):
+        registry = Registry(tmp_path / "registry")
+        registry.start()
+        image = registry.push("small/debian", "12", [small_debian().read_bytes()], Env=["PATH=/usr/bin:/bin"])
+        (tmp_path / "data.txt").write_text("from the directory")
+        (tmp_path / "Dockerfile").write_text(f"FROM {image}\nCOPY data.txt /srv/\nRUN cp /srv/data.txt /srv/copied\n")
+        yield tmp_path
+        registry.stop()
+        cli("template", "delete", self.NAME, "-y", code=None)
+
+    def ours(self, cli) -> list[dict]:
+        return [one for one in cli.json("template", "list") if self.NAME in one["aliases"]]
+
+    def test_one_is_created_used_published_and_deleted(self, cli, directory):
+        made = cli("template", "create", self.NAME, "-d", "Dockerfile", "--path", str(directory))
+        assert "RUN cp /srv/data.txt" in said(made) and "finished" in said(made)
+        (listed,) = self.ours(cli)
+        assert (listed["buildStatus"], listed["public"]) == ("ready", False)
+        with Sandbox.create(self.NAME, timeout=120, **cli.options) as sandbox:
+            assert sandbox.files.read("/srv/copied") == "from the directory"
+        cli("template", "publish", self.NAME, "-y")
+        assert self.ours(cli)[0]["public"] is True
+        cli("template", "unpublish", self.NAME, "-y")
+        assert self.ours(cli)[0]["public"] is False
+        cli("template", "delete", self.NAME, "-y")
+        assert self.ours(cli) == []
+
+    def test_what_fails_is_told_with_its_line(self, cli, directory):
+        with (directory / "Dockerfile").open("a") as dockerfile:
+            dockerfile.write("RUN echo why >&2; exit 3\n")
+        failed = cli("template", "create", self.NAME, "-d", "Dockerfile", "--path", str(directory), code=1)
+        assert "why" in said(failed) and "exit status 3" in said(failed)
 
 
 class TestTheRest:
