@@ -139,6 +139,8 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     own, started, served = said.stdout.split("\n")[:3]
     assert own == f"2 {sandbox.sandbox_id}" and started == "/tmp/started" and int(served) >= 1
     assert sandbox.commands.run(FETCH).stdout.strip() == "200"
+    # Programs have the memory that it was raised to, and nobody ends them for it.
+    assert sandbox.commands.run("python3 -c 'print(len(bytearray(250 << 20)))'").stdout == f"{250 << 20}\n"
     # Its place is taken again; with gVisor by one that begins with another's memory.
     again = full(server, name, 2)
     assert again[0] == before[1] and sandbox.sandbox_id not in again

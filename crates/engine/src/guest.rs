@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
+use shoal_core::resources::Mib;
 
 pub use self::envd::EnvdGuest;
 pub use self::inside::{
@@ -24,6 +25,8 @@ pub struct InitOrder {
     pub known_token: Option<Token>,
     /// What it asks of callers from then on; none leaves it as it is.
     pub access_token: Option<Token>,
+    /// How much memory it has: its kernel may only know what it had at first.
+    pub memory: Mib,
     /// Who commands run as.
     pub user: String,
     /// Where commands start; the user's home when none is given.

@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::interpreter::Interpreter;
 use crate::log::Log;
 use crate::settings::{Settings, Variables};
+use crate::want::Want;
 
 mod host_files;
 
@@ -37,6 +38,7 @@ const EVENTS_VARIABLE: &str = "E2B_EVENTS_ADDRESS";
 pub(crate) struct Init {
     settings: Arc<Settings>,
     time: Arc<ActiveTime>,
+    want: Arc<Want>,
     log: Log,
     files: HostFiles,
     interpreter: Interpreter,
@@ -50,6 +52,7 @@ impl Init {
     pub(crate) fn new(
         settings: Arc<Settings>,
         time: Arc<ActiveTime>,
+        want: Arc<Want>,
         log: Log,
         interpreter: Interpreter,
         config: &Config,
@@ -57,6 +60,7 @@ impl Init {
         Self {
             settings,
             time,
+            want,
             log,
             files: HostFiles::new(&config.system_root),
             interpreter,
@@ -152,6 +156,9 @@ impl Init {
         }
         if request.access_token.is_some() || request.open {
             self.settings.set_token(request.access_token);
+        }
+        if let Some(mib) = request.memory_mib {
+            self.want.has(mib);
         }
         if let Some(user) = request.default_user.filter(|user| !user.is_empty()) {
             self.settings.set_default_user(&user);

@@ -189,6 +189,7 @@ fn routes(
         init: Init::new(
             Arc::clone(settings),
             Arc::clone(&time),
+            Arc::clone(want),
             log.clone(),
             interpreter,
             config,

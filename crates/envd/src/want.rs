@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -47,6 +48,9 @@ pub(crate) fn is_ours() -> bool {
 pub(crate) struct Want {
     /// How much runs that was asked for.
     busy: watch::Sender<usize>,
+    /// How much there is, in MiB, as the control plane says; 0 when it has not. The kernel only knows
+    /// what there was when it started.
+    total_mib: AtomicU32,
     ended: Mutex<HashSet<i32>>,
 }
 
@@ -72,6 +76,7 @@ impl Default for Want {
     fn default() -> Self {
         Self {
             busy: watch::Sender::new(0),
+            total_mib: AtomicU32::new(0),
             ended: Mutex::default(),
         }
     }
@@ -82,6 +87,23 @@ impl Want {
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         self.busy.send_modify(|busy| *busy += 1);
         Busy(Arc::clone(self))
+    }
+
+    /// Notes how much memory there is.
+    pub(crate) fn has(&self, mib: u32) {
+        self.total_mib.store(mib, Ordering::Relaxed);
+    }
+
+    /// What there is, and what is taken.
+    fn look(&self, text: &str) -> Option<Memory> {
+        let read = Memory::read(text)?;
+        Some(match self.total_mib.load(Ordering::Relaxed) {
+            0 => read,
+            mib => Memory {
+                total: u64::from(mib) * MIB,
+                ..read
+            },
+        })
     }
 
     /// Whether a process was ended for its memory. Says so once.
@@ -99,7 +121,7 @@ impl Want {
             sleep(FIRST).await;
             while *busy.borrow() > 0 {
                 let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-                let Some(memory) = Memory::read(&text) else {
+                let Some(memory) = self.look(&text) else {
                     log.warn("want", "the memory cannot be looked at").send();
                     return;
                 };
@@ -205,6 +227,11 @@ mod tests {
         assert_eq!(read.total, 2048 * MIB);
         assert_eq!(read.taken, (200_000 + 65_536) << 10);
         assert_eq!(Memory::read("MemTotal: 1 kB"), None);
+        // What the control plane says is newer.
+        let want = Want::default();
+        assert_eq!(want.look(text), Some(read));
+        want.has(4096);
+        assert_eq!(want.look(text).unwrap().total, 4096 * MIB);
     }
 
     #[test]

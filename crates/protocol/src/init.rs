@@ -27,6 +27,9 @@ pub struct InitRequest {
     /// begins with the memory of one that was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
+    /// How much memory the sandbox has, in MiB, where that can change while it runs (ours).
+    #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
     /// The time now. It sets the clock, and a request older than the last one changes nothing.
     #[serde(
         default,

@@ -49,6 +49,7 @@ impl Guest for EnvdGuest {
                 // The clock of a sandbox that was saved stood still.
                 timestamp: Some(OffsetDateTime::now_utc()),
                 env_vars: Some(order.env),
+                memory_mib: Some(order.memory.0),
                 open: token.is_none(),
                 access_token: token
                     .transpose()
@@ -185,6 +186,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::Ipv4Addr;
 
+    use shoal_core::resources::Mib;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -193,6 +196,7 @@ mod tests {
             env: BTreeMap::new(),
             known_token: None,
             access_token: None,
+            memory: Mib(512),
             user: "user".to_owned(),
             workdir: None,
         };

@@ -166,7 +166,8 @@ impl Sandbox {
         set.map_err(SandboxError::from)
     }
 
-    async fn tell_guest(&self, report: &StartReport) -> Result<String, GuestError> {
+    /// Tells the daemon what it was not told when the run began.
+    pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, GuestError> {
         let end = self.shared.clock.now() + TOLD;
         let told = self.shared.guest.init(report.address, self.init_order());
         let told = within(&*self.shared.clock, end, told).await;

@@ -33,6 +33,12 @@ impl Sandbox {
         }
         self.commit(next).await?;
         resized?;
+        // It ends who uses the memory up, and has to know how much that is.
+        if let Some(report) = &self.record.report
+            && let Err(error) = self.tell_guest(report).await
+        {
+            tracing::warn!(sandbox.id = %self.record.id, %error, "the daemon does not know of other limits");
+        }
         let detail = BTreeMap::from([
             ("cpu", limits.cpu.to_string()),
             ("memory", limits.memory.to_string()),

@@ -104,6 +104,7 @@ impl Sandbox {
             env,
             known_token: None,
             access_token: self.shared.envd_access_token(record),
+            memory: spec.resources.memory,
             user: spec.user.clone(),
             workdir: spec.workdir.clone(),
         }
