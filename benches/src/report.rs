@@ -234,9 +234,9 @@ fn in_the_way(what: &str) -> Option<&'static str> {
     const REASONS: [(&str, &str); 3] = [
         (
             "memory of an interpreter that has answered",
-            "Two kernels run, as is asked for. Deno's (2.9) holds two tables of 76 MiB that its \
-             benchmarks would need, one in each of its two runtimes, and has no way to leave them \
-             out. Python's has some 130 MiB with numpy, pandas (which loads pyarrow) and \
+            "Two kernels run, as is asked for. Deno's holds a table of 76 MiB that only its \
+             benchmarks would need, and has no way to leave it out (from 2.8 on it holds two). \
+             Python's has some 130 MiB with numpy, pandas (which loads pyarrow) and \
              matplotlib. gVisor's own processes are some 60 MiB. What is restored is written to, \
              so sandboxes share none of it.",
         ),
