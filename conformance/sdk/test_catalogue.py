@@ -151,7 +151,7 @@ def test_two_editors_do_not_overwrite_each_other(server):
     assert call.post(TEMPLATES, {"version": seen, "templates": theirs})[0] == 409
     half = held + [{"name": "half"}]
     status, refused = call.post(TEMPLATES, half)
-    assert status == 400 and '("half"): missing field `image`' in refused["message"], refused
+    assert status == 400 and '("half"): missing field `description`' in refused["message"], refused
     assert [e["name"] for e in call.get(TEMPLATES)[1]["data"]["templates"]][-1] == "mine"
     assert call.post(TEMPLATES, {"version": seen + 1, "templates": held})[0] == 200
 
@@ -233,5 +233,5 @@ def test_the_catalogue_from_the_command_line(client, server, tmp_path):
     file.write_text('[{"name": "x"}]')
     for verb in ("lint", "apply"):
         refused = client.run("template", verb, str(file))
-        assert refused.code == USAGE and "missing field `image`" in refused.err, refused
+        assert refused.code == USAGE and "missing field `description`" in refused.err, refused
     assert client.run("template", "lint", str(tmp_path / "none")).code == NOT_FOUND
