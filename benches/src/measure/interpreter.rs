@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(1200);
 /// How many members wait when one is claimed.
 const POOLED: usize = 2;
 
+/// How much memory no other template saves, in bytes.
+const MUCH: u64 = 64 << 20;
+
 /// How much a cell prints.
 const PRINTED: usize = 10_000_000;
 
@@ -219,7 +222,7 @@ async fn execute(client: &Client, sandbox: &Sandbox, code: &str) -> anyhow::Resu
 
 /// What the bare runtime restores: the memory that the template's sandboxes start from, over its files.
 fn saved(server: &Server, plain: &Sandbox, shown: &Sandbox) -> anyhow::Result<(Bare, PathBuf)> {
-    let place = largest(&server.data().join("disk/.snapshots"))?;
+    let place = latest(&server.data().join("disk/.snapshots"))?;
     let image = server.data().join("bare-image");
     let _ = fs::remove_dir_all(&image);
     fs::create_dir_all(image.join("upper"))?;
@@ -229,12 +232,18 @@ fn saved(server: &Server, plain: &Sandbox, shown: &Sandbox) -> anyhow::Result<(B
     Ok((bare, image))
 }
 
-/// The snapshot with the most memory: no other template has a tenth of it.
-fn largest(snapshots: &Path) -> anyhow::Result<PathBuf> {
-    let size = |path: &Path| fs::metadata(path.join("memory/pages.img")).map_or(0, |m| m.len());
-    let mut all: Vec<PathBuf> = fs::read_dir(snapshots)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<std::io::Result<_>>()?;
-    all.sort_by_key(|path| size(path));
-    all.pop().context("there is no snapshot")
+/// The last snapshot with much memory: no other template has a tenth of it, and one of an earlier build
+/// stands on an earlier daemon.
+fn latest(snapshots: &Path) -> anyhow::Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(snapshots)? {
+        let path = entry?.path();
+        if let Ok(pages) = fs::metadata(path.join("memory/pages.img"))
+            && pages.len() > MUCH
+        {
+            found.push((pages.modified()?, path));
+        }
+    }
+    let (_, path) = found.into_iter().max().context("there is no snapshot")?;
+    Ok(path)
 }
