@@ -12,6 +12,7 @@ use super::execution;
 use super::kernel::{Launcher, StartFailure};
 use super::kernelspec::{self, Kernelspec};
 use super::offer::Offer;
+use super::variables::Dialect;
 use crate::log::Log;
 use crate::path;
 
@@ -108,10 +109,13 @@ impl Contexts {
         self.started.send_replace(true);
     }
 
-    /// Tells the kernels that do nothing what the control plane has said anew, so that no execution
-    /// has to wait for that. Those that do something are told by the next one.
+    /// Tells kernels of Python that do nothing what the control plane has said anew, so that no
+    /// execution has to wait for that. Those that do something are told by the next one, and so are
+    /// those of other languages: many sandboxes never use them, and what Deno executes costs it 80 MiB.
     pub(super) fn refresh(&self) {
-        for context in self.known.lock().contexts.iter().cloned() {
+        let known = self.known.lock();
+        let python = |context: &&Arc<Context>| context.dialect() == Some(Dialect::Python);
+        for context in known.contexts.iter().filter(python).cloned() {
             tokio::spawn(execution::refresh(context, Arc::clone(&self.launcher)));
         }
     }
