@@ -39,6 +39,7 @@ mod metrics;
 mod path;
 mod polled;
 mod process;
+mod procfs;
 mod query;
 mod random;
 mod router;

@@ -8,9 +8,7 @@ use parking_lot::Mutex;
 use shoal_protocol::metrics::Metrics;
 
 use crate::clock::unix_now;
-
-/// The most processes whose time is added up where the kernel does not.
-const MAX_PROCESSES: usize = 10_000;
+use crate::procfs;
 
 /// Measures.
 #[derive(Default)]
@@ -96,13 +94,8 @@ fn times_of_processes(count: u64) -> Option<Times> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let seconds = uptime.split(['.', ' ']).next()?.parse::<u64>().ok()?;
     let hundredths = uptime.split(['.', ' ']).nth(1)?.parse::<u64>().ok()?;
-    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
-    let processes = processes.filter(|entry| {
-        let name = entry.file_name();
-        name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
-    });
-    let times = processes.take(MAX_PROCESSES).filter_map(|entry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+    let times = procfs::processes().filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         ticks(&stat)
     });
     Some(Times {
@@ -121,12 +114,7 @@ fn ticks(stat: &str) -> Option<u64> {
 }
 
 fn memory(text: &str) -> Memory {
-    let value = |name: &str| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let (_, value) = lines.find(|(found, _)| *found == name)?;
-        let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
-        Some(kib << 10)
-    };
+    let value = |name| procfs::meminfo(text, name);
     let total = value("MemTotal").unwrap_or(0);
     let available = value("MemAvailable").or_else(|| value("MemFree"));
     Memory {

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::log::Log;
+use crate::procfs;
 
 const MIB: u64 = 1 << 20;
 
@@ -135,7 +136,9 @@ impl Want {
 
     async fn end_largest(&self, memory: Memory, log: &Log) {
         let own = rustix::process::getpid().as_raw_pid();
-        let Some((size, pid)) = processes().filter(|(_, pid)| *pid != own).max() else {
+        let others = procfs::processes().filter(|pid| *pid != own);
+        let largest = others.filter_map(|pid| Some((size_of(pid)?, pid))).max();
+        let Some((size, pid)) = largest else {
             return sleep(OFTEN).await;
         };
         {
@@ -164,12 +167,7 @@ impl Want {
 impl Memory {
     /// Reads `/proc/meminfo`. Files that are mapped are not counted: the machine takes those back.
     fn read(text: &str) -> Option<Self> {
-        let value = |name: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-            let (_, value) = lines.find(|(found, _)| *found == name)?;
-            let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
-            Some(kib << 10)
-        };
+        let value = |name| procfs::meminfo(text, name);
         Some(Self {
             total: value("MemTotal")?,
             taken: value("AnonPages")? + value("Shmem").unwrap_or_default(),
@@ -189,15 +187,6 @@ impl Memory {
         let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
         Some(pause.clamp(OFTEN, SELDOM))
     }
-}
-
-/// Every process, after its size in bytes.
-fn processes() -> impl Iterator<Item = (u64, i32)> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| {
-        let pid = entry.ok()?.file_name().to_str()?.parse().ok()?;
-        Some((size_of(pid)?, pid))
-    })
 }
 
 /// How much of its memory a process has written to or read.
@@ -250,7 +239,6 @@ mod tests {
     fn a_process_has_a_size_until_it_ends() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(size_of(own).unwrap() > MIB);
-        assert!(processes().any(|(_, pid)| pid == own));
         assert_eq!(size_of(i32::MAX), None);
     }
 

@@ -1,0 +1,40 @@
+//! What the kernel says in `/proc`.
+
+use std::fs;
+
+/// The most processes that are looked at.
+const MAX_PROCESSES: usize = 10_000;
+
+/// A value of `/proc/meminfo`, in bytes.
+pub(crate) fn meminfo(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, value) = lines.find(|(found, _)| *found == name)?;
+    let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The processes that there are. None where `/proc` cannot be read.
+pub(crate) fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.take(MAX_PROCESSES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_in_bytes_and_by_their_whole_name() {
+        let text = "MemTotal:  100 kB\nMemFree: 10 kB\nHugePages_Free: 3\n";
+        assert_eq!(meminfo(text, "MemFree"), Some(10 << 10));
+        assert_eq!(meminfo(text, "Free"), None);
+        assert_eq!(meminfo("nonsense", "MemFree"), None);
+    }
+
+    #[test]
+    fn this_process_is_one_of_those_that_there_are() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(processes().any(|pid| pid == own));
+    }
+}
