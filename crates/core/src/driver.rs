@@ -6,6 +6,7 @@
 
 #[cfg(feature = "test-util")]
 pub mod contract;
+mod error;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::error::DriverError;
 use crate::BoxFuture;
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::image::ImageName;
@@ -214,58 +216,6 @@ pub enum DriverEvent {
         id: SandboxId,
         /// Whole lines, without their ends; each bounded by the driver.
         lines: Vec<String>,
-    },
-}
-
-/// Why a driver could not do what was ordered.
-#[derive(Debug, thiserror::Error)]
-pub enum DriverError {
-    /// It has no such sandbox.
-    #[error("sandbox {0} is not on this node")]
-    NotFound(SandboxId),
-    /// The image is not on this node.
-    #[error("image {0} is not on this node: pull it first")]
-    ImageNotFound(ImageName),
-    /// The snapshot is not on this node.
-    #[error("snapshot {0} is not on this node")]
-    SnapshotNotFound(SnapshotId),
-    /// What was saved cannot be started.
-    #[error("what was saved cannot be started: {0}")]
-    Unusable(String),
-    /// A limit cannot be changed like that.
-    #[error("cannot resize: {0}")]
-    CannotResize(String),
-    /// There is no such OCI runtime here.
-    #[error("runtime {asked} is not available: use one of {available}")]
-    RuntimeNotFound {
-        /// What was asked for.
-        asked: RuntimeName,
-        /// What there is.
-        available: String,
-    },
-    /// The OCI runtime cannot do this.
-    #[error("runtime {runtime} cannot {operation}: use {instead}")]
-    Unsupported {
-        /// Which runtime.
-        runtime: RuntimeName,
-        /// What was asked of it.
-        operation: &'static str,
-        /// What can.
-        instead: &'static str,
-    },
-    /// The node has no room for it.
-    #[error("the node is full: no {0} left")]
-    NodeFull(&'static str),
-    /// The disk is full.
-    #[error("no space left on the disk of the node")]
-    NoSpace,
-    /// A step failed.
-    #[error("cannot {step}: {detail}")]
-    Step {
-        /// What was being done.
-        step: &'static str,
-        /// What was said, cut to what can be shown.
-        detail: String,
     },
 }
 

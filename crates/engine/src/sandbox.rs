@@ -1,6 +1,7 @@
 //! A sandbox as a task with a mailbox: the only writer of its record.
 
 mod member;
+mod order;
 mod resize;
 mod rest;
 mod start;
@@ -11,13 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::catalog::Route;
-use shoal_core::clock::Timestamp;
 use shoal_core::driver::StartReport;
-use shoal_core::id::{ExecutionId, SnapshotId};
+use shoal_core::id::ExecutionId;
 use shoal_core::network::Egress;
-use shoal_core::resources::Resources;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
-use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::snapshot::Contents;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::Version;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -27,9 +26,10 @@ use crate::connect::Connected;
 use crate::create::CreateError;
 use crate::engine::{SandboxError, Shared};
 use crate::events::EventKind;
-use crate::pool::ClaimOrder;
 use crate::recover::Was;
 
+use self::order::answer;
+pub(crate) use self::order::{DeadlineChange, Order};
 pub(crate) use self::rest::{PauseOrder, ResumeOrder};
 
 /// How many orders may wait for a sandbox; one more is told that it is busy.
@@ -37,53 +37,6 @@ const WAITING: usize = 64;
 
 /// How long after a failed clearing, or a failed pause, the next is tried.
 const AGAIN: Duration = Duration::from_secs(10);
-
-type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
-
-/// How a deadline is to change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DeadlineChange {
-    /// To this moment.
-    To(Timestamp),
-    /// To this moment, unless it is later already.
-    AtLeast(Timestamp),
-}
-
-/// What a sandbox's task may be told.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// End for good.
-    Kill(KillReason, Reply<()>),
-    /// Change the deadline.
-    SetDeadline(DeadlineChange, Reply<Arc<SandboxRecord>>),
-    /// Change what may be reached.
-    SetEgress(Egress, Reply<()>),
-    /// Save and stop.
-    Pause(PauseOrder, Reply<()>),
-    /// Go on from what was saved.
-    Resume(ResumeOrder, Reply<Arc<SandboxRecord>>),
-    /// Run for a while yet, from what was saved if it was.
-    Connect(ResumeOrder, Reply<Connected>),
-    /// Go on from what was saved, unless it runs.
-    Wake(ResumeOrder, Reply<()>),
-    /// Take a copy.
-    Snapshot(SnapshotId, Option<Contents>, Reply<Saved>),
-    /// Let it be seen that what it may use is about to change.
-    AnnounceResize(Reply<()>),
-    /// Change what it may use.
-    Resize(Resources, Reply<Arc<SandboxRecord>>),
-    /// Let it be handed out, as a member of its pool, since then.
-    JoinPool(Timestamp, Reply<()>),
-    /// Hand it out, as a member of its pool.
-    Claim(Box<ClaimOrder>),
-    /// Something was observed, of this run.
-    Observed {
-        execution: ExecutionId,
-        input: Input,
-    },
-    /// A moment that was asked for has come.
-    Look,
-}
 
 /// The task's state.
 pub(crate) struct Sandbox {
@@ -406,11 +359,6 @@ impl Sandbox {
             .events
             .emit(kind, self.shared.clock.now(), &self.record, detail);
     }
-}
-
-/// Whoever asked may have gone.
-fn answer<T>(reply: Reply<T>, outcome: Result<T, SandboxError>) {
-    let _ = reply.send(outcome);
 }
 
 /// How to reach the sandbox, while it runs; nobody reaches a member of a pool.

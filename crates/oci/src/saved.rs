@@ -11,7 +11,7 @@
 //! one after a crash takes it away, but for a pause that is whole, which gets the name that it lacks.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,9 @@ use shoal_core::resources::Resources;
 use shoal_core::snapshot::Saved;
 
 mod early;
+mod memory_file;
 
+use self::memory_file::MemoryFile;
 use crate::disk::Disk;
 use crate::machine::Machine;
 
@@ -33,8 +35,6 @@ const MEMORY: &str = "memory";
 const FILES: &str = "files";
 /// The file that is there when a run has begun from what is saved here.
 const BEGUN: &str = "begun";
-/// How many bytes are read for a digest at a time: enough for all processors.
-const PIECE: usize = 4 << 20;
 /// What the manifest begins with, so that another file is not taken for one.
 const FORMAT: &str = "shoal-saved";
 /// The version that is written.
@@ -67,15 +67,6 @@ pub(crate) struct Manifest {
 
 /// See [`Manifest::stamp`].
 pub(crate) type Stamp = [u8; 32];
-
-/// One file that the runtime wrote.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MemoryFile {
-    name: String,
-    bytes: u64,
-    /// BLAKE3, in hexadecimal digits.
-    digest: String,
-}
 
 /// What a new manifest is made of.
 pub(crate) struct Parts {
@@ -186,42 +177,6 @@ impl Manifest {
         }
         Ok(())
     }
-}
-
-impl MemoryFile {
-    fn of(directory: &Path, name: &str) -> io::Result<Self> {
-        let mut file = File::open(directory.join(name))?;
-        let mut hasher = blake3::Hasher::new();
-        // Not mapped: a disk that cannot give a page then ends the server, and not this one reading.
-        let mut piece = vec![0; PIECE];
-        loop {
-            let length = fill(&mut file, &mut piece)?;
-            hasher.update_rayon(piece.get(..length).unwrap_or_default());
-            if length < PIECE {
-                break;
-            }
-        }
-        let bytes = hasher.count();
-        Ok(Self {
-            name: name.to_owned(),
-            bytes,
-            digest: hasher.finalize().to_hex().to_string(),
-        })
-    }
-}
-
-/// Reads until there is no more, or no more room.
-fn fill(from: &mut File, into: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while let Some(rest) = into.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match from.read(rest) {
-            Ok(0) => break,
-            Ok(count) => length += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(length)
 }
 
 /// A place where something is, or will be, saved.

@@ -1,0 +1,303 @@
+//! Which status each failure of the engine has.
+
+use http::StatusCode;
+use shoal_core::driver::DriverError;
+use shoal_core::image::ImageError;
+use shoal_core::network::{InvalidHostMask, InvalidRule};
+use shoal_core::store::StoreError;
+use shoal_engine::{
+    BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
+    NoRoom, SandboxError, SnapshotError, StockError, TagError, TakeError, TemplateError,
+};
+
+use super::ApiError;
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        let message = error.to_string();
+        match error {
+            StoreError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            StoreError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            StoreError::Corrupt { .. } | StoreError::Failed(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<DriverError> for ApiError {
+    fn from(error: DriverError) -> Self {
+        let message = error.to_string();
+        match error {
+            DriverError::NotFound(_) | DriverError::SnapshotNotFound(_) => Self::not_found(message),
+            DriverError::Unusable(_) | DriverError::CannotResize(_) => {
+                Self::new(StatusCode::CONFLICT, message)
+            }
+            DriverError::RuntimeNotFound { .. } | DriverError::Unsupported { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("sandbox_capacity_unavailable"),
+            DriverError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                    .with_code("sandbox_create_failed")
+            }
+        }
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> Self {
+        let message = error.to_string();
+        match error {
+            TemplateError::NotFound(_)
+            | TemplateError::NoTag { .. }
+            | TemplateError::NoBase { .. } => Self::not_found(message),
+            TemplateError::Invalid(_) | TemplateError::Dynamic(_) => Self::invalid(message),
+            TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
+            TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
+            TemplateError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<CatalogueError> for ApiError {
+    fn from(error: CatalogueError) -> Self {
+        let message = error.to_string();
+        match error {
+            CatalogueError::Invalid(_) => Self::invalid(message),
+            CatalogueError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
+            CatalogueError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let message = error.to_string();
+        match error {
+            SandboxError::NotFound(_) | SandboxError::NoSuchName(_) => Self::not_found(message),
+            SandboxError::Busy(_)
+            | SandboxError::Paused(_)
+            | SandboxError::Refused(_)
+            | SandboxError::Infeasible(_) => Self::new(StatusCode::CONFLICT, message),
+            SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
+                .with_code("sandbox_snapshot_guest_agent_unresponsive"),
+            SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                .with_code("sandbox_create_failed"),
+            SandboxError::Full(full) => full.into(),
+            SandboxError::Resources(_) => Self::invalid(message),
+            SandboxError::Driver(driver) => driver.into(),
+            SandboxError::Store(store) => store.into(),
+            SandboxError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<CreateError> for ApiError {
+    fn from(error: CreateError) -> Self {
+        let message = error.to_string();
+        let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
+        match error {
+            CreateError::Template(template) => template.into(),
+            CreateError::BeingBuilt { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("template_being_built"),
+            CreateError::NotBuilt { .. } => Self::internal(message),
+            CreateError::Stock(stock) => stock.into(),
+            CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
+            CreateError::Image { error, .. } => {
+                let status = Self::from(error).status;
+                Self::new(status, message)
+            }
+            CreateError::ImageForbidden => Self::new(StatusCode::FORBIDDEN, message),
+            CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
+            CreateError::TimeoutTooLong { .. }
+            | CreateError::NoTimeout
+            | CreateError::Resources(_)
+            | CreateError::Network(_) => bad(message),
+            CreateError::Name(NameError::Invalid(_)) => Self::invalid(message),
+            CreateError::Name(NameError::Taken(_)) => Self::new(StatusCode::CONFLICT, message),
+            CreateError::Full(full) => full.into(),
+            CreateError::IdempotencyMismatch => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
+                    .with_code("idempotency_request_mismatch")
+            }
+            CreateError::IdempotencyInProgress => {
+                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_in_progress")
+            }
+            CreateError::IdempotencyGone => {
+                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_outcome_unknown")
+            }
+            CreateError::Driver(driver) => driver.into(),
+            CreateError::Start(_) | CreateError::Guest(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+                    .with_code("sandbox_create_failed")
+            }
+            CreateError::Sandbox(sandbox) => sandbox.into(),
+            CreateError::Store(store) => store.into(),
+            CreateError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<GuestError> for ApiError {
+    /// Of what was asked of the daemon inside, not of what a run needs.
+    fn from(error: GuestError) -> Self {
+        let message = error.to_string();
+        let status = match error {
+            GuestError::Unreachable(_) | GuestError::Refused(_) => StatusCode::BAD_GATEWAY,
+            GuestError::NotFound(_) => StatusCode::NOT_FOUND,
+            GuestError::Invalid(_) => StatusCode::BAD_REQUEST,
+            GuestError::Denied(_) => StatusCode::FORBIDDEN,
+            GuestError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+            GuestError::TooMuch(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            GuestError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        };
+        Self::new(status, message)
+    }
+}
+
+impl From<NoRoom> for ApiError {
+    fn from(full: NoRoom) -> Self {
+        let message = full.to_string();
+        match full {
+            NoRoom::Team(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            NoRoom::Node(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+                .with_code("sandbox_capacity_unavailable"),
+        }
+    }
+}
+
+impl From<TakeError> for ApiError {
+    fn from(error: TakeError) -> Self {
+        let message = error.to_string();
+        match error {
+            TakeError::Sandbox(sandbox) => sandbox.into(),
+            TakeError::Namespace(_) => Self::new(StatusCode::FORBIDDEN, message),
+            TakeError::Taken(_) => Self::new(StatusCode::CONFLICT, message),
+            TakeError::TooLong(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
+        }
+    }
+}
+
+impl From<BuildError> for ApiError {
+    fn from(error: BuildError) -> Self {
+        let message = error.to_string();
+        let status = match error {
+            BuildError::Namespace(_) => StatusCode::FORBIDDEN,
+            BuildError::NotFound(_) => StatusCode::NOT_FOUND,
+            BuildError::TooMany | BuildError::TooManyAnnounced => StatusCode::TOO_MANY_REQUESTS,
+            BuildError::Taken(_)
+            | BuildError::NotWaiting(..)
+            | BuildError::Plan(_)
+            | BuildError::Resources(_) => StatusCode::BAD_REQUEST,
+            BuildError::Store(store) => return store.into(),
+            BuildError::Entropy(_) => return Self::internal(message),
+        };
+        Self::new(status, message)
+    }
+}
+
+impl From<StockError> for ApiError {
+    fn from(error: StockError) -> Self {
+        let message = error.to_string();
+        match error {
+            StockError::Unknown { .. } => Self::not_found(message),
+            StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            StockError::Store(store) => store.into(),
+            StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<TagError> for ApiError {
+    fn from(error: TagError) -> Self {
+        let message = error.to_string();
+        match error {
+            TagError::Template(template) => template.into(),
+            TagError::Default | TagError::Last | TagError::NotBuilt(_) => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            TagError::Store(store) => store.into(),
+        }
+    }
+}
+
+impl From<SnapshotError> for ApiError {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::NotFound(_) => Self::not_found(message),
+            SnapshotError::Driver(driver) => driver.into(),
+            SnapshotError::Store(store) => store.into(),
+            SnapshotError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<KeyError> for ApiError {
+    fn from(error: KeyError) -> Self {
+        let message = error.to_string();
+        match error {
+            KeyError::NotFound(_) => Self::not_found(message),
+            KeyError::Forbidden => Self::new(StatusCode::FORBIDDEN, message),
+            KeyError::InvalidName => Self::invalid(message),
+            KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
+            KeyError::Store(store) => store.into(),
+            KeyError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<CreateTemplateError> for ApiError {
+    fn from(error: CreateTemplateError) -> Self {
+        let message = error.to_string();
+        match error {
+            CreateTemplateError::NameTaken(_) => Self::new(StatusCode::CONFLICT, message),
+            CreateTemplateError::ImageMissing(_) => Self::not_found(message),
+            CreateTemplateError::Resources(_) | CreateTemplateError::RuntimeMissing { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
+            CreateTemplateError::Image(image) => image.into(),
+            CreateTemplateError::Template(template) => template.into(),
+            CreateTemplateError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
+impl From<ImageError> for ApiError {
+    fn from(error: ImageError) -> Self {
+        let message = error.to_string();
+        let status = match &error {
+            ImageError::NotFound(_) => StatusCode::NOT_FOUND,
+            ImageError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+            ImageError::Unauthorized(_) => StatusCode::FORBIDDEN,
+            ImageError::WrongArchitecture(..)
+            | ImageError::Corrupt { .. }
+            | ImageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            ImageError::InUse(..) => StatusCode::CONFLICT,
+            ImageError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+            ImageError::Tool { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            ImageError::Io { source, .. } => {
+                let status = match source.kind() {
+                    std::io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                return Self::new(status, format!("{message}: {source}"));
+            }
+        };
+        Self::new(status, message)
+    }
+}
+
+impl From<InvalidRule> for ApiError {
+    fn from(error: InvalidRule) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl From<InvalidHostMask> for ApiError {
+    fn from(error: InvalidHostMask) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}

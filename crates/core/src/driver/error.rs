@@ -1,0 +1,57 @@
+//! What a driver cannot do.
+
+use crate::id::{SandboxId, SnapshotId};
+use crate::image::ImageName;
+use crate::template::RuntimeName;
+
+/// Why a driver could not do what was ordered.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// It has no such sandbox.
+    #[error("sandbox {0} is not on this node")]
+    NotFound(SandboxId),
+    /// The image is not on this node.
+    #[error("image {0} is not on this node: pull it first")]
+    ImageNotFound(ImageName),
+    /// The snapshot is not on this node.
+    #[error("snapshot {0} is not on this node")]
+    SnapshotNotFound(SnapshotId),
+    /// What was saved cannot be started.
+    #[error("what was saved cannot be started: {0}")]
+    Unusable(String),
+    /// A limit cannot be changed like that.
+    #[error("cannot resize: {0}")]
+    CannotResize(String),
+    /// There is no such OCI runtime here.
+    #[error("runtime {asked} is not available: use one of {available}")]
+    RuntimeNotFound {
+        /// What was asked for.
+        asked: RuntimeName,
+        /// What there is.
+        available: String,
+    },
+    /// The OCI runtime cannot do this.
+    #[error("runtime {runtime} cannot {operation}: use {instead}")]
+    Unsupported {
+        /// Which runtime.
+        runtime: RuntimeName,
+        /// What was asked of it.
+        operation: &'static str,
+        /// What can.
+        instead: &'static str,
+    },
+    /// The node has no room for it.
+    #[error("the node is full: no {0} left")]
+    NodeFull(&'static str),
+    /// The disk is full.
+    #[error("no space left on the disk of the node")]
+    NoSpace,
+    /// A step failed.
+    #[error("cannot {step}: {detail}")]
+    Step {
+        /// What was being done.
+        step: &'static str,
+        /// What was said, cut to what can be shown.
+        detail: String,
+    },
+}

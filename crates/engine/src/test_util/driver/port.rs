@@ -1,0 +1,241 @@
+//! What it answers.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use shoal_core::BoxFuture;
+use shoal_core::driver::{
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, FoundPaused, Isolation,
+    Origin, Phases, Start, StartReport,
+};
+use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::network::Egress;
+use shoal_core::resources::{Resources, Usage};
+use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::template::RuntimeName;
+
+use super::FakeDriver;
+
+impl Driver for FakeDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.state.capabilities
+    }
+
+    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
+        Box::pin(async move {
+            self.state.starts.pass().await;
+            let known: &RuntimeName = &self.state.capabilities.runtimes[0].name;
+            if let Some(asked) = order.runtime.clone().filter(|asked| asked != known) {
+                let available = known.to_string();
+                return Err(DriverError::RuntimeNotFound { asked, available });
+            }
+            let restored = match &order.start {
+                Start::Image(_) => false,
+                Start::Snapshot { memory: true, .. } if self.state.refuses.lock().memory => {
+                    return Err(DriverError::Unusable(
+                        "another build has saved it".to_owned(),
+                    ));
+                }
+                Start::Snapshot { id, memory } => *memory && self.keeps_memory(*id),
+                Start::Paused { memory } => *memory && self.rests_with_memory(&order.id),
+            };
+            let origin = if restored {
+                Origin::Restored
+            } else {
+                Origin::Cold
+            };
+            match order.start {
+                Start::Paused { .. } => self.start_again(order)?,
+                _ => self.start_new(order)?,
+            }
+            Ok(StartReport {
+                runtime: known.clone(),
+                isolation: Isolation::None,
+                origin,
+                phases: Phases::default(),
+                address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                envd_version: String::new(),
+            })
+        })
+    }
+
+    fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let refused = self.refused(|refuses| refuses.destroy, "clear");
+        if refused.is_ok() {
+            self.state.sandboxes.lock().remove(id);
+        }
+        Box::pin(async move { refused })
+    }
+
+    fn pause(
+        &self,
+        id: &SandboxId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.state.saves.pass().await;
+            self.refused(|refuses| refuses.save, "save the memory")?;
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id);
+            let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(id.clone()))?;
+            if !sandbox.alive && sandbox.paused.is_none() {
+                return Err(DriverError::NotFound(id));
+            }
+            sandbox.alive = false;
+            let execution = sandbox.order.execution;
+            let paused = sandbox.paused.get_or_insert_with(|| FoundPaused {
+                execution,
+                saved: Self::saved(contents),
+            });
+            Ok(paused.saved.clone())
+        })
+    }
+
+    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id);
+            let sandbox = sandbox.filter(|sandbox| sandbox.paused.is_some());
+            sandbox.ok_or(DriverError::NotFound(id))?.alive = false;
+            Ok(())
+        })
+    }
+
+    fn prepare_resume(&self, _: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
+            sandbox.paused = None;
+        }
+        Box::pin(async { Ok(()) })
+    }
+
+    fn snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: SnapshotId,
+        contents: Contents,
+    ) -> BoxFuture<'_, Result<Saved, DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.state.saves.pass().await;
+            self.refused(|refuses| refuses.save, "save the memory")?;
+            let alive = self
+                .state
+                .sandboxes
+                .lock()
+                .get(&id)
+                .map(|sandbox| sandbox.alive);
+            if alive != Some(true) {
+                return Err(DriverError::NotFound(id));
+            }
+            self.state.snapshots.lock().insert(snapshot, contents);
+            Ok(Self::saved(contents))
+        })
+    }
+
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {
+        let kept = self.kept();
+        Box::pin(async move { Ok(kept) })
+    }
+
+    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.state.snapshots.lock().remove(&snapshot);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn export_snapshot(
+        &self,
+        snapshot: SnapshotId,
+        target: std::path::PathBuf,
+        note: String,
+    ) -> BoxFuture<'_, Result<u64, DriverError>> {
+        let kept = self.state.snapshots.lock().contains_key(&snapshot);
+        Box::pin(async move {
+            if !kept {
+                return Err(DriverError::SnapshotNotFound(snapshot));
+            }
+            let bytes = note.len() as u64;
+            match std::fs::write(target, note) {
+                Ok(()) => Ok(bytes),
+                Err(error) => Err(DriverError::Step {
+                    step: "export",
+                    detail: error.to_string(),
+                }),
+            }
+        })
+    }
+
+    fn import_snapshot(
+        &self,
+        source: std::path::PathBuf,
+        snapshot: SnapshotId,
+    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
+        Box::pin(async move {
+            let note = std::fs::read_to_string(source)
+                .map_err(|error| DriverError::Unusable(error.to_string()))?;
+            let snapshots = &mut self.state.snapshots.lock();
+            snapshots.insert(snapshot, Contents::Memory);
+            Ok((Self::saved(Contents::Memory), note))
+        })
+    }
+
+    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.state.resizes.pass().await;
+            if self.state.refuses.lock().resize {
+                return Err(DriverError::CannotResize("told to refuse".to_owned()));
+            }
+            let mut sandboxes = self.state.sandboxes.lock();
+            let sandbox = sandboxes.get_mut(&id).filter(|sandbox| sandbox.alive);
+            sandbox.ok_or(DriverError::NotFound(id))?.order.resources = limits;
+            Ok(())
+        })
+    }
+
+    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
+        let known = self
+            .state
+            .sandboxes
+            .lock()
+            .get_mut(id)
+            .filter(|sandbox| sandbox.alive)
+            .map(|sandbox| sandbox.order.egress = egress);
+        let known = known.ok_or_else(|| DriverError::NotFound(id.clone()));
+        Box::pin(async move { known })
+    }
+
+    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
+        let sandboxes = self.state.sandboxes.lock();
+        let known = sandboxes.get(id).is_some_and(|sandbox| sandbox.alive);
+        drop(sandboxes);
+        let id = id.clone();
+        Box::pin(async move {
+            if known {
+                Ok(Usage::default())
+            } else {
+                Err(DriverError::NotFound(id))
+            }
+        })
+    }
+
+    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
+        let sandboxes = self.state.sandboxes.lock();
+        let found = sandboxes.values().map(|sandbox| Found {
+            id: sandbox.order.id.clone(),
+            execution: sandbox.order.execution,
+            alive: sandbox.alive,
+            paused: sandbox.paused.clone(),
+        });
+        let found = found.collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
+        Box::pin(async { self.state.incoming.lock().await.recv().await })
+    }
+}
