@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::log::Log;
 use crate::procfs;
@@ -35,8 +35,12 @@ const OFTEN: Duration = Duration::from_millis(10);
 /// How many bytes programs may take in a second: twice what was measured in gVisor.
 const RATE: u64 = 2 << 30;
 
-/// How long the memory of a process that was ended may take to come back.
-const FREED: Duration = Duration::from_millis(250);
+/// How long a process may take to end, before the next one is chosen.
+const GONE: Duration = Duration::from_millis(250);
+
+/// How long the memory of a process that has ended may take to come back: gVisor gives it back behind
+/// the end, and slowly where the machine is busy.
+const FREED: Duration = Duration::from_secs(2);
 
 /// Whether nobody else ends processes for their memory: the kernel is gVisor, which says so.
 pub(crate) fn is_ours() -> bool {
@@ -63,6 +67,14 @@ impl Drop for Busy {
     fn drop(&mut self) {
         self.0.busy.send_modify(|busy| *busy -= 1);
     }
+}
+
+/// A process that was ended, whose memory may not be back yet.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    at: Instant,
+    /// What it had, in bytes.
+    size: u64,
 }
 
 /// What a sandbox has and uses, in bytes.
@@ -115,6 +127,7 @@ impl Want {
     /// Looks after the memory, for ever.
     pub(crate) async fn look_after(&self, log: &Log) {
         let mut busy = self.busy.subscribe();
+        let mut last = None;
         loop {
             if busy.wait_for(|busy| *busy > 0).await.is_err() {
                 return;
@@ -128,18 +141,22 @@ impl Want {
                 };
                 match memory.pause() {
                     Some(pause) => sleep(pause).await,
-                    None => self.end_largest(memory, log).await,
+                    None => last = self.end_largest(memory, last, log).await,
                 }
             }
         }
     }
 
-    async fn end_largest(&self, memory: Memory, log: &Log) {
+    /// Ends the largest process, unless what is taken is what the `last` one had. Says which was the
+    /// last now.
+    async fn end_largest(&self, memory: Memory, last: Option<Ended>, log: &Log) -> Option<Ended> {
         let own = rustix::process::getpid().as_raw_pid();
         let others = procfs::processes().filter(|pid| *pid != own);
         let largest = others.filter_map(|pid| Some((size_of(pid)?, pid))).max();
+        let largest = largest.filter(|(size, _)| last.is_none_or(|last| last.lets_end(*size)));
         let Some((size, pid)) = largest else {
-            return sleep(OFTEN).await;
+            sleep(OFTEN).await;
+            return last;
         };
         {
             let mut ended = self.ended.lock();
@@ -157,10 +174,22 @@ impl Want {
             let _ = kill_process(process, Signal::KILL);
         }
         let mut waited = Duration::ZERO;
-        while waited < FREED && size_of(pid).is_some_and(|size| size > 0) {
+        while waited < GONE && size_of(pid).is_some_and(|size| size > 0) {
             sleep(OFTEN).await;
             waited += OFTEN;
         }
+        Some(Ended {
+            at: Instant::now(),
+            size,
+        })
+    }
+}
+
+impl Ended {
+    /// Whether a process of this size may be ended as well: one that is about as large at once, and a
+    /// small one when its end would not be for nothing.
+    fn lets_end(self, size: u64) -> bool {
+        size >= self.size / 2 || self.at.elapsed() >= FREED
     }
 }
 
@@ -240,6 +269,16 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(size_of(own).unwrap() > MIB);
         assert_eq!(size_of(i32::MAX), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_small_are_spared_until_the_memory_of_the_large_is_back() {
+        let at = Instant::now();
+        let large = Ended { at, size: 40 * MIB };
+        assert!(large.lets_end(30 * MIB));
+        assert!(!large.lets_end(3 * MIB));
+        tokio::time::advance(FREED).await;
+        assert!(large.lets_end(3 * MIB));
     }
 
     #[tokio::test]
