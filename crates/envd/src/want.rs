@@ -35,9 +35,6 @@ const OFTEN: Duration = Duration::from_millis(10);
 /// How many bytes programs may take in a second: twice what was measured in gVisor.
 const RATE: u64 = 2 << 30;
 
-/// How long a process may take to end, before the next one is chosen.
-const GONE: Duration = Duration::from_millis(250);
-
 /// How long the memory of a process that has ended may take to come back: gVisor gives it back behind
 /// the end, and slowly where the machine is busy.
 const FREED: Duration = Duration::from_secs(2);
@@ -69,12 +66,15 @@ impl Drop for Busy {
     }
 }
 
-/// A process that was ended, whose memory may not be back yet.
+/// Processes that were ended, whose memory may not be back yet.
 #[derive(Debug, Clone, Copy)]
 struct Ended {
+    /// When the last of them was.
     at: Instant,
-    /// What it had, in bytes.
+    /// What they had, in bytes.
     size: u64,
+    /// What was taken when the last of them was ended, in bytes.
+    taken: u64,
 }
 
 /// What a sandbox has and uses, in bytes.
@@ -127,7 +127,7 @@ impl Want {
     /// Looks after the memory, for ever.
     pub(crate) async fn look_after(&self, log: &Log) {
         let mut busy = self.busy.subscribe();
-        let mut last = None;
+        let mut ended: Option<Ended> = None;
         loop {
             if busy.wait_for(|busy| *busy > 0).await.is_err() {
                 return;
@@ -139,57 +139,54 @@ impl Want {
                     log.warn("want", "the memory cannot be looked at").send();
                     return;
                 };
-                match memory.pause() {
-                    Some(pause) => sleep(pause).await,
-                    None => last = self.end_largest(memory, last, log).await,
+                let pause = memory.pause();
+                if pause.is_none() && !ended.is_some_and(|ended| ended.explains(memory)) {
+                    let size = self.end_largest(memory, log);
+                    ended = size.map(|size| Ended::and(ended, size, memory.taken));
                 }
+                sleep(pause.unwrap_or(OFTEN)).await;
             }
         }
     }
 
-    /// Ends the largest process, unless what is taken is what the `last` one had. Says which was the
-    /// last now.
-    async fn end_largest(&self, memory: Memory, last: Option<Ended>, log: &Log) -> Option<Ended> {
+    /// Ends the largest process. Says what it had, in bytes.
+    fn end_largest(&self, memory: Memory, log: &Log) -> Option<u64> {
         let own = rustix::process::getpid().as_raw_pid();
-        let others = procfs::processes().filter(|pid| *pid != own);
+        let mut ended = self.ended.lock();
+        // Nobody asks for those that were not kernels.
+        ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
+        let others = procfs::processes().filter(|pid| *pid != own && !ended.contains(pid));
         let largest = others.filter_map(|pid| Some((size_of(pid)?, pid))).max();
-        let largest = largest.filter(|(size, _)| last.is_none_or(|last| last.lets_end(*size)));
-        let Some((size, pid)) = largest else {
-            sleep(OFTEN).await;
-            return last;
-        };
-        {
-            let mut ended = self.ended.lock();
-            // Nobody asks for those that were not kernels.
-            ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
-            ended.insert(pid);
-        }
+        let (size, pid) = largest.filter(|(size, _)| *size > 0)?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        ended.insert(pid);
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_raw(pid)?, Signal::KILL);
         let entry = log.warn("want", "a process was ended: the memory is used up");
         let entry = entry.with("pid", pid).with("name", name.trim_end());
         let entry = entry.with("mib", size / MIB);
         entry.with("total_mib", memory.total / MIB).send();
-        if let Some(process) = Pid::from_raw(pid) {
-            // It may have ended by itself.
-            let _ = kill_process(process, Signal::KILL);
-        }
-        let mut waited = Duration::ZERO;
-        while waited < GONE && size_of(pid).is_some_and(|size| size > 0) {
-            sleep(OFTEN).await;
-            waited += OFTEN;
-        }
-        Some(Ended {
-            at: Instant::now(),
-            size,
-        })
+        Some(size)
     }
 }
 
 impl Ended {
-    /// Whether a process of this size may be ended as well: one that is about as large at once, and a
-    /// small one when its end would not be for nothing.
-    fn lets_end(self, size: u64) -> bool {
-        size >= self.size / 2 || self.at.elapsed() >= FREED
+    /// With one more, which had that `size` when so much was `taken`.
+    fn and(earlier: Option<Self>, size: u64, taken: u64) -> Self {
+        let earlier = earlier.filter(|earlier| earlier.at.elapsed() < FREED);
+        Self {
+            at: Instant::now(),
+            size: size + earlier.map_or(0, |earlier| earlier.size),
+            taken,
+        }
+    }
+
+    /// Whether what is taken now may be what these had: then nobody else is ended for it. Not when it
+    /// became more, for others go on; not when most of it is back; and not for ever.
+    fn explains(self, memory: Memory) -> bool {
+        memory.taken < self.taken + memory.rest() / 4
+            && memory.taken + self.size / 2 > self.taken
+            && self.at.elapsed() < FREED
     }
 }
 
@@ -203,16 +200,15 @@ impl Memory {
         })
     }
 
-    /// How much may be taken. The rest is for what the kernel in user space needs itself (some 60 MiB
-    /// with what it runs beside it), and for what is taken until a process has ended.
-    fn most(self) -> u64 {
-        let rest = (self.total / 16 + 80 * MIB).min(self.total / 2);
-        self.total - rest
+    /// How much may not be taken: what the kernel in user space needs itself (some 60 MiB with what it
+    /// runs beside it), and what is taken until a process has ended.
+    fn rest(self) -> u64 {
+        (self.total / 16 + 80 * MIB).min(self.total / 2)
     }
 
     /// For how long nothing can happen; none when it is too late for that.
     fn pause(self) -> Option<Duration> {
-        let left = self.most().checked_sub(self.taken)?;
+        let left = (self.total - self.rest()).checked_sub(self.taken)?;
         let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
         Some(pause.clamp(OFTEN, SELDOM))
     }
@@ -272,13 +268,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_small_are_spared_until_the_memory_of_the_large_is_back() {
-        let at = Instant::now();
-        let large = Ended { at, size: 40 * MIB };
-        assert!(large.lets_end(30 * MIB));
-        assert!(!large.lets_end(3 * MIB));
+    async fn nobody_is_ended_for_what_is_about_to_come_back() {
+        // 96 MiB are not to be taken.
+        let first = Ended::and(None, 40 * MIB, 162 * MIB);
+        assert!(first.explains(memory(256, 165)));
+        // Others go on.
+        assert!(!first.explains(memory(256, 190)));
+        let second = Ended::and(Some(first), 50 * MIB, 190 * MIB);
+        assert!(second.explains(memory(256, 150)));
+        // It came back, and it was not enough.
+        assert!(!second.explains(memory(256, 145)));
+        // It does not come back.
         tokio::time::advance(FREED).await;
-        assert!(large.lets_end(3 * MIB));
+        assert!(!second.explains(memory(256, 190)));
+        assert_eq!(Ended::and(Some(second), MIB, 0).size, MIB);
     }
 
     #[tokio::test]
