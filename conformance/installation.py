@@ -18,6 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
+#: What the group of a sandbox has for its runtime, in bytes, above the memory of the sandbox.
+OVERHEAD = {"runsc": 64 << 20, "runc": 0}
+
 #: How long a start may take, an image that has to be made first included.
 START_SECONDS = 600
 

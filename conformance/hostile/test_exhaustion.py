@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from e2b import Sandbox
 
-from ..installation import resident_kib, wait_until
+from ..installation import OVERHEAD, resident_kib, wait_until
 from .conftest import LIMITS, create
 from .machine import Call
 
@@ -180,14 +180,14 @@ def test_a_program_that_floods_its_output_stores_nothing_in_the_server(server, r
         flooding.kill()
 
 
-def test_limits_are_in_force_where_the_machine_keeps_them(server, sandbox):
+def test_limits_are_in_force_where_the_machine_keeps_them(server, sandbox, runtime):
     groups = [group for group in server.groups() if group.name == sandbox.sandbox_id]
     read = lambda name: [  # noqa: E731
         (group / name).read_text().strip() for group in groups if (group / name).exists()
     ]
     assert str(LIMITS["pids"]) in read("pids.max")
     memory = read("memory.limit_in_bytes") + read("memory.max")
-    assert str(LIMITS["memory"] << 20) in memory
+    assert str((LIMITS["memory"] << 20) + OVERHEAD[runtime]) in memory
     quota = read("cpu.cfs_quota_us") + [value.split()[0] for value in read("cpu.max")]
     assert "100000" in quota
     assert os.path.exists(Path("/proc") / str(min(server.processes(sandbox.sandbox_id))))

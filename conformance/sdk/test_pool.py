@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from e2b import Sandbox
 
-from ..installation import Installation, wait_until
+from ..installation import OVERHEAD, Installation, wait_until
 from .conftest import RUNTIMES
 
 #: What a member begins with, and what it becomes: processors in thousandths, memory in bytes.
@@ -74,7 +74,7 @@ def post(server: Installation, body: dict) -> tuple[int, dict]:
         connection.close()
 
 
-def limits(server: Installation, sandbox: str) -> tuple[int, int]:
+def limits(server: Installation, sandbox: str, runtime: str) -> tuple[int, int]:
     """What the kernel gives the sandbox: thousandths of processors, and bytes of memory."""
     cpu = memory = 0
     for group in server.groups():
@@ -89,7 +89,7 @@ def limits(server: Installation, sandbox: str) -> tuple[int, int]:
         for name in ("memory.max", "memory.limit_in_bytes"):
             if (group / name).exists():
                 memory = int((group / name).read_text())
-    return cpu, memory
+    return cpu, memory - OVERHEAD[runtime]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     name = f"warm-{runtime}"
     put(server, entry(server, runtime, 2))
     before = full(server, name, 2)
-    assert limits(server, before[0]) == BEFORE
+    assert limits(server, before[0], runtime) == BEFORE
     options = server.options()
     seen = [one.sandbox_id for one in Sandbox.list(**options).next_items()]
     assert not set(seen) & set(before), "nobody sees a member"
@@ -129,7 +129,7 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     assert status == 201 and answer["shoal"]["origin"] == "pooled", answer
     assert answer["sandboxID"] == before[0], "the oldest is handed out, and keeps its id"
     assert answer["shoal"]["runtime"] == runtime
-    assert limits(server, answer["sandboxID"]) == AFTER
+    assert limits(server, answer["sandboxID"], runtime) == AFTER
 
     sandbox = Sandbox.connect(answer["sandboxID"], **options)
     metadata = sandbox.get_info().metadata
@@ -147,7 +147,7 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     for expected in again:
         status, answer = post(server, {"templateID": name, "timeout": 120, "secure": True, "envVars": {"OWN": "3"}})
         assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, expected, "pooled")
-        assert limits(server, expected) == AFTER
+        assert limits(server, expected, runtime) == AFTER
         next_ = Sandbox.connect(expected, **options)
         said = next_.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started")
         assert said.stdout.split("\n")[:2] == [f"3 {expected}", "/tmp/started"]
@@ -159,7 +159,7 @@ def test_an_empty_pool_means_a_cold_create_and_says_so(server, runtime):
     put(server, entry(server, runtime, 0))
     status, answer = post(server, {"templateID": f"warm-{runtime}", "timeout": 60})
     assert status == 201 and answer["shoal"]["origin"] == "cold"
-    assert limits(server, answer["sandboxID"]) == AFTER
+    assert limits(server, answer["sandboxID"], runtime) == AFTER
     assert pool(server, f"warm-{runtime}")["misses"] == 1
 
 

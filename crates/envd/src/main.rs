@@ -134,7 +134,12 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     }
     if want::is_ours() {
         let (want, log) = (Arc::clone(&want), log.clone());
-        tokio::spawn(async move { want.look_after(&log).await });
+        tokio::spawn(async move {
+            if let Err(error) = want.look_after(&log).await {
+                let entry = log.warn("want", "the memory cannot be looked after");
+                entry.with("error", error.to_string()).send();
+            }
+        });
     }
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });

@@ -9,35 +9,31 @@
 //! What the kernel in user space needs for itself is not counted in the sandbox: ten thousand
 //! processes that have forked one another still end it.
 
+mod choice;
+mod memory;
+
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use self::choice::{Ended, Sizes};
+use self::memory::{MIB, Memory, OFTEN};
 use crate::log::Log;
-use crate::procfs;
-
-const MIB: u64 = 1 << 20;
 
 /// How long something has to run before anybody looks: most of what is asked for is over by then.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// How often it is looked at least, and at most. A look takes a third of a millisecond.
-const SELDOM: Duration = Duration::from_secs(1);
-const OFTEN: Duration = Duration::from_millis(10);
-
-/// How many bytes programs may take in a second: twice what was measured in gVisor.
-const RATE: u64 = 2 << 30;
-
-/// How long the memory of a process that has ended may take to come back: gVisor gives it back behind
-/// the end, and slowly where the machine is busy.
-const FREED: Duration = Duration::from_secs(2);
+/// How long what `/proc/meminfo` says can be; what is looked for is in the beginning.
+const MEMINFO: usize = 4 << 10;
 
 /// Whether nobody else ends processes for their memory: the kernel is gVisor, which says so.
 pub(crate) fn is_ours() -> bool {
@@ -66,25 +62,6 @@ impl Drop for Busy {
     }
 }
 
-/// Processes that were ended, whose memory may not be back yet.
-#[derive(Debug, Clone, Copy)]
-struct Ended {
-    /// When the last of them was.
-    at: Instant,
-    /// What they had, in bytes.
-    size: u64,
-    /// What was taken when the last of them was ended, in bytes.
-    taken: u64,
-}
-
-/// What a sandbox has and uses, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Memory {
-    total: u64,
-    /// What programs have written to: nobody gets it back but by their end.
-    taken: u64,
-}
-
 impl Default for Want {
     fn default() -> Self {
         Self {
@@ -107,181 +84,138 @@ impl Want {
         self.total_mib.store(mib, Ordering::Relaxed);
     }
 
-    /// What there is, and what is taken.
-    fn look(&self, text: &str) -> Option<Memory> {
-        let read = Memory::read(text)?;
-        Some(match self.total_mib.load(Ordering::Relaxed) {
-            0 => read,
-            mib => Memory {
-                total: u64::from(mib) * MIB,
-                ..read
-            },
-        })
-    }
-
     /// Whether a process was ended for its memory. Says so once.
     pub(crate) fn has_ended(&self, pid: i32) -> bool {
         self.ended.lock().remove(&pid)
     }
 
-    /// Looks after the memory, for ever.
-    pub(crate) async fn look_after(&self, log: &Log) {
+    /// Looks after the memory, for as long as it can be looked at.
+    ///
+    /// # Errors
+    /// When `/proc/meminfo` cannot be read.
+    pub(crate) async fn look_after(&self, log: &Log) -> io::Result<()> {
+        let meminfo = File::open("/proc/meminfo")?;
         let mut busy = self.busy.subscribe();
         let mut ended: Option<Ended> = None;
-        loop {
-            if busy.wait_for(|busy| *busy > 0).await.is_err() {
-                return;
-            }
+        // Nobody is left to say that anything runs when this ends.
+        while busy.wait_for(|busy| *busy > 0).await.is_ok() {
             sleep(FIRST).await;
+            let mut sizes: Option<Sizes> = None;
             while *busy.borrow() > 0 {
-                let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-                let Some(memory) = self.look(&text) else {
-                    log.warn("want", "the memory cannot be looked at").send();
-                    return;
-                };
+                let memory = self.look(&meminfo)?;
+                sizes = sizes.filter(|sizes| sizes.hold(memory));
+                if memory.is_short() && sizes.is_none() {
+                    sizes = Some(self.ask(memory));
+                }
                 let pause = memory.pause();
                 if pause.is_none() && !ended.is_some_and(|ended| ended.explains(memory)) {
-                    let size = self.end_largest(memory, log);
-                    ended = size.map(|size| Ended::and(ended, size, memory.taken));
+                    let largest = sizes.as_mut().and_then(Sizes::largest);
+                    ended = largest.map(|(size, pid)| {
+                        self.end(pid, size, memory, log);
+                        Ended::and(ended, size, memory.taken)
+                    });
                 }
                 sleep(pause.unwrap_or(OFTEN)).await;
             }
         }
+        Ok(())
     }
 
-    /// Ends the largest process. Says what it had, in bytes.
-    fn end_largest(&self, memory: Memory, log: &Log) -> Option<u64> {
-        let own = rustix::process::getpid().as_raw_pid();
+    /// What there is, and what is taken.
+    fn look(&self, meminfo: &File) -> io::Result<Memory> {
+        let mut text = [0; MEMINFO];
+        let length = meminfo.read_at(&mut text, 0)?;
+        let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
+        let read = Memory::read(&text).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(self.known(read))
+    }
+
+    /// What was read, with what the control plane says.
+    fn known(&self, read: Memory) -> Memory {
+        match self.total_mib.load(Ordering::Relaxed) {
+            0 => read,
+            mib => Memory {
+                total: u64::from(mib) * MIB,
+                ..read
+            },
+        }
+    }
+
+    fn ask(&self, memory: Memory) -> Sizes {
+        let own = getpid().as_raw_pid();
         let mut ended = self.ended.lock();
         // Nobody asks for those that were not kernels.
         ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
-        let others = procfs::processes().filter(|pid| *pid != own && !ended.contains(pid));
-        let largest = others.filter_map(|pid| Some((size_of(pid)?, pid))).max();
-        let (size, pid) = largest.filter(|(size, _)| *size > 0)?;
+        Sizes::ask(memory, |pid| pid == own || ended.contains(&pid))
+    }
+
+    fn end(&self, pid: i32, size: u64, memory: Memory, log: &Log) {
+        self.ended.lock().insert(pid);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        ended.insert(pid);
-        // It may have ended by itself.
-        let _ = kill_process(Pid::from_raw(pid)?, Signal::KILL);
+        if let Some(process) = Pid::from_raw(pid) {
+            // It may have ended by itself.
+            let _ = kill_process(process, Signal::KILL);
+        }
         let entry = log.warn("want", "a process was ended: the memory is used up");
         let entry = entry.with("pid", pid).with("name", name.trim_end());
         let entry = entry.with("mib", size / MIB);
         entry.with("total_mib", memory.total / MIB).send();
-        Some(size)
     }
-}
-
-impl Ended {
-    /// With one more, which had that `size` when so much was `taken`.
-    fn and(earlier: Option<Self>, size: u64, taken: u64) -> Self {
-        let earlier = earlier.filter(|earlier| earlier.at.elapsed() < FREED);
-        Self {
-            at: Instant::now(),
-            size: size + earlier.map_or(0, |earlier| earlier.size),
-            taken,
-        }
-    }
-
-    /// Whether what is taken now may be what these had: then nobody else is ended for it. Not when it
-    /// became more, for others go on; not when most of it is back; and not for ever.
-    fn explains(self, memory: Memory) -> bool {
-        memory.taken < self.taken + memory.rest() / 4
-            && memory.taken + self.size / 2 > self.taken
-            && self.at.elapsed() < FREED
-    }
-}
-
-impl Memory {
-    /// Reads `/proc/meminfo`. Files that are mapped are not counted: the machine takes those back.
-    fn read(text: &str) -> Option<Self> {
-        let value = |name| procfs::meminfo(text, name);
-        Some(Self {
-            total: value("MemTotal")?,
-            taken: value("AnonPages")? + value("Shmem").unwrap_or_default(),
-        })
-    }
-
-    /// How much may not be taken: what the kernel in user space needs itself (some 60 MiB with what it
-    /// runs beside it), and what is taken until a process has ended.
-    fn rest(self) -> u64 {
-        (self.total / 16 + 80 * MIB).min(self.total / 2)
-    }
-
-    /// For how long nothing can happen; none when it is too late for that.
-    fn pause(self) -> Option<Duration> {
-        let left = (self.total - self.rest()).checked_sub(self.taken)?;
-        let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
-        Some(pause.clamp(OFTEN, SELDOM))
-    }
-}
-
-/// How much of its memory a process has written to or read.
-fn size_of(pid: i32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn memory(total: u64, taken: u64) -> Memory {
-        Memory {
-            total: total * MIB,
-            taken: taken * MIB,
-        }
-    }
-
     #[test]
-    fn what_is_mapped_of_files_is_not_counted() {
-        let text = "MemTotal:        2097152 kB\nMemFree:          186892 kB\n\
-                    Cached:          1639080 kB\nAnonPages:        200000 kB\n\
-                    Mapped:          1500000 kB\nShmem:             65536 kB\n";
-        let read = Memory::read(text).unwrap();
-        assert_eq!(read.total, 2048 * MIB);
-        assert_eq!(read.taken, (200_000 + 65_536) << 10);
-        assert_eq!(Memory::read("MemTotal: 1 kB"), None);
-        // What the control plane says is newer.
+    fn what_the_control_plane_says_is_newer() {
         let want = Want::default();
-        assert_eq!(want.look(text), Some(read));
+        let read = Memory {
+            total: 2048 * MIB,
+            taken: MIB,
+        };
+        assert_eq!(want.known(read), read);
         want.has(4096);
-        assert_eq!(want.look(text).unwrap().total, 4096 * MIB);
+        assert_eq!(want.known(read).total, 4096 * MIB);
+        assert_eq!(want.known(read).taken, MIB);
     }
 
     #[test]
-    fn the_less_is_left_the_sooner_it_is_looked_again() {
-        assert_eq!(memory(4096, 100).pause(), Some(SELDOM));
-        assert_eq!(memory(2048, 1400).pause(), Some(Duration::from_millis(214)));
-        assert_eq!(memory(2048, 1835).pause(), Some(OFTEN));
-        assert_eq!(memory(2048, 1841).pause(), None);
-        // A small sandbox has half of what it was given, at least.
-        assert_eq!(memory(128, 60).pause(), Some(OFTEN));
-        assert_eq!(memory(128, 65).pause(), None);
-        assert_eq!(memory(0, 1).pause(), None);
+    fn what_is_taken_is_seen_anew_every_time() {
+        let meminfo = File::open("/proc/meminfo").unwrap();
+        let want = Want::default();
+        let before = want.look(&meminfo).unwrap();
+        let more = vec![1_u8; 256 << 20];
+        let after = want.look(&meminfo).unwrap();
+        assert!(after.taken > before.taken, "{before:?} {after:?}");
+        drop(more);
     }
 
     #[test]
-    fn a_process_has_a_size_until_it_ends() {
-        let own = i32::try_from(std::process::id()).unwrap();
-        assert!(size_of(own).unwrap() > MIB);
-        assert_eq!(size_of(i32::MAX), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nobody_is_ended_for_what_is_about_to_come_back() {
-        // 96 MiB are not to be taken.
-        let first = Ended::and(None, 40 * MIB, 162 * MIB);
-        assert!(first.explains(memory(256, 165)));
-        // Others go on.
-        assert!(!first.explains(memory(256, 190)));
-        let second = Ended::and(Some(first), 50 * MIB, 190 * MIB);
-        assert!(second.explains(memory(256, 150)));
-        // It came back, and it was not enough.
-        assert!(!second.explains(memory(256, 145)));
-        // It does not come back.
-        tokio::time::advance(FREED).await;
-        assert!(!second.explains(memory(256, 190)));
-        assert_eq!(Ended::and(Some(second), MIB, 0).size, MIB);
+    fn the_largest_process_is_the_first_that_is_chosen() {
+        let want = Want::default();
+        let memory = Memory {
+            total: 256 * MIB,
+            taken: 100 * MIB,
+        };
+        let mut all = want.ask(memory);
+        let (size, first) = all.largest().unwrap();
+        assert!(all.largest().is_none_or(|(next, _)| next <= size));
+        want.ended.lock().insert(first);
+        let left = std::iter::from_fn(|| all.largest());
+        assert!(left.map(|(_, pid)| pid).all(|pid| pid != first));
+        let mut again = want.ask(memory);
+        let again: Vec<_> = std::iter::from_fn(|| again.largest()).collect();
+        let own = getpid().as_raw_pid();
+        assert!(again.iter().all(|(_, pid)| *pid != first && *pid != own));
+        assert!(all.hold(Memory {
+            taken: 119 * MIB,
+            ..memory
+        }));
+        assert!(!all.hold(Memory {
+            taken: 70 * MIB,
+            ..memory
+        }));
     }
 
     #[tokio::test]

@@ -42,6 +42,13 @@ pub(crate) struct Manifest {
     /// The limits that it began its run with.
     #[serde(default)]
     pub(crate) resources: Resources,
+    /// See [`Kind::overhead`](crate::runtime::Kind::overhead).
+    #[serde(default = "none")]
+    pub(crate) overhead: Mib,
+}
+
+fn none() -> Mib {
+    Mib(0)
 }
 
 /// What tells the file from another.
@@ -62,6 +69,14 @@ impl Default for Header {
 }
 
 impl Manifest {
+    /// The limits that its group has, for the sandbox to have these.
+    pub(crate) fn in_group(&self, limits: Resources) -> Resources {
+        Resources {
+            memory: Mib(limits.memory.0.saturating_add(self.overhead.0)),
+            ..limits
+        }
+    }
+
     /// Writes the file, whole or not at all.
     ///
     /// # Errors
@@ -166,6 +181,7 @@ mod tests {
             disk: Mib(1024),
             envd: "00".to_owned(),
             resources: Resources::default(),
+            overhead: Mib(64),
         };
         manifest.write(directory.path()).unwrap();
         assert_eq!(Manifest::read(directory.path()), Some(manifest));

@@ -175,7 +175,7 @@ impl Attempt {
         // both have ended.
         let (pid, verified) = std::thread::scope(|scope| {
             let verified = scope.spawn(|| self.origin.verify(&self.shared));
-            let pid = self.start(&directory, output);
+            let pid = self.start(&directory, output, &manifest);
             (pid, verified.join())
         });
         verified.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -207,6 +207,7 @@ impl Attempt {
             disk: self.order.resources.disk,
             envd: origin.envd.clone(),
             resources: self.order.resources,
+            overhead: self.runtime.kind.overhead(),
         };
         manifest.write(directory)?;
         Ok(manifest)
@@ -284,12 +285,12 @@ impl Attempt {
         output::create(directory)
     }
 
-    fn start(&self, directory: &Path, output: OwnedFd) -> io::Result<i32> {
+    fn start(&self, directory: &Path, output: OwnedFd, manifest: &Manifest) -> io::Result<i32> {
         let id = self.order.id.as_str();
         let limits = self.order.resources;
         let at_start = Resources {
             cpu: CPU_AT_START.max(limits.cpu).max(self.order.cpu_ceiling),
-            ..limits
+            ..manifest.in_group(limits)
         };
         let group = self.shared.hierarchy.create(id, &at_start)?;
         let start = runtime::Start {

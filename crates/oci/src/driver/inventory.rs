@@ -108,7 +108,7 @@ fn go_on(shared: &Shared, manifest: &Manifest) {
     }
     let group = shared.group(&manifest.id);
     let restored = group
-        .set_limits(&manifest.resources)
+        .set_limits(&manifest.in_group(manifest.resources))
         .and_then(|()| manifest::mark_held(&directory, false));
     if let Err(error) = restored {
         tracing::warn!(sandbox.id = %manifest.id, %error, "a limit is not back");

@@ -39,7 +39,7 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
     let (group, before) = (shared.group(id), manifest.resources);
     if limits.memory < before.memory {
         let used = group.usage().map_err(failed("read counters"))?.memory_bytes;
-        if limits.memory.bytes() < used + (MARGIN_MIB << 20) {
+        if manifest.in_group(limits).memory.bytes() < used + (MARGIN_MIB << 20) {
             return Err(DriverError::CannotResize(format!(
                 "{} of memory are less than the sandbox uses ({} MiB)",
                 limits.memory,
@@ -58,11 +58,11 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
     next.rewrite(&directory)
         .map_err(failed("write the manifest"))?;
     let set = group
-        .set_memory(limits.memory)
+        .set_memory(manifest.in_group(limits).memory)
         .and_then(|()| group.set_cpu(limits.cpu));
     set.map_err(|error| {
         // The old ones stay; the first error is the one that counts.
-        let _ = group.set_memory(before.memory);
+        let _ = group.set_memory(manifest.in_group(before).memory);
         let _ = group.set_cpu(before.cpu);
         let _ = manifest.rewrite(&directory);
         DriverError::CannotResize(error.to_string())

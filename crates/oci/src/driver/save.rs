@@ -234,7 +234,7 @@ impl Save {
     fn restore_limits(&self) {
         let (group, limits) = (
             self.shared.group(&self.manifest.id),
-            self.manifest.resources,
+            self.manifest.in_group(self.manifest.resources),
         );
         let restored = group
             .set_cpu(limits.cpu)
@@ -250,7 +250,7 @@ impl Save {
         let id = self.manifest.id.as_str();
         manifest::mark_held(&self.directory, true).map_err(failed("hold the sandbox still"))?;
         let group = self.shared.group(&self.manifest.id);
-        let limits = self.manifest.resources;
+        let limits = self.manifest.in_group(self.manifest.resources);
         if self.contents.has_memory() {
             // Failing to lift a limit makes it slower, not wrong.
             let _ = group.set_cpu(limits.cpu.max(CPU_AT_START));

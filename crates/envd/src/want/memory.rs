@@ -1,0 +1,86 @@
+//! What a sandbox has and uses.
+
+use std::time::Duration;
+
+use crate::procfs;
+
+pub(super) const MIB: u64 = 1 << 20;
+
+/// How often it is looked at least, and at most.
+const SELDOM: Duration = Duration::from_secs(1);
+pub(super) const OFTEN: Duration = Duration::from_millis(10);
+
+/// How many bytes programs may take in a second: twice what was measured in gVisor.
+const RATE: u64 = 2 << 30;
+
+/// What a sandbox has and uses, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) total: u64,
+    /// What programs have written to: nobody gets it back but by their end.
+    pub(super) taken: u64,
+}
+
+impl Memory {
+    /// Reads `/proc/meminfo`. Files that are mapped are not counted: the machine takes those back.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let value = |name| procfs::meminfo(text, name);
+        Some(Self {
+            total: value("MemTotal")?,
+            taken: value("AnonPages")? + value("Shmem").unwrap_or_default(),
+        })
+    }
+
+    /// How much may not be taken: what is taken until a process has ended, and what the kernel in user
+    /// space needs itself beyond what it is given.
+    pub(super) fn rest(self) -> u64 {
+        (self.total / 16 + 64 * MIB).min(self.total / 2)
+    }
+
+    /// Whether it may soon be used up.
+    pub(super) fn is_short(self) -> bool {
+        self.taken + 2 * self.rest() > self.total
+    }
+
+    /// For how long nothing can happen; none when it is too late for that.
+    pub(super) fn pause(self) -> Option<Duration> {
+        let left = (self.total - self.rest()).checked_sub(self.taken)?;
+        let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
+        Some(pause.clamp(OFTEN, SELDOM))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(total: u64, taken: u64) -> Memory {
+        Memory {
+            total: total * MIB,
+            taken: taken * MIB,
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_of_files_is_not_counted() {
+        let text = "MemTotal:        2097152 kB\nMemFree:          186892 kB\n\
+                    Cached:          1639080 kB\nAnonPages:        200000 kB\n\
+                    Mapped:          1500000 kB\nShmem:             65536 kB\n";
+        let read = Memory::read(text).unwrap();
+        assert_eq!(read.total, 2048 * MIB);
+        assert_eq!(read.taken, (200_000 + 65_536) << 10);
+        assert_eq!(Memory::read("MemTotal: 1 kB"), None);
+    }
+
+    #[test]
+    fn the_less_is_left_the_sooner_it_is_looked_again() {
+        assert_eq!(memory(4096, 100).pause(), Some(SELDOM));
+        assert_eq!(memory(2048, 1400).pause(), Some(Duration::from_millis(222)));
+        assert_eq!(memory(2048, 1835).pause(), Some(OFTEN));
+        assert_eq!(memory(2048, 1857).pause(), None);
+        // A small sandbox has half of what it was given, at least.
+        assert_eq!(memory(128, 60).pause(), Some(OFTEN));
+        assert_eq!(memory(128, 65).pause(), None);
+        assert_eq!(memory(0, 1).pause(), None);
+    }
+}
