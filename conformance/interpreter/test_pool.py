@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from e2b_code_interpreter import Sandbox
 
 from ..installation import wait_until
-from ..sdk.test_pool import full, pool, post, put
+from ..sdk.test_pool import full, is_still, pool, post, put
 from .conftest import TEMPLATE
 
 SIZE = 2
@@ -47,6 +49,17 @@ def test_what_the_sdk_creates_is_a_member_whose_kernel_runs(server, pooled):
             assert sandbox.run_code(environment).text == sandbox.sandbox_id
     assert len(drawn) == len(pooled)
     assert pool(server, TEMPLATE)["misses"] == 0
+
+
+def test_kernels_that_were_held_still_answer_whoever_gets_them(server, pooled):
+    still = lambda: all(is_still(server, member) for member in pooled)  # noqa: E731
+    wait_until(still, 60, "the members are held still")
+    with Sandbox.create(timeout=120, **server.options()) as sandbox:
+        assert sandbox.sandbox_id in pooled
+        assert sandbox.run_code("x = 1; x += 1; x").text == "2"
+        assert sandbox.run_code("const n: number = 42; n", language="ts").text == "42"
+        clock = sandbox.run_code("import time; time.time()").text
+        assert abs(float(clock) - time.time()) < 5
 
 
 def test_variables_and_other_languages_reach_a_member(server, pooled):

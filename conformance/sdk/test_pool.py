@@ -92,6 +92,24 @@ def limits(server: Installation, sandbox: str, runtime: str) -> tuple[int, int]:
     return cpu, memory - OVERHEAD[runtime]
 
 
+def is_still(server: Installation, sandbox: str) -> bool:
+    """Whether the kernel holds all its processes still."""
+    for group in server.groups():
+        if group.name != sandbox:
+            continue
+        if (group / "freezer.state").exists():
+            return (group / "freezer.state").read_text() == "FROZEN\n"
+        if (group / "cgroup.events").exists() and "frozen 1" in (group / "cgroup.events").read_text():
+            return True
+    return False
+
+
+def used(server: Installation, sandbox: str) -> int:
+    """The processor time that a sandbox has taken, as the kernel counts it."""
+    counters = [group / name for group in server.groups() if group.name == sandbox for name in ("cpuacct.usage", "cpu.stat")]
+    return next(int(counter.read_text().split()[-1 if counter.name == "cpuacct.usage" else 1]) for counter in counters if counter.exists())
+
+
 @pytest.fixture(scope="module")
 def server(another):
     installation = another("pools", ["disk.size=2GiB", "starts=2"])
@@ -152,6 +170,37 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
         said = next_.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started")
         assert said.stdout.split("\n")[:2] == [f"3 {expected}", "/tmp/started"]
         assert next_.commands.run(FETCH).stdout.strip() == "200"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_member_that_waits_takes_no_processor_time_until_it_is_handed_out(server, runtime):
+    name = f"warm-{runtime}"
+    put(server, entry(server, runtime, 1))
+    (waiting,) = full(server, name, 1)
+    wait_until(lambda: is_still(server, waiting), 30, "the member is held still")
+    before = used(server, waiting)
+    for _ in range(50):
+        pool(server, name)
+    assert used(server, waiting) == before > 0
+    status, answer = post(server, {"templateID": name, "timeout": 120})
+    assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, waiting, "pooled")
+    assert not is_still(server, waiting) and used(server, waiting) > before
+    assert Sandbox.connect(waiting, **server.options()).commands.run(FETCH).stdout.strip() == "200"
+
+
+def test_a_member_that_waits_is_found_by_the_next_server_and_ends_like_another(server):
+    put(server, entry(server, "runsc", 2))
+    waiting = full(server, "warm-runsc", 2)
+    still = lambda: all(is_still(server, member) for member in waiting)  # noqa: E731
+    wait_until(still, 30, "the members are held still")
+    server.crash()
+    server.start()
+    assert full(server, "warm-runsc", 2) == waiting
+    status, answer = post(server, {"templateID": "warm-runsc", "timeout": 120})
+    assert (status, answer["sandboxID"], answer["shoal"]["origin"]) == (201, waiting[0], "pooled")
+    assert Sandbox.connect(waiting[0], **server.options()).commands.run(FETCH).stdout.strip() == "200"
+    put(server)
+    wait_until(lambda: {group.name for group in server.groups()} == {waiting[0]}, 60, "the end of the other")
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

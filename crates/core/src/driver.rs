@@ -348,6 +348,14 @@ pub trait Driver: Send + Sync {
     /// [`DriverError::CannotResize`] when it uses more memory than that; the old limits stay.
     fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>>;
 
+    /// Holds all processes of a sandbox that runs still where they are, in memory, or lets them go on;
+    /// success when it is so already. Still, they use no processor time and answer nothing. Limits and
+    /// rules can be changed meanwhile, and it can be destroyed; it stays still when the server goes.
+    ///
+    /// # Errors
+    /// [`DriverError::NotFound`] when it is not here.
+    fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>>;
+
     /// Puts other rules in force while the sandbox runs, all at once.
     ///
     /// # Errors

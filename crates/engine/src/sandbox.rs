@@ -249,6 +249,7 @@ impl Sandbox {
             .is_some_and(|at| at <= self.shared.clock.now());
         match self.record.state.kind() {
             StateKind::Terminating => self.end(KillReason::Requested).await,
+            _ if let Some(ready) = self.ready_since() => self.hold_still(ready).await,
             _ if !due => self
                 .shared
                 .deadlines

@@ -6,6 +6,7 @@
 //! left of it can be found and ended, however it came to be.
 
 mod files;
+mod hold;
 mod kill;
 
 use std::collections::BTreeMap;

@@ -40,6 +40,9 @@ pub struct Pool {
     /// After what time without a request those above the size go (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_down_after: Option<Span>,
+    /// Whether the programs of those that wait go on; they are held still when nothing is said (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_running: Option<bool>,
 }
 
 impl Entry {

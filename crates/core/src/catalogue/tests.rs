@@ -153,7 +153,7 @@ fn our_own_fields_are_read() {
         "metadata": {"k": "v"}, "runtime": "runc", "persistentContents": ["filesystem"],
         "env": {"A": "1"}, "user": "app", "workdir": "/app", "startCmd": "serve", "readyCmd": "curl x",
         "network": {"allowInternetAccess": false, "allowOut": ["1.1.1.1"], "allowPublicTraffic": false},
-        "pool": {"size": 2, "minReady": 1, "max": 8, "scaleDownAfter": "5m"}
+        "pool": {"size": 2, "minReady": 1, "max": 8, "scaleDownAfter": "5m", "keepRunning": true}
     }, {
         "name": "seconds", "image": "i:1", "description": "d", "pool": {"size": 1, "scaleDownAfter": 90}
     }]))
@@ -167,6 +167,7 @@ fn our_own_fields_are_read() {
         let pool = catalogue.entry(name).unwrap().pool.clone().unwrap();
         pool.scale_down_after.unwrap().time()
     };
+    assert_eq!(entry.pool.as_ref().unwrap().keep_running, Some(true));
     assert_eq!(after("ours"), Duration::from_secs(300));
     assert_eq!(after("seconds"), Duration::from_secs(90));
 }

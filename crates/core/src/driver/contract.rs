@@ -48,6 +48,7 @@ pub async fn check(subject: &dyn Subject) {
     a_failed_creation_leaves_nothing(subject).await;
     rules_change_while_it_runs_and_only_then(subject).await;
     what_is_used_is_counted_and_grows(subject).await;
+    one_that_is_held_still_uses_no_time(subject).await;
     an_end_is_told_once_with_its_run(subject).await;
     an_ordered_end_is_no_news(subject).await;
     many_at_once_do_not_mix(subject).await;
@@ -230,6 +231,49 @@ async fn what_is_used_is_counted_and_grows(subject: &dyn Subject) {
     destroy(subject, &one).await;
     let gone = driver.usage(&one).await;
     assert!(matches!(gone, Err(DriverError::NotFound(_))), "{gone:?}");
+}
+
+async fn one_that_is_held_still_uses_no_time(subject: &dyn Subject) {
+    /// How often is looked for time that it uses.
+    const LOOKS: usize = 20;
+    let driver = subject.driver();
+    let nobody = driver.hold(&id("inever"), true).await;
+    assert!(
+        matches!(nobody, Err(DriverError::NotFound(_))),
+        "{nobody:?}"
+    );
+    let one = make(subject, "ione", run(1)).await;
+    let hold = async |still| {
+        let held = driver.hold(&one, still).await;
+        held.unwrap_or_else(|error| panic!("it is not held or released: {error}"));
+    };
+    let used = async || {
+        let usage = driver.usage(&one).await;
+        usage.map(|usage| usage.cpu_nanos).unwrap_or_default()
+    };
+    for still in [true, true, false, false, true] {
+        hold(still).await;
+    }
+    let before = used().await;
+    for _ in 0..LOOKS {
+        assert_eq!(used().await, before, "it is still");
+    }
+    let rules = driver.set_egress(&one, Egress::default()).await;
+    assert!(rules.is_ok(), "rules are changed meanwhile: {rules:?}");
+    let limits = subject.order(one.clone(), run(1)).resources;
+    let resized = driver.resize(&one, limits).await;
+    assert!(resized.is_ok(), "limits are changed meanwhile: {resized:?}");
+    assert!(found(subject).await[0].alive, "it is there");
+    destroy(subject, &one).await;
+    // One that goes on ends as any other.
+    let again = make(subject, "ione", run(2)).await;
+    for still in [true, false] {
+        let held = driver.hold(&again, still).await;
+        assert!(held.is_ok(), "{held:?}");
+    }
+    subject.stop(&again).await;
+    assert!(matches!(event(subject).await, DriverEvent::Failed { .. }));
+    destroy(subject, &again).await;
 }
 
 async fn an_end_is_told_once_with_its_run(subject: &dyn Subject) {

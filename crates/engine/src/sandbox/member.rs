@@ -23,6 +23,10 @@ use crate::pool::{ClaimOrder, Claiming, MemberError, STARTUP, run_to_end, within
 /// long, and whoever asks waits.
 const TOLD: Duration = Duration::from_secs(3);
 
+/// How long the programs of a member go on when it is ready, before they are held still: what they do
+/// behind the opening of a port is done by then.
+const SETTLED: Duration = Duration::from_secs(10);
+
 impl Sandbox {
     /// Notes that the member may be handed out.
     pub(super) async fn join_pool(&mut self, ready: Timestamp) -> Result<(), SandboxError> {
@@ -36,7 +40,42 @@ impl Sandbox {
         });
         let mut next = self.record.as_ref().clone();
         next.spec.purpose = purpose;
-        self.commit(next).await
+        self.commit(next).await?;
+        let settled = Some(ready + SETTLED);
+        self.shared.deadlines.set(&self.record.id, settled);
+        Ok(())
+    }
+
+    /// Since when it is a member that may be handed out.
+    pub(super) fn ready_since(&self) -> Option<Timestamp> {
+        match self.record.membership()?.stage {
+            Stage::Ready(since) => Some(since).filter(|_| self.record.state.is_running()),
+            Stage::Starting | Stage::Claimed => None,
+        }
+    }
+
+    /// Holds a member still that is ready since then, when it has settled: nobody can reach it, and
+    /// waiting is to cost nothing. Unless its entry wants its programs to go on.
+    pub(super) async fn hold_still(&self, ready: Timestamp) {
+        let (shared, id) = (&self.shared, &self.record.id);
+        let settled = ready + SETTLED;
+        if shared.clock.now() < settled {
+            return shared.deadlines.set(id, Some(settled));
+        }
+        if self.keeps_running() {
+            return;
+        }
+        if let Err(error) = shared.driver.hold(id, true).await {
+            tracing::warn!(sandbox.id = %id, %error, "a member of a pool cannot be held still: it goes on");
+        }
+    }
+
+    fn keeps_running(&self) -> bool {
+        let in_force = self.shared.catalogues.current();
+        let name = self.record.membership().map(|member| member.entry.as_str());
+        let entry = name.and_then(|name| in_force.catalogue.entry(name));
+        let pool = entry.and_then(|entry| entry.pool.as_ref());
+        pool.and_then(|pool| pool.keep_running).unwrap_or_default()
     }
 
     /// Hands the member out. One that cannot be is ended: it may be half somebody's.
@@ -115,6 +154,9 @@ impl Sandbox {
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
         // First: with the little that a member has its daemon would take its time.
         self.raise_limits(&before.resources).await?;
+        // Whether it is: it may have been by an earlier server.
+        let released = self.shared.driver.hold(&self.record.id, false).await;
+        released.map_err(SandboxError::from)?;
         let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
         rules?;
         report.envd_version = told?;

@@ -43,6 +43,9 @@ struct FakeState {
 struct FakeSandbox {
     order: CreateOrder,
     alive: bool,
+    still: bool,
+    /// How often it was held still.
+    held: usize,
     paused: Option<FoundPaused>,
 }
 
@@ -179,6 +182,20 @@ impl FakeDriver {
         sandboxes.get(id).map(|sandbox| sandbox.order.start.clone())
     }
 
+    /// Whether a sandbox is held still.
+    #[must_use]
+    pub fn is_still(&self, id: &SandboxId) -> bool {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).is_some_and(|sandbox| sandbox.still)
+    }
+
+    /// How often a sandbox was held still.
+    #[must_use]
+    pub fn held_ever(&self, id: &SandboxId) -> usize {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).map_or(0, |sandbox| sandbox.held)
+    }
+
     /// The snapshots that there are.
     #[must_use]
     pub fn kept(&self) -> Vec<SnapshotId> {
@@ -253,6 +270,8 @@ impl FakeDriver {
                 free.insert(FakeSandbox {
                     order,
                     alive: true,
+                    still: false,
+                    held: 0,
                     paused: None,
                 });
                 Ok(())

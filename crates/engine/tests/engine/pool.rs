@@ -3,6 +3,7 @@
 mod counted;
 mod failures;
 mod standing;
+mod still;
 
 use std::collections::BTreeSet;
 use std::time::Instant;

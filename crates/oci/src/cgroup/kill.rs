@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Cgroup, Controller, Place, write};
+use super::Cgroup;
 use crate::pidfd;
 
 /// How long processes may take to end after a signal that they cannot refuse. A process in an
@@ -57,20 +57,6 @@ impl Cgroup {
         }
         let _ = self.hold(false);
         Ok(handles)
-    }
-
-    /// Holds the group's processes still, or lets them go on.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub(crate) fn hold(&self, still: bool) -> io::Result<()> {
-        match self.place(Controller::Freezer) {
-            Place::V1(path) => write(
-                &path.join("freezer.state"),
-                if still { "FROZEN" } else { "THAWED" },
-            ),
-            Place::V2(path) => write(&path.join("cgroup.freeze"), u8::from(still)),
-        }
     }
 }
 

@@ -107,6 +107,24 @@ impl Driver for OciDriver {
         })
     }
 
+    fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {
+        let (shared, id) = (self.shared.clone(), id.clone());
+        Box::pin(async move {
+            let known = shared.live.lock().contains_key(&id);
+            if !known {
+                return Err(DriverError::NotFound(id));
+            }
+            let group = shared.group(&id);
+            if still {
+                let held = blocking(move || group.hold_still()).await;
+                held.map_err(failed("hold the sandbox still"))
+            } else {
+                // A file is written, nothing is waited for.
+                group.hold(false).map_err(failed("let the sandbox go on"))
+            }
+        })
+    }
+
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
         let (shared, id) = (self.shared.clone(), id.clone());
         Box::pin(async move {

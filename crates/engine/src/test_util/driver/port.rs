@@ -197,6 +197,21 @@ impl Driver for FakeDriver {
         })
     }
 
+    fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {
+        let known = self
+            .state
+            .sandboxes
+            .lock()
+            .get_mut(id)
+            .filter(|sandbox| sandbox.alive)
+            .map(|sandbox| {
+                sandbox.still = still;
+                sandbox.held += usize::from(still);
+            });
+        let known = known.ok_or_else(|| DriverError::NotFound(id.clone()));
+        Box::pin(async move { known })
+    }
+
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
         let known = self
             .state

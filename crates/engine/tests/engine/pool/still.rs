@@ -1,0 +1,72 @@
+//! Members that wait are held still.
+
+use super::*;
+
+const SETTLED: Duration = Duration::from_secs(10);
+
+async fn held(fixture: &Pooled) {
+    let all = |fixture: &Pooled| {
+        let members = fixture.members();
+        members.iter().all(|id| fixture.driver.is_still(id))
+    };
+    fixture.until("held still", all).await;
+}
+
+#[tokio::test]
+async fn members_are_held_still_while_they_wait_and_go_on_for_whoever_gets_them() {
+    let fixture = Pooled::filled(2).await;
+    fixture.clock.advance(SETTLED - Duration::from_millis(1));
+    let early = fixture.create().await;
+    assert_eq!(origin(&early), Origin::Pooled);
+    fixture.full(2).await;
+    fixture.clock.advance(Duration::from_millis(1));
+    let first = fixture.members().remove(0);
+    fixture
+        .until("held still", |fixture| fixture.driver.is_still(&first))
+        .await;
+    let made = fixture.create().await;
+    assert_eq!((origin(&made), &made.id), (Origin::Pooled, &first));
+    for id in [&early.id, &made.id] {
+        assert!(!fixture.driver.is_still(id));
+    }
+    fixture.full(2).await;
+    fixture.clock.advance(SETTLED);
+    held(&fixture).await;
+    assert!(
+        !fixture.driver.is_still(&made.id),
+        "it is no member any more"
+    );
+}
+
+#[tokio::test]
+async fn the_next_server_lets_them_go_on_as_well() {
+    let mut fixture = Pooled::filled(1).await;
+    fixture.clock.advance(SETTLED);
+    held(&fixture).await;
+    fixture.crash().await;
+    fixture.full(1).await;
+    held(&fixture).await;
+    let made = fixture.create().await;
+    assert_eq!(origin(&made), Origin::Pooled);
+    assert!(!fixture.driver.is_still(&made.id));
+}
+
+#[tokio::test]
+async fn an_entry_may_want_its_members_to_go_on() {
+    let fixture = Pooled::filled(1).await;
+    fixture.clock.advance(SETTLED);
+    held(&fixture).await;
+    let before = fixture.members();
+    let mut entry = warm(1);
+    entry["pool"]["keepRunning"] = json!(true);
+    fixture.put(json!([entry])).await;
+    let replaced = |fixture: &Pooled| fixture.members().iter().all(|id| !before.contains(id));
+    fixture.until("replaced", replaced).await;
+    fixture.full(1).await;
+    let id = fixture.members().remove(0);
+    fixture.clock.advance(SETTLED);
+    // What it is told next comes after the look at it.
+    let made = fixture.create().await;
+    assert_eq!(made.id, id);
+    assert_eq!(fixture.driver.held_ever(&id), 0);
+}

@@ -1,0 +1,65 @@
+//! Holding every process of a group still.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::{Cgroup, Controller, Place, read, write};
+
+/// How long processes may take to stand still. One that waits for a disk is not still before it has
+/// got what it waits for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often is looked whether they do: the kernel tells nobody in the first version.
+const EVERY: Duration = Duration::from_millis(1);
+
+impl Cgroup {
+    /// Begins to hold the group's processes still, or lets them go on.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn hold(&self, still: bool) -> io::Result<()> {
+        match self.place(Controller::Freezer) {
+            Place::V1(path) => write(
+                &path.join("freezer.state"),
+                if still { "FROZEN" } else { "THAWED" },
+            ),
+            Place::V2(path) => write(&path.join("cgroup.freeze"), u8::from(still)),
+        }
+    }
+
+    /// Holds the group's processes still, and waits until they are. Blocks.
+    ///
+    /// # Errors
+    /// When one is not in time: they go on then.
+    pub(crate) fn hold_still(&self) -> io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        self.hold(true)?;
+        loop {
+            match self.is_still() {
+                Ok(true) => return Ok(()),
+                Ok(false) if Instant::now() < end => std::thread::sleep(EVERY),
+                Ok(false) => {
+                    self.hold(false)?;
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "a process does not stand still",
+                    ));
+                }
+                Err(error) => {
+                    self.hold(false)?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn is_still(&self) -> io::Result<bool> {
+        match self.place(Controller::Freezer) {
+            Place::V1(path) => Ok(read(&path.join("freezer.state"))?.trim() == "FROZEN"),
+            Place::V2(path) => {
+                let events = read(&path.join("cgroup.events"))?;
+                Ok(events.lines().any(|line| line == "frozen 1"))
+            }
+        }
+    }
+}
