@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import tarfile
 from base64 import b64encode
@@ -68,10 +69,12 @@ def described(data: bytes, media_type: str) -> dict:
 
 @dataclass
 class Registry:
-    """Debian's `docker-registry`, with an account or without."""
+    """Debian's `docker-registry`, with an account or without, plain or with a certificate and its key."""
 
     directory: Path
     guarded: bool = False
+    host: str = "127.0.0.1"
+    tls: tuple[Path, Path] | None = None
     address: str = ""
     process: subprocess.Popen | None = field(default=None, repr=False)
     #: What was asked for: `GET /v2/…`.
@@ -84,7 +87,7 @@ class Registry:
         config = self.directory / "config.yml"
         config.write_text(
             f"version: 0.1\nlog:\n  level: info\nstorage:\n  filesystem:\n    rootdirectory: {self.directory}\n"
-            f"http:\n  addr: 127.0.0.1:0\n{auth if self.guarded else ''}"
+            f"http:\n  addr: {self.host}:0\n{self._tls()}{auth if self.guarded else ''}"
         )
         self.process = subprocess.Popen(
             ["docker-registry", "serve", str(config)],
@@ -99,6 +102,18 @@ class Registry:
         Thread(target=self.process.stderr.read, daemon=True).start()
         Thread(target=self._listen, daemon=True).start()
 
+    def _tls(self) -> str:
+        if self.tls is None:
+            return ""
+        certificate, key = self.tls
+        return f"  tls:\n    certificate: {certificate}\n    key: {key}\n"
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self.tls is None:
+            return http.client.HTTPConnection(self.address, timeout=60)
+        context = ssl.create_default_context(cafile=str(self.tls[0]))
+        return http.client.HTTPSConnection(self.address, timeout=60, context=context)
+
     def _listen(self) -> None:
         for line in self.process.stdout:
             if found := re.search(r'"(GET /v2/\S+) HTTP', line):
@@ -109,7 +124,7 @@ class Registry:
         self.process.wait()
 
     def request(self, method: str, path: str, body=b"", kind: str = "") -> tuple[int, dict]:
-        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection = self._connect()
         headers = {"Content-Type": kind} if kind else {}
         if self.guarded:
             headers["Authorization"] = "Basic " + b64encode(":".join(ACCOUNT).encode()).decode()

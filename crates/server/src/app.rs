@@ -48,10 +48,9 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
     let certificates = load_certificates(&config)?;
     let users = Arc::new(SandboxLayers::of(&config.data));
-    let images = Arc::new(ImageStore::open(
-        StoreConfig::at(config.data.join("images")),
-        users,
-    )?);
+    let mut store = StoreConfig::at(config.data.join("images"));
+    store.registry.plain_http.clone_from(&config.plain_http);
+    let images = Arc::new(ImageStore::open(store, users)?);
     let driver = OciDriver::open(oci, images.clone())?;
     let served = serve(
         &config,

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_engine::{CustomImages, Defaults};
@@ -80,6 +81,7 @@ pub(crate) struct Config {
     pub(crate) rate_per: Duration,
     pub(crate) connections: usize,
     pub(crate) templates: TemplatesConfig,
+    pub(crate) plain_http: Vec<String>,
     pub(crate) runsc: PathBuf,
     pub(crate) runc: PathBuf,
     pub(crate) platform: String,
@@ -130,6 +132,7 @@ settings! {
     "templates.default" = "base", "the template of a sandbox for which neither template nor image is named";
     "templates.default_image" = "", "its image, when there is no such template";
     "templates.custom_images" = "admin", "whose requests may name an image: admin (keys) or any";
+    "images.plain_http" = "", "registries that are asked without TLS, by commas, like registry.lan:5000; those on this machine's loopback always are";
     "runtime.runsc" = "runsc", "the gVisor runtime";
     "runtime.runc" = "runc", "the reference runtime, for trusted code";
     "runtime.platform" = "systrap", "how gVisor intercepts calls: systrap, ptrace or kvm";
@@ -208,6 +211,11 @@ impl Config {
         });
         let connections = reader.with("gateway.connections", number, positive);
         let templates = read_templates(reader);
+        let plain_http = reader.with(
+            "images.plain_http",
+            "registries by commas, like registry.lan:5000",
+            |text| parts(text).map(parse_registry).collect(),
+        );
         let runsc = reader.parse("runtime.runsc", "a path");
         let runc = reader.parse("runtime.runc", "a path");
         let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
@@ -219,11 +227,7 @@ impl Config {
             parse_range,
         );
         let network_dns = reader.with("network.dns", "IPv4 addresses by commas", |text| {
-            let parts = text
-                .split(',')
-                .map(str::trim)
-                .filter(|part| !part.is_empty());
-            parts.map(|part| part.parse().ok()).collect()
+            parts(text).map(|part| part.parse().ok()).collect()
         });
         let warm_slots = reader.parse("network.warm_slots", "a number");
         let disk = read_disk(reader);
@@ -246,6 +250,7 @@ impl Config {
             rate_per: rate_per?,
             connections: connections?,
             templates: templates?,
+            plain_http: plain_http?,
             runsc: runsc?,
             runc: runc?,
             platform: platform?,
@@ -255,6 +260,19 @@ impl Config {
             disk: disk?,
         })
     }
+}
+
+/// What is between commas.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty())
+}
+
+/// A registry as images' names have it: a host, and a port if any.
+fn parse_registry(text: &str) -> Option<String> {
+    let image: Option<ImageName> = format!("{text}/x").parse().ok();
+    let is_host = !text.contains('/') && text.contains(['.', ':']);
+    image.filter(|_| is_host).map(|_| text.to_owned())
 }
 
 fn read_templates(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {

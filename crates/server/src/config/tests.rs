@@ -104,6 +104,28 @@ fn the_printed_settings_are_a_file_that_changes_nothing() {
 }
 
 #[test]
+fn registries_without_tls_are_named_as_images_name_them() {
+    let said = |text: &str| Config::read(&sources("", &[("SHOAL_IMAGES_PLAIN_HTTP", text)], &[]));
+    assert!(
+        Config::read(&Sources::default())
+            .unwrap()
+            .plain_http
+            .is_empty()
+    );
+    let two = said("registry.lan:5000, 192.0.2.1:80").unwrap();
+    assert_eq!(two.plain_http, ["registry.lan:5000", "192.0.2.1:80"]);
+    for bad in [
+        "http://registry.lan",
+        "registry.lan/team",
+        "registry",
+        "a b:1",
+    ] {
+        let text = said(bad).unwrap_err().to_string();
+        assert!(text.contains("is not registries by commas"), "{text}");
+    }
+}
+
+#[test]
 fn templates_are_said_as_the_seed_says_them_too() {
     let standard = Config::read(&Sources::default()).unwrap().templates;
     assert_eq!(standard.file, PathBuf::from("config/templates.json"));
