@@ -58,6 +58,31 @@ impl Kernel {
         self.directory.join("lower")
     }
 
+    /// The port of a kernel that [`Kernel::SCRIPT`] has started.
+    pub(crate) const PORT: u16 = 5001;
+
+    /// What starts one from an archive, and nothing more than that.
+    pub(crate) const SCRIPT: &str = "start.sh";
+
+    /// The packages as an archive for a build, below `place`, and its digest.
+    pub(crate) fn archive(&self, place: &str) -> anyhow::Result<(Vec<u8>, String)> {
+        let script = format!(
+            "PYTHONPATH=/{place} PYTHONDONTWRITEBYTECODE=1 exec python3 -m ipykernel_launcher \
+             -f /tmp/kernel.json --ip=0.0.0.0 --shell={}\n",
+            Self::PORT
+        );
+        fs::write(self.lower().join(place).join(Self::SCRIPT), script)?;
+        let archive = self.directory.join("kernel.tar.gz");
+        let mut tar = Command::new("tar");
+        tar.arg("-C").arg(self.lower()).arg("-czf").arg(&archive);
+        succeed(tar.arg(place))?;
+        let bytes = fs::read(&archive)?;
+        let digest = Command::new("sha256sum").arg(&archive).output()?;
+        let digest = String::from_utf8(digest.stdout)?;
+        let hash = digest.split(' ').next().unwrap_or_default();
+        Ok((bytes, hash.to_owned()))
+    }
+
     /// Puts the packages into a sandbox.
     pub(crate) async fn put(&self, envd: &EnvdClient) -> anyhow::Result<()> {
         let archive = self.directory.join("kernel.tar");

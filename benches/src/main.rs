@@ -22,7 +22,9 @@ use lexopt::prelude::*;
 
 use crate::api::Api;
 use crate::machine::Machine;
-use crate::measure::{build, commands, create, crowd, files, gateway, interpreter, pool, rest};
+use crate::measure::{
+    build, commands, create, crowd, files, gateway, interpreter, kernels, pool, rest,
+};
 use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
@@ -138,6 +140,8 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     if wants("pool") {
         report.note(pool::NOTE);
         pool::measure(server, report).await?;
+        report.note(kernels::NOTE);
+        kernels::measure(server, 3, report).await?;
     }
     if wants("crowd") {
         report.note(crowd::NOTE);

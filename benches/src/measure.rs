@@ -7,5 +7,6 @@ pub(crate) mod crowd;
 pub(crate) mod files;
 pub(crate) mod gateway;
 pub(crate) mod interpreter;
+pub(crate) mod kernels;
 pub(crate) mod pool;
 pub(crate) mod rest;

@@ -14,6 +14,8 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
+/// What the entry is called.
+const NAME: &str = "warm";
 /// Members of the pool of which one is claimed after the other.
 const SMALL: usize = 4;
 /// How many are claimed so.
@@ -27,6 +29,8 @@ const EACH: f64 = 48.0;
 const SPARE: f64 = 2048.0;
 /// Members that are made anew after a burst.
 const REFILL: usize = 20;
+/// How long members go on when they are ready, with some time to spare.
+const SETTLED: Duration = Duration::from_secs(15);
 /// How long idle members are watched.
 const WATCHED: Duration = Duration::from_secs(30);
 /// How long a pool may take to be full.
@@ -53,7 +57,7 @@ async fn pools(server: &Server, api: &Api, report: &mut Report) -> anyhow::Resul
     fill(api, SMALL).await?;
     let (mut claims, mut colds) = <(Samples, Samples)>::default();
     for round in 0..CLAIMS {
-        let claimed = claim(api).await?;
+        let claimed = claim(api, NAME).await?;
         claims.push(claimed.took);
         api.kill(&claimed).await?;
         if round % 5 == 0 {
@@ -79,10 +83,17 @@ async fn refill(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     fill(api, REFILL).await?;
-    idle(server, api, report).await?;
+    let what = "a waiting member (runsc)";
+    let promised = Promised {
+        processor: 1.0,
+        memory: None,
+    };
+    idle(api, NAME, what, &promised, report).await?;
+    let what = "server memory beside waiting members";
+    report.add(Row::new(what, Unit::Mib, Samples::one(server.memory()?)));
     let begun = Instant::now();
-    let path = "/api/v1/pool/warm";
-    api.call(Method::DELETE, path, Value::Null).await?;
+    let path = format!("/api/v1/pool/{NAME}");
+    api.call(Method::DELETE, &path, Value::Null).await?;
     full(api, REFILL).await?;
     let took = Samples::one(millis(begun.elapsed()));
     let one_by_one = Samples::one(colds.median() * REFILL as f64);
@@ -91,10 +102,26 @@ async fn refill(
     Ok(())
 }
 
+/// What was promised of a member that waits.
+pub(super) struct Promised {
+    /// Milliseconds of processor time a minute.
+    pub(super) processor: f64,
+    /// MiB.
+    pub(super) memory: Option<f64>,
+}
+
 /// What members cost that wait.
-async fn idle(server: &Server, api: &Api, report: &mut Report) -> anyhow::Result<()> {
-    let members = members(api).await?;
+pub(super) async fn idle(
+    api: &Api,
+    name: &str,
+    what: &str,
+    promised: &Promised,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let members = members(api, name).await?;
     let ids: HashSet<&str> = members.iter().map(String::as_str).collect();
+    // They go on for a while when they are ready.
+    tokio::time::sleep(SETTLED).await;
     let processes = crowd::processes(&ids)?;
     let before = crowd::ticks(&processes);
     let begun = Instant::now();
@@ -102,14 +129,22 @@ async fn idle(server: &Server, api: &Api, report: &mut Report) -> anyhow::Result
     let spent = (crowd::ticks(&processes) - before) / 100.0;
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let each = spent * 1e3 / minutes / ids.len() as f64;
-    let what = "processor time of a waiting member, a minute (runsc)";
-    report.add(Row::new(what, Unit::Millis, Samples::one(each)).promised(Promise::AtMost(1.0)));
+    let row = Row::new(
+        format!("processor time of {what}, a minute"),
+        Unit::Millis,
+        Samples::one(each),
+    );
+    report.add(row.promised(Promise::AtMost(promised.processor)));
     let proportional: f64 = processes.iter().map(|pid| crowd::proportional(*pid)).sum();
-    let what = "memory of a waiting member (runsc), shared pages counted in parts";
-    let each = Samples::one(proportional / ids.len() as f64);
-    report.add(Row::new(what, Unit::Mib, each));
-    let what = "server memory beside waiting members";
-    report.add(Row::new(what, Unit::Mib, Samples::one(server.memory()?)));
+    let row = Row::new(
+        format!("memory of {what}, shared pages counted in parts"),
+        Unit::Mib,
+        Samples::one(proportional / ids.len() as f64),
+    );
+    report.add(match promised.memory {
+        Some(most) => row.promised(Promise::AtMost(most)),
+        None => row,
+    });
     Ok(())
 }
 
@@ -125,7 +160,7 @@ async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
         tokio::spawn(async move {
             let mut made = Vec::new();
             for _ in 0..claims {
-                made.push(claim(&api).await?);
+                made.push(claim(&api, NAME).await?);
             }
             anyhow::Ok(made)
         })
@@ -148,8 +183,8 @@ async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn claim(api: &Api) -> anyhow::Result<Sandbox> {
-    let body = json!({"templateID": "warm", "timeout": 1800, "secure": true});
+pub(super) async fn claim(api: &Api, name: &str) -> anyhow::Result<Sandbox> {
+    let body = json!({"templateID": name, "timeout": 1800, "secure": true});
     let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
     let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
     anyhow::ensure!(
@@ -173,7 +208,7 @@ async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
         .await?;
     let image = base["data"]["image"].as_str().context("no image")?;
     let entry = json!({
-        "name": "warm", "image": image, "description": "a pool that is measured",
+        "name": NAME, "image": image, "description": "a pool that is measured",
         "runtime": "runsc",
         "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
         "pool": {"size": size, "resources": {"cpuLimit": "200m", "memoryLimit": "128Mi"}},
@@ -195,9 +230,9 @@ pub(super) async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
     }
 }
 
-async fn members(api: &Api) -> anyhow::Result<Vec<String>> {
-    let path = "/api/v1/pool/sandbox/warm";
-    let (members, _) = api.call(Method::GET, path, Value::Null).await?;
+async fn members(api: &Api, name: &str) -> anyhow::Result<Vec<String>> {
+    let path = format!("/api/v1/pool/sandbox/{name}");
+    let (members, _) = api.call(Method::GET, &path, Value::Null).await?;
     let names = members["data"].as_array().into_iter().flatten();
     Ok(names
         .filter_map(|member| member["name"].as_str().map(str::to_owned))
