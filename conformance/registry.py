@@ -68,13 +68,22 @@ def described(data: bytes, media_type: str) -> dict:
 
 
 @dataclass
+class Certificate:
+    """What a server shows, its key, and who vouches for it, in PEM."""
+
+    authority: Path
+    shown: Path
+    key: Path
+
+
+@dataclass
 class Registry:
-    """Debian's `docker-registry`, with an account or without, plain or with a certificate and its key."""
+    """Debian's `docker-registry`, with an account or without, plain or with a certificate."""
 
     directory: Path
     guarded: bool = False
     host: str = "127.0.0.1"
-    tls: tuple[Path, Path] | None = None
+    tls: Certificate | None = None
     address: str = ""
     process: subprocess.Popen | None = field(default=None, repr=False)
     #: What was asked for: `GET /v2/…`.
@@ -105,13 +114,12 @@ class Registry:
     def _tls(self) -> str:
         if self.tls is None:
             return ""
-        certificate, key = self.tls
-        return f"  tls:\n    certificate: {certificate}\n    key: {key}\n"
+        return f"  tls:\n    certificate: {self.tls.shown}\n    key: {self.tls.key}\n"
 
     def _connect(self) -> http.client.HTTPConnection:
         if self.tls is None:
             return http.client.HTTPConnection(self.address, timeout=60)
-        context = ssl.create_default_context(cafile=str(self.tls[0]))
+        context = ssl.create_default_context(cafile=str(self.tls.authority))
         return http.client.HTTPSConnection(self.address, timeout=60, context=context)
 
     def _listen(self) -> None:

@@ -175,5 +175,37 @@ fn chain(error: &reqwest::Error) -> String {
         }
         next = error.source();
     }
+    if let Some(hint) = tls_fault(error).and_then(cure) {
+        text.push_str(hint);
+    }
     text
+}
+
+/// What went wrong with TLS, if that did.
+fn tls_fault<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(fault) = error.downcast_ref() {
+        return Some(fault);
+    }
+    // An error of a connection does not give what it wraps as its source.
+    let wrapped = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match wrapped {
+        Some(wrapped) => tls_fault(wrapped),
+        None => tls_fault(error.source()?),
+    }
+}
+
+/// What an operator can do about it.
+fn cure(fault: &rustls::Error) -> Option<&'static str> {
+    match fault {
+        rustls::Error::InvalidMessage(_) => Some(
+            ": it does not speak TLS (the setting images.plain_http names registries that are asked \
+             without)",
+        ),
+        rustls::Error::InvalidCertificate(_) => {
+            Some(": let the machine trust its authority, or name that in SSL_CERT_FILE")
+        }
+        _ => None,
+    }
 }
