@@ -11,6 +11,7 @@ mod e2b;
 mod error;
 mod labels;
 mod native;
+mod patience;
 mod query;
 mod rate;
 mod request_id;

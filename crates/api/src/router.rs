@@ -12,12 +12,12 @@ use http::{HeaderName, Method, StatusCode};
 use shoal_engine::Engine;
 use shoal_protocol::native;
 use tower_http::cors::{Any, CorsLayer};
-use tower_http::timeout::TimeoutLayer;
 
 use crate::auth::require_key;
 use crate::e2b;
 use crate::error::ApiError;
 use crate::native::enveloped;
+use crate::patience::within;
 use crate::rate::{RateLimit, Rates, limit};
 use crate::request_id::identify;
 
@@ -55,18 +55,17 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
     };
     let uploads = Router::new().nest(
         native::PREFIX,
-        protected(crate::native::uploads())
+        within(UPLOAD_TIMEOUT, protected(crate::native::uploads()))
             .method_not_allowed_fallback(no_method)
-            .layer(from_fn(enveloped))
-            .layer(within(UPLOAD_TIMEOUT)),
+            .layer(from_fn(enveloped)),
     );
     // The last layer is the first that a request meets.
     Router::new()
-        .merge(protected(e2b::routes()))
-        .nest(E2B_PREFIX, protected(e2b::routes()))
+        .merge(timely(protected(e2b::routes())))
+        .nest(E2B_PREFIX, timely(protected(e2b::routes())))
         .nest(
             native::PREFIX,
-            protected(crate::native::routes())
+            timely(protected(crate::native::routes()))
                 .fallback(no_route)
                 .method_not_allowed_fallback(no_method)
                 .layer(from_fn(enveloped)),
@@ -74,7 +73,6 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .route("/health", get(health))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
-        .layer(within(HANDLER_TIMEOUT))
         .merge(uploads)
         .layer(Extension(config))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -84,8 +82,8 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .with_state(engine)
 }
 
-fn within(time: Duration) -> TimeoutLayer {
-    TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, time)
+fn timely(routes: Router<Engine>) -> Router<Engine> {
+    within(HANDLER_TIMEOUT, routes)
 }
 
 /// Files for builds, which take longer, and more, than a call may.

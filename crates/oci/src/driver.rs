@@ -243,7 +243,7 @@ impl Parts {
     fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
         let part = |part| move |source| OpenError::Part { part, source };
         let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
-        host_limits::raise().map_err(part("the limits of the kernel"))?;
+        host_limits::raise();
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
         let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
         let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
