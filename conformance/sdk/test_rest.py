@@ -7,6 +7,7 @@ import pytest
 from e2b import CommandExitException
 from e2b.exceptions import NotFoundException, SandboxException, SandboxNotFoundException
 
+from ..hostile.machine import Call
 from .conftest import done
 
 #: Counts the lines that it is told, from 41 on, and says the file that it has held open.
@@ -70,6 +71,20 @@ async def reached(sandbox, wanted: str) -> None:
     while await state(sandbox) != wanted:
         assert time.monotonic() < end, f"not {wanted} in time"
         await asyncio.sleep(0.02)
+
+
+async def test_a_sandbox_that_is_being_paused_runs_or_does_not(sdk, shared):
+    """Whoever asks meanwhile is told one or the other, and no error."""
+    sandbox = await sdk.create(timeout=300)
+    pausing = asyncio.create_task(asyncio.to_thread(Call(shared).post, f"/sandboxes/{sandbox.sandbox_id}/pause", {}))
+    seen = []
+    while not pausing.done():
+        seen.append(await done(sandbox.is_running()))
+        await asyncio.sleep(0.005)
+    assert (await pausing)[0] == 204
+    assert set(seen) <= {True, False} and seen == sorted(seen, reverse=True)
+    assert await done(sandbox.is_running()) is False
+    await done(sandbox.kill())
 
 
 async def test_memory_processes_and_open_files_survive_a_pause(sdk):

@@ -12,7 +12,7 @@ from ..installation import free_port, wait_until
 #: What a person's program does, in a process of its own: the trust is read from its environment.
 PROGRAM = """
 import asyncio, ssl, sys, httpx
-from e2b import AsyncSandbox, Sandbox
+from e2b import AsyncSandbox, Sandbox, Template
 
 made = Sandbox.create()
 assert made.commands.run("echo sync").stdout == "sync\\n"
@@ -30,6 +30,15 @@ async def again():
     assert (await other.commands.run("echo async")).stdout == "async\\n"
 
 asyncio.run(again())
+
+# The SDK speaks HTTP/2 here, which has no header `Host`.
+open(sys.argv[1] + "/copied", "w").write("copied over tls")
+template = Template(file_context_path=sys.argv[1]).from_template("base").copy("copied", "/tmp/copied")
+Template.build(template, "tls-copy", cpu_count=1, memory_mb=256)
+built = Sandbox.create("tls-copy")
+assert built.files.read("/tmp/copied") == "copied over tls"
+built.kill()
+print("built")
 input()
 assert made.kill()
 """
@@ -68,15 +77,16 @@ def loopback(said, secure) -> httpx.Client:
     return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=30)
 
 
-def test_the_sdk_works_by_the_domain_alone(secure, said):
+def test_the_sdk_works_by_the_domain_alone(secure, said, tmp_path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=clean | said, text=True,
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], env=clean | said, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
     try:
         _, host, sandbox = program.stdout.readline().split()
         _, link = program.stdout.readline().split()
+        assert program.stdout.readline() == "built\n"
         assert host == f"8000-{sandbox}.{said['E2B_DOMAIN']}"
         with loopback(said, secure) as client:
             for url, text in ((f"https://{host}/index.html", "page"), (link, "over tls")):

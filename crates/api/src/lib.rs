@@ -9,6 +9,7 @@ mod auth;
 mod body;
 mod e2b;
 mod error;
+mod host;
 mod labels;
 mod native;
 mod patience;

@@ -45,9 +45,12 @@ pub enum GuestError {
     /// What was named is not in the sandbox.
     #[error("{0}")]
     NotFound(String),
-    /// What was asked makes no sense there: a directory in the place of a file, an unknown user.
+    /// What was asked makes no sense there: a directory in the place of a file.
     #[error("{0}")]
     Invalid(String),
+    /// The user that was named is not in the sandbox.
+    #[error("{0}")]
+    UnknownUser(String),
     /// The user in the sandbox may not do it.
     #[error("{0}")]
     Denied(String),

@@ -65,6 +65,8 @@ impl Upstream {
                 .pool_idle_timeout(IDLE)
                 .pool_max_idle_per_host(IDLE_MOST)
                 .set_host(false)
+                // As Go's proxies write them, for servers that look for `Host` and no other.
+                .http1_title_case_headers(true)
                 .http2_only(http2);
             builder.build(connector.clone())
         };

@@ -9,9 +9,9 @@ use axum::extract::{Path, Request, State};
 use axum::routing::put;
 use axum::{Extension, Json, Router};
 use futures_util::StreamExt;
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::CONTENT_LENGTH;
 use http::uri::Scheme;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, Uri};
 use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::build::FilesHash;
@@ -22,6 +22,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::builds::template_id;
 use crate::error::ApiError;
+use crate::host::host_of;
 use crate::query::Query;
 
 /// How long an address is good for (as E2B's).
@@ -42,6 +43,7 @@ pub(super) async fn link(
     Extension(principal): Extension<Principal>,
     scheme: Option<Extension<Scheme>>,
     headers: HeaderMap,
+    uri: Uri,
     Path((template, hash)): Path<(String, String)>,
 ) -> Result<(StatusCode, Json<FileLink>), ApiError> {
     template_id(&engine, &principal, &template)?;
@@ -50,8 +52,8 @@ pub(super) async fn link(
     let seconds = expires.unix_millis() / 1000;
     let signature = engine.upload_signature(principal.team, &hash, seconds);
     let scheme = scheme.map_or(Scheme::HTTP, |Extension(scheme)| scheme);
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.ok_or_else(|| ApiError::invalid("the request names no `Host`"))?;
+    let host =
+        host_of(&headers, &uri).ok_or_else(|| ApiError::invalid("the request names no `Host`"))?;
     let team = principal.team;
     let url =
         format!("{scheme}://{host}/uploads/{team}/{hash}?expires={seconds}&signature={signature}");

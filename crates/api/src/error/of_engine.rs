@@ -146,7 +146,7 @@ impl From<GuestError> for ApiError {
         let status = match error {
             GuestError::Unreachable(_) | GuestError::Refused(_) => StatusCode::BAD_GATEWAY,
             GuestError::NotFound(_) => StatusCode::NOT_FOUND,
-            GuestError::Invalid(_) => StatusCode::BAD_REQUEST,
+            GuestError::Invalid(_) | GuestError::UnknownUser(_) => StatusCode::BAD_REQUEST,
             GuestError::Denied(_) => StatusCode::FORBIDDEN,
             GuestError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
             GuestError::TooMuch(_) => StatusCode::UNPROCESSABLE_ENTITY,

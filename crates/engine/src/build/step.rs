@@ -32,12 +32,16 @@ impl Run<'_> {
             Action::Run { command, user } => {
                 let user = user.as_ref().unwrap_or(&state.user);
                 let command = command_of(command, state);
-                match workshop.run(self.build, place, user, command).await? {
-                    0 => Ok(()),
-                    code => Err(place.failure(format_args!(
-                        "failed to run command '{}': exit status {code}",
+                let failed = |why: &dyn std::fmt::Display| {
+                    place.failure(format_args!(
+                        "failed to run command '{}': {why}",
                         shown(action)
-                    ))),
+                    ))
+                };
+                match workshop.run(self.build, place, user, command).await {
+                    Ok(0) => Ok(()),
+                    Ok(code) => Err(failed(&format_args!("exit status {code}"))),
+                    Err(failure) => Err(failed(&failure.message)),
                 }
             }
             Action::Workdir(_) => {

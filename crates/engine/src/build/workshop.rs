@@ -112,7 +112,13 @@ impl Workshop {
     ) -> Result<GuestProcess, BuildFailure> {
         let door = self.door(user, place)?;
         let begun = self.engine.shared.guest.run(door, command).await;
-        begun.map_err(|e| place.failure(e))
+        begun.map_err(|error| match error {
+            // In the words that clients of E2B look for.
+            GuestError::UnknownUser(why) => {
+                place.failure(format_args!("command failed: unauthenticated: {why}"))
+            }
+            error => place.failure(error),
+        })
     }
 
     /// Notes what a command prints, line by line. Returns how it ended.

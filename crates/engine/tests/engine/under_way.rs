@@ -106,7 +106,7 @@ async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_being_paused_is_busy_to_traffic_unless_that_wakes_it() {
+async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it() {
     let fixture = fixture().await;
     let (catalog, saves) = (fixture.engine.catalog(), fixture.driver.saves());
     for auto_resume in [false, true] {
@@ -122,7 +122,7 @@ async fn a_sandbox_that_is_being_paused_is_busy_to_traffic_unless_that_wakes_it(
         let paused = tokio::spawn(async move { engine.pause(&permit, None, false).await });
         until("saving", || saves.waiting() == 1).await;
         match catalog.lookup(&id) {
-            Lookup::Busy => assert!(!auto_resume),
+            Lookup::Unknown => assert!(!auto_resume),
             Lookup::Asleep(_) => assert!(auto_resume),
             other => panic!("{other:?}"),
         }

@@ -14,7 +14,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, Stream, StreamExt};
-use http::header::{HOST, ORIGIN};
+use http::header::ORIGIN;
 use http::{HeaderMap, StatusCode, Uri};
 use shoal_core::auth::Principal;
 use shoal_engine::{Engine, GuestCommand, GuestControl, GuestOutput, GuestProcess, Inside};
@@ -22,6 +22,7 @@ use tokio::time::{Instant, interval_at, timeout};
 
 use super::messages::{Decoder, Said, Told, size};
 use crate::error::ApiError;
+use crate::host::host_of;
 
 /// What is spoken, if a client asks for a protocol by name.
 const PROTOCOL: &str = "shoal-terminal";
@@ -71,16 +72,10 @@ fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else {
         return Ok(());
     };
-    let text = |value: &http::HeaderValue| value.to_str().ok().map(str::to_ascii_lowercase);
-    // HTTP/2 has the host in the address.
-    let named = headers.get(HOST).and_then(text);
-    let host = named.or_else(|| Some(uri.authority()?.as_str().to_ascii_lowercase()));
-    let origin = text(origin);
-    let origin = origin
-        .as_deref()
-        .and_then(|origin| origin.split_once("://"));
-    match (origin, host) {
-        (Some((_, origin)), Some(host)) if origin == host => Ok(()),
+    let origin = origin.to_str().ok();
+    let origin = origin.and_then(|origin| origin.split_once("://"));
+    match (origin, host_of(headers, uri)) {
+        (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host) => Ok(()),
         _ => Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "a page of another site may not open a terminal",
@@ -226,7 +221,7 @@ mod tests {
 
     fn allowed(host: &'static str, origin: Option<&'static str>) -> bool {
         let mut headers = HeaderMap::new();
-        headers.insert(HOST, http::HeaderValue::from_static(host));
+        headers.insert(http::header::HOST, http::HeaderValue::from_static(host));
         if let Some(origin) = origin {
             headers.insert(ORIGIN, http::HeaderValue::from_static(origin));
         }

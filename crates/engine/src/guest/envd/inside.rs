@@ -216,7 +216,7 @@ fn told(error: ClientError) -> GuestError {
                     GuestError::Invalid(message)
                 }
                 // The daemon's token is ours, so that a user is meant that it does not know.
-                ErrorCode::Unauthenticated => GuestError::Invalid(message),
+                ErrorCode::Unauthenticated => GuestError::UnknownUser(message),
                 ErrorCode::PermissionDenied => GuestError::Denied(message),
                 ErrorCode::ResourceExhausted => GuestError::TooMuch(message),
                 ErrorCode::DeadlineExceeded => GuestError::TimedOut,
