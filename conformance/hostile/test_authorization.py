@@ -52,6 +52,9 @@ OTHER = [
     ("GET", "/templates/base/tags", None),
     ("GET", "/templates/base/tags/exists?tag=x", None),
     ("GET", "/templates/base/tags/count", None),
+    ("GET", "/templates/base/tags/groups", None),
+    ("GET", "/templates/base/tags/default/assignments", None),
+    ("GET", "/default-templates", None),
 ]
 #: Those of a template and its builds, as `(method, path, body)`.
 OF_A_BUILD = [
@@ -156,7 +159,7 @@ def test_every_route_of_the_program_is_in_the_lists():
         for piece in text.split(".route(")[1:]:
             path = piece.split('"')[1]
             if path.startswith("/"):
-                routes.add(path.replace("{alias}", "base").replace("{template}", "{id}"))
+                routes.add(path.replace("{alias}", "base").replace("{template}", "{id}").replace("{tag}", "default"))
     listed = {path.split("?")[0] for _, path, _ in BY_ID + OTHER}
     listed |= {path.split("?")[0] for _, path, *_ in NATIVE + NATIVE_BY_ID + NATIVE_OWN + NATIVE_MAKES}
     listed |= {path.replace("/templates/base", "/templates/{id}") for path in listed}

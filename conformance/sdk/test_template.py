@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 import traceback
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from e2b import AsyncTemplate, Sandbox, Template, wait_for_file, wait_for_port
+from e2b.api.client.models import Template as Listed
+from e2b.api.client.models import TemplateTagAssignmentsResponse, TemplateTagGroupsResponse
 from e2b.exceptions import BuildException, NotFoundException, SandboxException
 
 from ..registry import ACCOUNT, Registry, small_debian
@@ -180,6 +183,40 @@ async def test_what_cannot_be_built_says_why(builder, make, said):
     with pytest.raises(BuildException) as failed:
         await builder.build(make(builder.Template()), "hopeless")
     assert said in str(failed.value)
+
+
+async def test_tags_are_shown_with_what_they_were_given_to(builder):
+    """As the SDK's generated client reads them; no method of the SDK asks for them yet."""
+    template = builder.Template().from_template("base").run_cmd("echo shown")
+    built = await builder.build(template, "shown", tags=["default", "v1", "v2"])
+    await builder.call("assign_tags", f"{builder.name('shown')}:v1", ["latest"])
+    path = f"/templates/{built.template_id}/tags"
+
+    def groups(**query):
+        answer = builder.api("GET", f"{path}/groups?{urlencode(query)}")
+        assert answer.status_code == 200, answer.text
+        return TemplateTagGroupsResponse.from_dict(answer.json())
+
+    shown = groups()
+    assert [group.tag for group in shown.tags] == ["latest", "default", "v1", "v2"] and shown.next_cursor is None
+    (given,) = shown.tags[0].assignments
+    assert str(given.build_id) == built.build_id and not shown.tags[0].has_more
+    assert given.build_created_at <= given.build_finished_at <= given.assigned_at
+    assert len({group.assignments[0].assignment_id for group in shown.tags}) == 4
+    assert [group.tag for group in groups(search="V", sort="name_desc").tags] == ["v2", "v1"]
+    first = groups(tagsLimit=3, sort="name_asc")
+    rest = groups(tagsLimit=3, sort="name_asc", tagsCursor=first.next_cursor)
+    assert [group.tag for page in (first, rest) for group in page.tags] == ["default", "latest", "v1", "v2"]
+    assert rest.next_cursor is None
+    answer = builder.api("GET", f"{path}/latest/assignments")
+    page = TemplateTagAssignmentsResponse.from_dict(answer.json())
+    assert [one.assignment_id for one in page.data] == [given.assignment_id] and page.next_cursor is None
+    for wrong in ("groups?sort=odd", "groups?tagsLimit=0", "groups?tagsCursor=never", "a%20b/assignments"):
+        assert builder.api("GET", f"{path}/{wrong}").status_code == 400, wrong
+    assert builder.api("GET", "/templates/never/tags/groups").status_code == 404
+    defaults = [Listed.from_dict(one) for one in builder.api("GET", "/default-templates").json()]
+    assert "base" in {alias for one in defaults for alias in one.aliases}
+    assert built.template_id not in {one.template_id for one in defaults}
 
 
 async def test_tags_mean_builds(sdk, builder):

@@ -13,6 +13,7 @@ mod pause;
 mod plan;
 mod sandboxes;
 mod snapshots;
+mod tag_groups;
 mod tags;
 mod templates;
 pub(crate) mod uploads;
@@ -50,6 +51,7 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/snapshots", get(snapshots::list))
         .route("/templates", get(templates::v1))
         .route("/v2/templates", get(templates::v2))
+        .route("/default-templates", get(templates::defaults))
         .route("/templates/{id}", get(templates::one))
         .route("/templates/{id}", delete(templates::remove))
         .route("/templates/{id}", patch(tags::publish_v1))
@@ -64,6 +66,11 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/templates/{id}/tags", get(tags::list))
         .route("/templates/{id}/tags/exists", get(tags::exists))
         .route("/templates/{id}/tags/count", get(tags::count))
+        .route("/templates/{id}/tags/groups", get(tag_groups::groups))
+        .route(
+            "/templates/{id}/tags/{tag}/assignments",
+            get(tag_groups::assignments),
+        )
         .route("/templates/aliases/{alias}", get(templates::alias))
 }
 

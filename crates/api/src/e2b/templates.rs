@@ -209,6 +209,16 @@ pub(super) async fn v1(
     Ok(Json(views(&engine, &principal)))
 }
 
+/// `GET /default-templates`: those of the installation.
+pub(super) async fn defaults(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+) -> Json<Vec<Template>> {
+    let mut templates = views(&engine, &principal);
+    templates.retain(|template| template.is_default);
+    Json(templates)
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ListQuery {

@@ -1,0 +1,213 @@
+//! Tags of a template with what they were given to.
+//!
+//! A tag is given to a build until it is given to another; only the last is known, since a build that
+//! no tag means may be forgotten. So each has one assignment.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::BuildId;
+use shoal_core::template::{DEFAULT_TAG, Template};
+use shoal_engine::Engine;
+
+use super::builds::tag_of;
+use super::templates::reference;
+use crate::error::ApiError;
+use crate::query::Query;
+
+/// How many of anything a page has when nothing is said, and at most (E2B's).
+const TAGS_USUAL: usize = 25;
+const ASSIGNMENTS_USUAL: usize = 50;
+const PAGE_MAX: usize = 100;
+
+/// That a tag was given to a build.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Assignment {
+    assignment_id: String,
+    build_id: String,
+    assigned_at: String,
+    build_created_at: String,
+    build_finished_at: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    tag: String,
+    assignments: Vec<Assignment>,
+    has_more: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Groups {
+    tags: Vec<Group>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Assignments {
+    data: Vec<Assignment>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sort {
+    #[default]
+    LatestDesc,
+    LatestAsc,
+    NameAsc,
+    NameDesc,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GroupsQuery {
+    assignment_limit: Option<usize>,
+    tags_limit: Option<usize>,
+    tags_cursor: Option<String>,
+    search: Option<String>,
+    #[serde(default)]
+    sort: Sort,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AssignmentsQuery {
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// A tag, the build that it means, and since when.
+type Given = (String, BuildId, Timestamp);
+
+/// One that was not built has the default tag alone.
+fn given(template: &Template) -> Vec<Given> {
+    if template.tags.is_empty() {
+        return vec![(DEFAULT_TAG.to_owned(), template.build, template.updated_at)];
+    }
+    let tags = template.tags.iter();
+    tags.map(|(tag, tagged)| (tag.clone(), tagged.build, tagged.at))
+        .collect()
+}
+
+fn sort(tags: &mut [Given], by: Sort) {
+    tags.sort_by(|a, b| match by {
+        Sort::LatestDesc => b.2.cmp(&a.2).then_with(|| a.0.cmp(&b.0)),
+        Sort::LatestAsc => a.2.cmp(&b.2).then_with(|| a.0.cmp(&b.0)),
+        Sort::NameAsc => a.0.cmp(&b.0),
+        Sort::NameDesc => b.0.cmp(&a.0),
+    });
+}
+
+fn assignment(engine: &Engine, template: &Template, (tag, build, at): &Given) -> Assignment {
+    let mut id = Sha256::new();
+    for part in [
+        template.id.as_str(),
+        tag,
+        &build.to_string(),
+        &at.to_string(),
+    ] {
+        id.update(part);
+        id.update([0]);
+    }
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&id.finalize()[..16]);
+    let builds = engine.builds_of(&template.id);
+    let built = builds.iter().find(|known| known.id == *build);
+    let (created, finished) = built.map_or((template.updated_at, Some(template.updated_at)), |b| {
+        (b.created_at, b.finished_at)
+    });
+    Assignment {
+        assignment_id: uuid::Builder::from_custom_bytes(bytes)
+            .into_uuid()
+            .to_string(),
+        build_id: build.to_string(),
+        assigned_at: at.to_string(),
+        build_created_at: created.to_string(),
+        build_finished_at: finished.map(|at| at.to_string()),
+    }
+}
+
+fn bounded(name: &str, asked: Option<usize>, usual: usize) -> Result<usize, ApiError> {
+    match asked.unwrap_or(usual) {
+        number @ 1..=PAGE_MAX => Ok(number),
+        _ => Err(ApiError::invalid(format_args!("`{name}`: 1 to {PAGE_MAX}"))),
+    }
+}
+
+fn find(
+    engine: &Engine,
+    principal: &Principal,
+    id: &str,
+) -> Result<std::sync::Arc<Template>, ApiError> {
+    let missing = || ApiError::not_found(format!("template {id:?} not found"));
+    let found = engine.find_template(principal, &reference(id)?);
+    found.ok_or_else(missing)
+}
+
+/// `GET /templates/{id}/tags/groups`: a page of tags.
+pub(super) async fn groups(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    Query(query): Query<GroupsQuery>,
+) -> Result<Json<Groups>, ApiError> {
+    bounded("assignmentLimit", query.assignment_limit, 1)?;
+    let limit = bounded("tagsLimit", query.tags_limit, TAGS_USUAL)?;
+    let template = find(&engine, &principal, &id)?;
+    let mut tags = given(&template);
+    if let Some(search) = query.search.as_deref() {
+        tags.retain(|(tag, ..)| tag.contains(&search.to_lowercase()));
+    }
+    sort(&mut tags, query.sort);
+    let last = query.tags_cursor.as_deref().filter(|last| !last.is_empty());
+    let begin = match last {
+        None => 0,
+        Some(last) => {
+            let place = tags.iter().position(|(tag, ..)| tag == last);
+            place.ok_or_else(|| ApiError::invalid("`tagsCursor`: no such place"))? + 1
+        }
+    };
+    let page: Vec<&Given> = tags.iter().skip(begin).take(limit).collect();
+    let more = begin + page.len() < tags.len();
+    let next_cursor = page.last().filter(|_| more).map(|(tag, ..)| tag.clone());
+    let page = page.into_iter().map(|given| Group {
+        tag: given.0.clone(),
+        assignments: vec![assignment(&engine, &template, given)],
+        has_more: false,
+    });
+    Ok(Json(Groups {
+        tags: page.collect(),
+        next_cursor,
+    }))
+}
+
+/// `GET /templates/{id}/tags/{tag}/assignments`: what a tag was given to.
+pub(super) async fn assignments(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path((id, tag)): Path<(String, String)>,
+    Query(query): Query<AssignmentsQuery>,
+) -> Result<Json<Assignments>, ApiError> {
+    bounded("limit", query.limit, ASSIGNMENTS_USUAL)?;
+    if query.cursor.is_some_and(|cursor| !cursor.is_empty()) {
+        // There is no page behind the first.
+        return Err(ApiError::invalid("`cursor`: no such place"));
+    }
+    let tag = tag_of(&tag)?;
+    let template = find(&engine, &principal, &id)?;
+    let tags = given(&template);
+    let tags = tags.iter().filter(|(known, ..)| *known == tag);
+    Ok(Json(Assignments {
+        data: tags
+            .map(|given| assignment(&engine, &template, given))
+            .collect(),
+        next_cursor: None,
+    }))
+}
