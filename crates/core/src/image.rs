@@ -111,6 +111,9 @@ pub struct RegistryAuth {
     pub username: String,
     /// Its password or token; never shown.
     pub password: String,
+    /// The region of AWS where the two are exchanged for an account: they are a key and its secret. None
+    /// when they are the account.
+    pub aws_region: Option<String>,
 }
 
 impl fmt::Debug for RegistryAuth {
@@ -278,6 +281,7 @@ mod tests {
         let auth = RegistryAuth {
             username: "u".into(),
             password: "hunter2".into(),
+            aws_region: None,
         };
         assert!(!format!("{auth:?}").contains("hunter2"));
     }

@@ -384,8 +384,14 @@ impl HeldLayers {
 
 /// What tells one caller's credentials from another's, without keeping them.
 fn fingerprint(auth: &RegistryAuth) -> Digest {
-    let RegistryAuth { username, password } = auth;
-    Digest::of(format!("{}:{username}:{password}", username.len()).as_bytes())
+    let RegistryAuth {
+        username,
+        password,
+        aws_region,
+    } = auth;
+    let region = aws_region.as_deref().unwrap_or_default();
+    let lengths = format!("{}:{}", username.len(), region.len());
+    Digest::of(format!("{lengths}:{username}:{region}:{password}").as_bytes())
 }
 
 /// Runs what blocks on a thread that may.

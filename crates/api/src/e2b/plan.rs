@@ -230,18 +230,27 @@ fn pairs(args: &[String]) -> Result<Action, ApiError> {
 /// What a registry is told.
 fn account(registry: Registry) -> Result<RegistryAuth, ApiError> {
     match registry {
-        Registry::Registry { username, password } => Ok(RegistryAuth { username, password }),
+        Registry::Registry { username, password } => Ok(RegistryAuth {
+            username,
+            password,
+            aws_region: None,
+        }),
         Registry::Gcp {
             service_account_json,
         } => Ok(RegistryAuth {
             username: GCP_ACCOUNT.to_owned(),
             password: service_account_json,
+            aws_region: None,
         }),
-        Registry::Aws { .. } => Err(ApiError::invalid(
-            "`fromImageRegistry`: keys of AWS are not exchanged for a password here: send \
-             `{\"type\": \"registry\", \"username\": \"AWS\", \"password\": …}` with what \
-             `aws ecr get-login-password` says",
-        )),
+        Registry::Aws {
+            aws_access_key_id,
+            aws_secret_access_key,
+            aws_region,
+        } => Ok(RegistryAuth {
+            username: aws_access_key_id,
+            password: aws_secret_access_key,
+            aws_region: Some(aws_region),
+        }),
     }
 }
 
@@ -299,11 +308,12 @@ mod tests {
             ("_json_key", "{\"k\": 1}")
         );
         let amazon = json!({"type": "aws", "awsAccessKeyId": "a", "awsSecretAccessKey": "s", "awsRegion": "r"});
-        assert!(
-            read(from(amazon))
-                .unwrap_err()
-                .contains("get-login-password")
-        );
+        let plan = read(from(amazon)).unwrap();
+        let Base::Image(_, Some(keys)) = &plan.stages[0].base else {
+            panic!("it is an image with an account");
+        };
+        assert_eq!((keys.username.as_str(), keys.password.as_str()), ("a", "s"));
+        assert_eq!(keys.aws_region.as_deref(), Some("r"));
     }
 
     #[test]

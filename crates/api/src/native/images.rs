@@ -55,6 +55,7 @@ pub(super) async fn pull(
         (username, Some(password)) => Some(RegistryAuth {
             username: username.unwrap_or_default(),
             password,
+            aws_region: None,
         }),
         (Some(_), None) => {
             return Err(ApiError::invalid("`username`: needs a `password`"));

@@ -420,6 +420,7 @@ async fn built_with_account(fixture: &Registered, image: &str, password: &str) -
     let account = RegistryAuth {
         username: "me".to_owned(),
         password: password.to_owned(),
+        aws_region: None,
     };
     let plan = Plan {
         stages: vec![Stage {

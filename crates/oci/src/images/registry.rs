@@ -5,6 +5,7 @@
 //! content is checked against its digest.
 
 mod authorization;
+mod aws;
 mod http;
 mod retry;
 
@@ -39,6 +40,8 @@ pub struct RegistryConfig {
     /// Registries (host, and port if any) that are talked to without TLS. Those on this machine
     /// always are.
     pub plain_http: Vec<String>,
+    /// Who is asked instead of the API of AWS, as `scheme://host`, for what its registries take.
+    pub aws: Option<String>,
     /// How often a request is tried whose failure may pass.
     pub attempts: u32,
     /// How long to wait before the second try; twice as long before each further one.
@@ -53,6 +56,7 @@ impl Default for RegistryConfig {
     fn default() -> Self {
         Self {
             plain_http: Vec::new(),
+            aws: None,
             attempts: 4,
             first_delay: Duration::from_millis(300),
             connect_timeout: Duration::from_secs(10),
@@ -188,7 +192,7 @@ impl Repository {
         let refused = || Fault::Unauthorized(self.reference.registry.clone());
         match Challenge::find(refusal.headers()).ok_or_else(refused)? {
             Challenge::Basic => {
-                let auth = self.auth.clone().ok_or_else(refused)?;
+                let auth = self.account().await?.ok_or_else(refused)?;
                 Ok(Authorization::Basic(auth))
             }
             Challenge::Bearer { realm, service } => {
@@ -198,7 +202,7 @@ impl Repository {
                 let url = authorization::token_url(&realm, service, &self.reference.repository)
                     .filter(|url| url.scheme() == "https" || self.plain)
                     .ok_or_else(refused)?;
-                let basic = self.auth.clone().map(Authorization::Basic);
+                let basic = self.account().await?.map(Authorization::Basic);
                 let response = self.send(url, None, basic.as_ref()).await?;
                 let response = self.judge(response).map_err(|fault| match fault {
                     Fault::Unreachable { .. } => fault,
@@ -209,6 +213,20 @@ impl Repository {
                 authorization::token(&body).ok_or_else(refused)
             }
         }
+    }
+
+    /// The caller's account with the registry.
+    async fn account(&self) -> Result<Option<RegistryAuth>, Fault> {
+        let Some(auth) = &self.auth else {
+            return Ok(None);
+        };
+        let Some(region) = auth.aws_region.as_deref() else {
+            return Ok(Some(auth.clone()));
+        };
+        let endpoint = self.config.aws.as_deref();
+        let exchanged = aws::exchange(&self.client, auth, region, endpoint);
+        let within = within(DOCUMENT_DEADLINE, &self.reference.registry, exchanged);
+        within.await.map(Some)
     }
 
     /// What the status means.

@@ -11,7 +11,7 @@ use crate::making::{
     INDEX, Made, Packing, file, gzip, here, image, image_of, link, noise, small, tar,
 };
 use crate::registry::Registry;
-use crate::{Heard, Place, name, quiet};
+use crate::{Heard, NoLayerUsers, Place, name, quiet};
 
 async fn pull(store: &ImageStore, from: &str) -> Result<Image, ImageError> {
     store.pull(name(from), None, quiet()).await
@@ -31,6 +31,7 @@ fn alice(password: &str) -> Option<RegistryAuth> {
     Some(RegistryAuth {
         username: "alice".into(),
         password: password.into(),
+        aws_region: None,
     })
 }
 
@@ -259,8 +260,49 @@ async fn a_token_is_fetched_once_for_a_pull() {
     let token = RegistryAuth {
         username: String::new(),
         password: "t0ken".into(),
+        aws_region: None,
     };
     store.pull(from, Some(token), quiet()).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_of_aws_are_exchanged_for_an_account_of_the_registry() {
+    let Some(registry) = Registry::guarded() else {
+        return;
+    };
+    registry.push("team/app", "1", &small(b"x"));
+    // What the registry takes is Alice's account, which AWS stands for here.
+    let aws = Adversary::start(|asked| {
+        let signed = asked.authorization.as_deref().unwrap_or_default();
+        let good = "AWS4-HMAC-SHA256 Credential=AKID/";
+        let scope = "/eu-central-1/ecr/aws4_request, \
+                     SignedHeaders=content-type;host;x-amz-date;x-amz-target, Signature=";
+        if signed.starts_with(good) && signed.contains(scope) {
+            Answer::ok(br#"{"authorizationData": [{"authorizationToken": "YWxpY2U6c2VzYW1l"}]}"#)
+        } else {
+            let said = r#"{"__type": "UnrecognizedClientException", "message": "it is invalid"}"#;
+            Answer::of(400, said)
+        }
+    });
+    let place = Place::new();
+    let mut config = place.config();
+    config.registry.aws = Some(format!("http://{}", aws.address));
+    let store = ImageStore::open(config, Arc::new(NoLayerUsers)).unwrap();
+    let keys = |id: &str| {
+        Some(RegistryAuth {
+            username: id.into(),
+            password: "secret".into(),
+            aws_region: Some("eu-central-1".into()),
+        })
+    };
+    let from = name(&registry.name("team/app:1"));
+    let error = store.pull(from.clone(), keys("OTHER"), quiet()).await;
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("AWS gives no password") && error.contains("it is invalid"),
+        "{error}"
+    );
+    store.pull(from, keys("AKID"), quiet()).await.unwrap();
 }
 
 #[tokio::test]
