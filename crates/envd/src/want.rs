@@ -109,7 +109,11 @@ impl Want {
                 }
                 let pause = memory.pause();
                 if pause.is_none() && !ended.is_some_and(|ended| ended.explains(memory)) {
-                    let largest = sizes.as_mut().and_then(Sizes::largest);
+                    let known = sizes.as_mut().and_then(Sizes::largest);
+                    let largest = known.or_else(|| {
+                        let fresh = sizes.insert(self.ask(memory));
+                        fresh.largest()
+                    });
                     ended = largest.map(|(size, pid)| {
                         self.end(pid, size, memory, log);
                         Ended::and(ended, size, memory.taken)
@@ -182,13 +186,16 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_seen_anew_every_time() {
-        let meminfo = File::open("/proc/meminfo").unwrap();
+        let place = tempfile::NamedTempFile::new().unwrap();
         let want = Want::default();
-        let before = want.look(&meminfo).unwrap();
-        let more = vec![1_u8; 256 << 20];
-        let after = want.look(&meminfo).unwrap();
-        assert!(after.taken > before.taken, "{before:?} {after:?}");
-        drop(more);
+        for mib in [10, 20, 5] {
+            let text = format!("MemTotal: 1048576 kB\nAnonPages: {} kB\n", mib << 10);
+            fs::write(place.path(), text).unwrap();
+            let seen = want.look(place.as_file()).unwrap();
+            assert_eq!((seen.total, seen.taken), (1024 * MIB, mib * MIB));
+        }
+        fs::write(place.path(), "nothing").unwrap();
+        assert!(want.look(place.as_file()).is_err());
     }
 
     #[test]

@@ -246,6 +246,18 @@ fn account(registry: Registry) -> Result<RegistryAuth, ApiError> {
             aws_access_key_id,
             aws_secret_access_key,
             aws_region,
+        } if [&aws_access_key_id, &aws_secret_access_key, &aws_region]
+            .iter()
+            .any(|part| part.is_empty()) =>
+        {
+            Err(ApiError::invalid(
+                "`fromImageRegistry`: a key of AWS, its secret and a region are needed",
+            ))
+        }
+        Registry::Aws {
+            aws_access_key_id,
+            aws_secret_access_key,
+            aws_region,
         } => Ok(RegistryAuth {
             username: aws_access_key_id,
             password: aws_secret_access_key,
@@ -314,6 +326,8 @@ mod tests {
         };
         assert_eq!((keys.username.as_str(), keys.password.as_str()), ("a", "s"));
         assert_eq!(keys.aws_region.as_deref(), Some("r"));
+        let unset = json!({"type": "aws", "awsAccessKeyId": "", "awsSecretAccessKey": "s", "awsRegion": "r"});
+        assert!(read(from(unset)).unwrap_err().contains("a key of AWS"));
     }
 
     #[test]

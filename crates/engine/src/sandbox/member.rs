@@ -66,7 +66,9 @@ impl Sandbox {
             return;
         }
         if let Err(error) = shared.driver.hold(id, true).await {
-            tracing::warn!(sandbox.id = %id, %error, "a member of a pool cannot be held still: it goes on");
+            tracing::debug!(sandbox.id = %id, %error, "a member of a pool cannot be held still yet");
+            let again = shared.clock.now() + SETTLED;
+            shared.deadlines.set(id, Some(again));
         }
     }
 

@@ -71,11 +71,15 @@ impl Sizes {
         self.taken.abs_diff(memory.taken) < memory.rest() / 4
     }
 
-    /// Takes out the largest that is still there.
+    /// Takes out the largest that is still there, with what it has now. None when they are not what
+    /// they were: then another may be the largest.
     pub(super) fn largest(&mut self) -> Option<(u64, i32)> {
         while let Some((size, pid)) = self.found.pop() {
-            if size_of(pid).is_some_and(|now| now > 0) {
-                return Some((size, pid));
+            let now = size_of(pid).unwrap_or_default();
+            if now > 0 && now < size / 2 {
+                self.found.clear();
+            } else if now > 0 {
+                return Some((now, pid));
             }
         }
         None
@@ -99,6 +103,19 @@ mod tests {
             total: total * MIB,
             taken: taken * MIB,
         }
+    }
+
+    #[test]
+    fn a_process_that_has_become_small_is_not_the_largest() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let now = size_of(own).unwrap();
+        let asked = |size| Sizes {
+            found: vec![(1, i32::MAX), (size, own)],
+            taken: 0,
+        };
+        let (found, pid) = asked(now).largest().unwrap();
+        assert!(found >= now / 2 && pid == own);
+        assert_eq!(asked(u64::MAX).largest(), None);
     }
 
     #[test]

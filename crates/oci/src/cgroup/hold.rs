@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::{Cgroup, Controller, Place, read, write};
 
-/// How long processes may take to stand still. One that waits for a disk is not still before it has
-/// got what it waits for.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long processes may take to stand still; some milliseconds are usual. One that waits for a disk is
+/// not still before it has got what it waits for.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How often is looked whether they do: the kernel tells nobody in the first version.
 const EVERY: Duration = Duration::from_millis(1);
@@ -34,23 +34,20 @@ impl Cgroup {
     pub(crate) fn hold_still(&self) -> io::Result<()> {
         let end = Instant::now() + PATIENCE;
         self.hold(true)?;
-        loop {
+        let error = loop {
             match self.is_still() {
                 Ok(true) => return Ok(()),
                 Ok(false) if Instant::now() < end => std::thread::sleep(EVERY),
                 Ok(false) => {
-                    self.hold(false)?;
-                    return Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "a process does not stand still",
-                    ));
+                    let text = "a process does not stand still";
+                    break io::Error::new(io::ErrorKind::TimedOut, text);
                 }
-                Err(error) => {
-                    self.hold(false)?;
-                    return Err(error);
-                }
+                Err(error) => break error,
             }
-        }
+        };
+        // The first error is the one that counts.
+        let _ = self.hold(false);
+        Err(error)
     }
 
     fn is_still(&self) -> io::Result<bool> {

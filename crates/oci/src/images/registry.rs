@@ -196,7 +196,9 @@ impl Repository {
                 Ok(Authorization::Basic(auth))
             }
             Challenge::Bearer { realm, service } => {
-                if let Some(token) = self.auth.as_ref().filter(|auth| auth.username.is_empty()) {
+                let is_token =
+                    |auth: &&RegistryAuth| auth.username.is_empty() && auth.aws_region.is_none();
+                if let Some(token) = self.auth.as_ref().filter(is_token) {
                     return Authorization::bearer(&token.password).ok_or_else(refused);
                 }
                 let url = authorization::token_url(&realm, service, &self.reference.repository)
@@ -224,6 +226,13 @@ impl Repository {
             return Ok(Some(auth.clone()));
         };
         let endpoint = self.config.aws.as_deref();
+        let registry = &self.reference.registry;
+        // What they are exchanged for opens other registries of AWS too: nobody else is shown it.
+        if endpoint.is_none() && !aws::is_registry(registry, region) {
+            return Err(Fault::refused(format!(
+                "keys of AWS are for its registries in {region:?}, and {registry} is none"
+            )));
+        }
         let exchanged = aws::exchange(&self.client, auth, region, endpoint);
         let within = within(DOCUMENT_DEADLINE, &self.reference.registry, exchanged);
         within.await.map(Some)

@@ -103,12 +103,27 @@ fn now() -> Timestamp {
     Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
-/// Where the API of a region is.
-fn endpoint_of(region: &str) -> Option<String> {
+/// The domain of a region's registries and their API, below the name of the service.
+fn domain_of(region: &str) -> Option<String> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_name = (1..=32).contains(&region.len()) && region.bytes().all(good);
     let china = if region.starts_with("cn-") { ".cn" } else { "" };
-    is_name.then(|| format!("https://api.ecr.{region}.amazonaws.com{china}"))
+    is_name.then(|| format!("{region}.amazonaws.com{china}"))
+}
+
+/// Where the API of a region is.
+fn endpoint_of(region: &str) -> Option<String> {
+    Some(format!("https://api.ecr.{}", domain_of(region)?))
+}
+
+/// Whether a registry is AWS's own, in this region.
+pub(super) fn is_registry(host: &str, region: &str) -> bool {
+    let account = domain_of(region).and_then(|domain| {
+        let account = host.strip_suffix(domain.as_str())?;
+        account.strip_suffix(".dkr.ecr.")
+    });
+    account
+        .is_some_and(|account| !account.is_empty() && account.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[derive(Deserialize)]
@@ -134,6 +149,17 @@ fn account(answer: &[u8]) -> Option<RegistryAuth> {
         password: password.to_owned(),
         aws_region: None,
     })
+}
+
+/// Whether AWS was asked too often, which it says with a status that says something else.
+fn is_throttled(answer: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        #[serde(rename = "__type")]
+        kind: String,
+    }
+    let refusal: Option<Refusal> = serde_json::from_slice(answer).ok();
+    refusal.is_some_and(|refusal| refusal.kind.ends_with("ThrottlingException"))
 }
 
 /// Exchanges keys for an account of the registries of `region`. `endpoint` is asked instead of AWS,
@@ -187,6 +213,12 @@ pub(super) async fn exchange(
         .map_err(|error| http::unreachable(host, error))?;
     let status = answer.status();
     let said = http::read(answer, ANSWER_MAX, host).await?;
+    if http::may_pass(status) || is_throttled(&said) {
+        return Err(Fault::Unreachable {
+            registry: host.to_owned(),
+            detail: format!("it answered {status}"),
+        });
+    }
     if !status.is_success() {
         let said: String = String::from_utf8_lossy(&said)
             .chars()
@@ -245,6 +277,28 @@ mod tests {
         for bad in ["", "evil.test/", "a.b", "EU", "x@y", "a:1"] {
             assert_eq!(endpoint_of(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn only_registries_of_aws_are_shown_what_it_gives() {
+        let own = "123456789012.dkr.ecr.eu-central-1.amazonaws.com";
+        assert!(is_registry(own, "eu-central-1"));
+        assert!(!is_registry(own, "us-east-1"));
+        for other in [
+            "registry.test",
+            "dkr.ecr.eu-central-1.amazonaws.com",
+            "x.test.dkr.ecr.eu-central-1.amazonaws.com",
+            "123456789012.dkr.ecr.eu-central-1.amazonaws.com.test",
+            "123456789012.dkr.ecr.eu-central-1.amazonaws.com:8443",
+        ] {
+            assert!(!is_registry(other, "eu-central-1"), "{other}");
+        }
+        assert!(is_throttled(
+            br#"{"__type": "com.amazon#ThrottlingException"}"#
+        ));
+        assert!(!is_throttled(
+            br#"{"__type": "UnrecognizedClientException"}"#
+        ));
     }
 
     #[test]
