@@ -17,8 +17,11 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// What template and entry are called.
-const NAME: &str = "bench-kernel";
+/// What the template is called.
+const TEMPLATE: &str = "bench-kernel";
+
+/// What the entry is called: not so, for a team's own template comes before an entry.
+const ENTRY: &str = "half-started";
 
 /// How many members wait.
 const SIZE: usize = 20;
@@ -62,7 +65,7 @@ async fn pools(
 ) -> anyhow::Result<()> {
     let template = build(server, api).await?;
     let entry = json!({
-        "name": NAME, "template": template, "description": "a kernel that has begun",
+        "name": ENTRY, "template": template, "description": "a kernel that has begun",
         "runtime": "runsc",
         "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
         "pool": {
@@ -78,7 +81,7 @@ async fn pools(
         processor: 1.0,
         memory: Some(57.0),
     };
-    pool::idle(api, NAME, what, &promised, report).await?;
+    pool::idle(api, ENTRY, what, &promised, report).await?;
     let mut refilled = Samples::default();
     let mut shown = None;
     for _ in 0..rounds {
@@ -113,7 +116,7 @@ async fn burst(api: &Api) -> anyhow::Result<Vec<Sandbox>> {
         tokio::spawn(async move {
             let mut claimed = Vec::new();
             for _ in 0..SIZE / CLIENTS {
-                claimed.push(pool::claim(&api, NAME).await?);
+                claimed.push(pool::claim(&api, ENTRY).await?);
             }
             anyhow::Ok(claimed)
         })
@@ -168,7 +171,7 @@ fn newest(server: &Server) -> anyhow::Result<PathBuf> {
 /// Builds the template, and returns its id.
 async fn build(server: &Server, api: &Api) -> anyhow::Result<String> {
     let (archive, hash) = Kernel::fetch(server.data())?.archive(PLACE)?;
-    let announced = json!({"name": NAME});
+    let announced = json!({"name": TEMPLATE});
     let (announced, _) = api.call(Method::POST, "/v3/templates", announced).await?;
     let text = |answer: &Value, key: &str| {
         let value = answer[key].as_str().map(str::to_owned);
@@ -195,10 +198,15 @@ async fn build(server: &Server, api: &Api) -> anyhow::Result<String> {
         let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
         let (status, _) = api.call(Method::GET, &path, Value::Null).await?;
         match status["status"].as_str() {
-            Some("ready") => return Ok(template),
+            Some("ready") => break,
             Some("error") => anyhow::bail!("the build has failed: {status}"),
             _ => ensure!(begun.elapsed() < PATIENCE, "the build takes too long"),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    // An entry of the catalogue is everybody's, and so is what it stands on.
+    let path = format!("/v2/templates/{template}");
+    let public = json!({"public": true});
+    api.call(Method::PATCH, &path, public).await?;
+    Ok(template)
 }
