@@ -103,6 +103,34 @@ impl Bare {
         self
     }
 
+    /// The same, and what it restores: the memory that was saved last, if it has more bytes than
+    /// `more_than`, over its files. What is saved of a small template is not taken for that of a large.
+    pub(crate) fn of_saved(
+        server: &Server,
+        sandbox: &Sandbox,
+        plain: &Sandbox,
+        more_than: u64,
+    ) -> anyhow::Result<(Self, PathBuf)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(server.data().join("disk/.snapshots"))? {
+            let place = entry?.path();
+            // What is saved without memory has none.
+            if let Ok(pages) = fs::metadata(place.join("memory/pages.img"))
+                && pages.len() > more_than
+            {
+                found.push((pages.modified()?, place));
+            }
+        }
+        let (_, place) = found.into_iter().max().context("there is no snapshot")?;
+        let image = server.data().join("bare-image");
+        let _ = fs::remove_dir_all(&image);
+        fs::create_dir_all(image.join("upper"))?;
+        std::os::unix::fs::symlink(place.join("memory"), image.join("memory"))?;
+        let mut bare = Self::like(server, "runsc", sandbox, plain)?;
+        bare.over(&place.join("files/upper"));
+        Ok((bare, image))
+    }
+
     /// Puts what is in a directory over the layers of those that are started from now on.
     pub(crate) fn over(&mut self, directory: &Path) {
         self.lower = format!("{}:{}", directory.display(), self.lower);

@@ -13,6 +13,7 @@ mod nginx;
 mod report;
 mod server;
 mod stats;
+mod template;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -11,12 +11,10 @@ use crate::bare::Bare;
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
+use crate::template::Build;
 
 /// What the template is called.
 const NAME: &str = "bench-built";
-
-/// How long a build may take.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How often a build is asked for.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -99,14 +97,7 @@ async fn templates(
 /// Builds the template; returns how long it took, in milliseconds, and what was said.
 async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
     let begun = Instant::now();
-    let (announced, _) = api
-        .call(Method::POST, "/v3/templates", json!({"name": NAME}))
-        .await?;
-    let text = |key: &str| {
-        let value = announced[key].as_str().map(str::to_owned);
-        value.with_context(|| format!("the answer has no {key}"))
-    };
-    let (template, id) = (text("templateID")?, text("buildID")?);
+    let build = Build::announce(api, NAME).await?;
     let run = |line: &str| json!({"type": "RUN", "args": [line]});
     let steps = [
         "echo step 1; echo 1 > ~/one",
@@ -116,26 +107,10 @@ async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
     let steps: Vec<Value> = steps.into_iter().map(run).collect();
     // What an earlier run of all this has left is not to be taken for a first build.
     let body = json!({"fromTemplate": "base", "steps": steps, "force": !again});
-    let path = format!("/v2/templates/{template}/builds/{id}");
-    api.call(Method::POST, &path, body).await?;
-    let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
-    loop {
-        let (status, _) = api.call(Method::GET, &path, Value::Null).await?;
-        let lines = status["logs"].as_array().into_iter().flatten();
-        let said: Vec<String> = lines
-            .filter_map(|l| l.as_str().map(str::to_owned))
-            .collect();
-        match status["status"].as_str() {
-            Some("ready") => return Ok((millis(begun.elapsed()), said)),
-            Some("error") => anyhow::bail!("the build has failed: {said:?}"),
-            _ => ensure!(
-                begun.elapsed() < PATIENCE,
-                "the build takes too long: {said:?}"
-            ),
-        }
-        // The first takes its time; asking all of it would cost it some.
-        tokio::time::sleep(if again { AGAIN } else { AGAIN * 50 }).await;
-    }
+    // The first takes its time; asking all of it would cost it some.
+    let every = if again { AGAIN } else { AGAIN * 50 };
+    let said = build.run(api, body, every).await?;
+    Ok((millis(begun.elapsed()), said))
 }
 
 async fn forget(api: &Api) -> anyhow::Result<()> {

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -73,7 +72,7 @@ pub(crate) async fn measure(
     let api = Api::of(server)?;
     let client = Client::new();
     let shown = built(&api).await?;
-    let (mut bare, image) = saved(server, plain, &shown)?;
+    let (mut bare, image) = Bare::of_saved(server, &shown, plain, MUCH)?;
     api.kill(&shown).await?;
     let [mut answered, mut restored, mut resident] = <[Samples; 3]>::default();
     for _ in 0..rounds {
@@ -218,32 +217,4 @@ async fn execute(client: &Client, sandbox: &Sandbox, code: &str) -> anyhow::Resu
         text.chars().take(500).collect::<String>()
     );
     Ok(took)
-}
-
-/// What the bare runtime restores: the memory that the template's sandboxes start from, over its files.
-fn saved(server: &Server, plain: &Sandbox, shown: &Sandbox) -> anyhow::Result<(Bare, PathBuf)> {
-    let place = latest(&server.data().join("disk/.snapshots"))?;
-    let image = server.data().join("bare-image");
-    let _ = fs::remove_dir_all(&image);
-    fs::create_dir_all(image.join("upper"))?;
-    std::os::unix::fs::symlink(place.join("memory"), image.join("memory"))?;
-    let mut bare = Bare::like(server, "runsc", shown, plain)?;
-    bare.over(&place.join("files/upper"));
-    Ok((bare, image))
-}
-
-/// The last snapshot with much memory: no other template has a tenth of it, and one of an earlier build
-/// stands on an earlier daemon.
-fn latest(snapshots: &Path) -> anyhow::Result<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(snapshots)? {
-        let path = entry?.path();
-        if let Ok(pages) = fs::metadata(path.join("memory/pages.img"))
-            && pages.len() > MUCH
-        {
-            found.push((pages.modified()?, path));
-        }
-    }
-    let (_, path) = found.into_iter().max().context("there is no snapshot")?;
-    Ok(path)
 }

@@ -1,10 +1,9 @@
 //! A pool whose members have a Python kernel that has begun, with gVisor.
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -16,6 +15,7 @@ use crate::measure::pool;
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
+use crate::template::Build;
 
 /// What the template is called.
 const TEMPLATE: &str = "bench-kernel";
@@ -28,9 +28,6 @@ const SIZE: usize = 20;
 
 /// How many are claimed at once.
 const CLIENTS: usize = 4;
-
-/// How long a build may take.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where the packages are in the archive.
 const PLACE: &str = "home/user/kernel";
@@ -136,14 +133,9 @@ async fn restores(
     shown: &Sandbox,
     rounds: usize,
 ) -> anyhow::Result<Samples> {
-    let place = newest(server)?;
-    let image = server.data().join("bare-image");
-    let _ = fs::remove_dir_all(&image);
-    fs::create_dir_all(image.join("upper"))?;
-    std::os::unix::fs::symlink(place.join("memory"), image.join("memory"))?;
     let plain = api.create("runsc").await?;
-    let mut bare = Bare::like(server, "runsc", shown, &plain)?;
-    bare.over(&place.join("files/upper"));
+    // Of the first member: nothing was saved since.
+    let (mut bare, image) = Bare::of_saved(server, shown, &plain, 0)?;
     let mut restored = Samples::default();
     for _ in 0..rounds.max(5) {
         let container = bare.restore(&image).await?;
@@ -155,55 +147,22 @@ async fn restores(
     Ok(restored)
 }
 
-/// What was saved last: of the first member.
-fn newest(server: &Server) -> anyhow::Result<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(server.data().join("disk/.snapshots"))? {
-        let path = entry?.path();
-        if let Ok(pages) = fs::metadata(path.join("memory/pages.img")) {
-            found.push((pages.modified()?, path));
-        }
-    }
-    let newest = found.into_iter().max().context("nothing is saved")?;
-    Ok(newest.1)
-}
-
 /// Builds the template, and returns its id.
 async fn build(server: &Server, api: &Api) -> anyhow::Result<String> {
     let (archive, hash) = Kernel::fetch(server.data())?.archive(PLACE)?;
-    let announced = json!({"name": TEMPLATE});
-    let (announced, _) = api.call(Method::POST, "/v3/templates", announced).await?;
-    let text = |answer: &Value, key: &str| {
-        let value = answer[key].as_str().map(str::to_owned);
-        value.with_context(|| format!("the answer has no {key}"))
-    };
-    let (template, id) = (
-        text(&announced, "templateID")?,
-        text(&announced, "buildID")?,
-    );
+    let build = Build::announce(api, TEMPLATE).await?;
+    let template = build.template.clone();
     let path = format!("/templates/{template}/files/{hash}");
     let (link, _) = api.call(Method::GET, &path, Value::Null).await?;
     if link["present"] != json!(true) {
-        let url = text(&link, "url")?;
-        Client::new().call(Method::PUT, &url, &[], archive).await?;
+        let url = link["url"].as_str().context("the answer has no url")?;
+        Client::new().call(Method::PUT, url, &[], archive).await?;
     }
-    let body = json!({
+    let plan = json!({
         "fromTemplate": "base",
         "steps": [{"type": "COPY", "args": [PLACE, format!("/{PLACE}"), "", ""], "filesHash": hash}],
     });
-    let path = format!("/v2/templates/{template}/builds/{id}");
-    api.call(Method::POST, &path, body).await?;
-    let begun = Instant::now();
-    loop {
-        let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
-        let (status, _) = api.call(Method::GET, &path, Value::Null).await?;
-        match status["status"].as_str() {
-            Some("ready") => break,
-            Some("error") => anyhow::bail!("the build has failed: {status}"),
-            _ => ensure!(begun.elapsed() < PATIENCE, "the build takes too long"),
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    build.run(api, plan, Duration::from_millis(100)).await?;
     // An entry of the catalogue is everybody's, and so is what it stands on.
     let path = format!("/v2/templates/{template}");
     let public = json!({"public": true});

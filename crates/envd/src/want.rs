@@ -169,15 +169,13 @@ impl Want {
 
 #[cfg(test)]
 mod tests {
+    use super::memory::memory;
     use super::*;
 
     #[test]
     fn what_the_control_plane_says_is_newer() {
         let want = Want::default();
-        let read = Memory {
-            total: 2048 * MIB,
-            taken: MIB,
-        };
+        let read = memory(2048, 1);
         assert_eq!(want.known(read), read);
         want.has(4096);
         assert_eq!(want.known(read).total, 4096 * MIB);
@@ -199,30 +197,22 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_process_is_the_first_that_is_chosen() {
+    fn one_that_was_ended_is_not_chosen_again() {
         let want = Want::default();
-        let memory = Memory {
-            total: 256 * MIB,
-            taken: 100 * MIB,
+        let (own, parent) = (getpid(), rustix::process::getppid().unwrap());
+        let chosen = || {
+            let mut sizes = want.ask(memory(256, 100));
+            let all = std::iter::from_fn(|| sizes.largest());
+            all.map(|(_, pid)| pid).collect::<Vec<_>>()
         };
-        let mut all = want.ask(memory);
-        let (size, first) = all.largest().unwrap();
-        assert!(all.largest().is_none_or(|(next, _)| next <= size));
-        want.ended.lock().insert(first);
-        let left = std::iter::from_fn(|| all.largest());
-        assert!(left.map(|(_, pid)| pid).all(|pid| pid != first));
-        let mut again = want.ask(memory);
-        let again: Vec<_> = std::iter::from_fn(|| again.largest()).collect();
-        let own = getpid().as_raw_pid();
-        assert!(again.iter().all(|(_, pid)| *pid != first && *pid != own));
-        assert!(all.hold(Memory {
-            taken: 119 * MIB,
-            ..memory
-        }));
-        assert!(!all.hold(Memory {
-            taken: 70 * MIB,
-            ..memory
-        }));
+        let pid = parent.as_raw_pid();
+        assert!(!chosen().contains(&own.as_raw_pid()));
+        want.ended.lock().insert(pid);
+        assert!(!chosen().contains(&pid));
+        assert!(
+            want.has_ended(pid),
+            "it is remembered as long as it is there"
+        );
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ mod create;
 mod destroy;
 mod identity;
 mod inventory;
+mod open;
 mod origin;
 mod port;
 mod resize;
@@ -25,17 +26,18 @@ use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
 use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
+pub use self::open::OpenError;
+use self::open::Parts;
 use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
 use crate::home::Home;
-use crate::host_limits;
-use crate::layers::{LayerSource, envd_layer, envd_layers};
+use crate::layers::{LayerSource, envd_layers};
 use crate::machine;
 use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
 use crate::output;
 use crate::rootfs::mounts_below;
-use crate::runtime::{self, Missing, Runtime, RuntimeConfig};
+use crate::runtime::{self, Runtime, RuntimeConfig};
 use crate::saved::Stamp;
 use crate::watch::Watched;
 
@@ -63,41 +65,6 @@ pub struct OciConfig {
     pub disk: DiskConfig,
     /// How many sandboxes are started at once; more wait for their turn.
     pub starts: usize,
-}
-
-/// Why the driver cannot work here.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Sandboxes are made of namespaces, mounts and groups, which only root may make.
-    #[error("the driver needs root: run it with sudo")]
-    NotRoot,
-    /// There is no OCI runtime.
-    #[error("no OCI runtime can be used ({}): `shoal doctor` says what to install", list(.0))]
-    NoRuntime(Vec<Missing>),
-    /// The daemon for sandboxes is not where it was said to be.
-    #[error("cannot read the daemon {path}: build it with `make build`, or set `envd`")]
-    NoDaemon {
-        /// Where it was looked for.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A part could not be set up.
-    #[error("cannot set up {part}")]
-    Part {
-        /// Which part.
-        part: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-fn list(missing: &[Missing]) -> String {
-    missing
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
 }
 
 /// Runs sandboxes on this machine.
@@ -227,45 +194,6 @@ impl OciDriver {
             shared.home.close()
         })
         .await
-    }
-}
-
-/// What [`OciDriver::open`] sets up.
-struct Parts {
-    runtimes: Vec<Runtime>,
-    hierarchy: Hierarchy,
-    disk: Disk,
-    network: Network,
-    envd: String,
-}
-
-impl Parts {
-    fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
-        let part = |part| move |source| OpenError::Part { part, source };
-        let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
-        host_limits::raise();
-        let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
-        let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
-        let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
-        // Last, as it alone cannot be undone here.
-        let network = Network::open(
-            config.network.clone(),
-            &home.instance,
-            &home.run,
-            &home.machine,
-        );
-        let network = network.map_err(part("the network")).inspect_err(|_| {
-            // The first error is the one that counts.
-            let in_use = mounts_below(&home.sandboxes()).is_ok_and(|mounts| !mounts.is_empty());
-            let _ = disk.close(in_use);
-        })?;
-        Ok(Self {
-            runtimes,
-            hierarchy,
-            disk,
-            network,
-            envd,
-        })
     }
 }
 

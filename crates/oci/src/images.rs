@@ -250,7 +250,7 @@ impl ImageStore {
         auth: Option<RegistryAuth>,
         sink: Arc<dyn ProgressSink>,
     ) -> Result<Image, Fault> {
-        let key = (name.clone(), auth.as_ref().map(fingerprint));
+        let key = (name.clone(), auth.as_ref().map(registry::fingerprint));
         let begin = |audience: Audience| {
             let (shared, name, auth) = (Arc::clone(&self.shared), name.clone(), auth.clone());
             async move {
@@ -380,18 +380,6 @@ impl HeldLayers {
     pub fn lower_dirs(&self) -> &[PathBuf] {
         &self.directories
     }
-}
-
-/// What tells one caller's credentials from another's, without keeping them.
-fn fingerprint(auth: &RegistryAuth) -> Digest {
-    let RegistryAuth {
-        username,
-        password,
-        aws_region,
-    } = auth;
-    let region = aws_region.as_deref().unwrap_or_default();
-    let lengths = format!("{}:{}", username.len(), region.len());
-    Digest::of(format!("{lengths}:{username}:{region}:{password}").as_bytes())
 }
 
 /// Runs what blocks on a thread that may.

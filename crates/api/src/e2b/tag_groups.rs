@@ -8,13 +8,11 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
-use shoal_core::clock::Timestamp;
-use shoal_core::id::BuildId;
-use shoal_core::template::{DEFAULT_TAG, Template};
+use shoal_core::template::Template;
 use shoal_engine::Engine;
 
 use super::builds::tag_of;
-use super::templates::reference;
+use super::tags::{Given, find, given};
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -83,29 +81,20 @@ pub(super) struct AssignmentsQuery {
     limit: Option<usize>,
 }
 
-/// A tag, the build that it means, and since when.
-type Given = (String, BuildId, Timestamp);
-
-/// One that was not built has the default tag alone.
-fn given(template: &Template) -> Vec<Given> {
-    if template.tags.is_empty() {
-        return vec![(DEFAULT_TAG.to_owned(), template.build, template.updated_at)];
-    }
-    let tags = template.tags.iter();
-    tags.map(|(tag, tagged)| (tag.clone(), tagged.build, tagged.at))
-        .collect()
-}
-
 fn sort(tags: &mut [Given], by: Sort) {
     tags.sort_by(|a, b| match by {
-        Sort::LatestDesc => b.2.cmp(&a.2).then_with(|| a.0.cmp(&b.0)),
-        Sort::LatestAsc => a.2.cmp(&b.2).then_with(|| a.0.cmp(&b.0)),
-        Sort::NameAsc => a.0.cmp(&b.0),
-        Sort::NameDesc => b.0.cmp(&a.0),
+        Sort::LatestDesc => b.at.cmp(&a.at).then_with(|| a.tag.cmp(&b.tag)),
+        Sort::LatestAsc => a.at.cmp(&b.at).then_with(|| a.tag.cmp(&b.tag)),
+        Sort::NameAsc => a.tag.cmp(&b.tag),
+        Sort::NameDesc => b.tag.cmp(&a.tag),
     });
 }
 
-fn assignment(engine: &Engine, template: &Template, (tag, build, at): &Given) -> Assignment {
+fn assignment(
+    engine: &Engine,
+    template: &Template,
+    Given { tag, build, at }: &Given,
+) -> Assignment {
     let mut id = Sha256::new();
     for part in [
         template.id.as_str(),
@@ -141,16 +130,6 @@ fn bounded(name: &str, asked: Option<usize>, usual: usize) -> Result<usize, ApiE
     }
 }
 
-fn find(
-    engine: &Engine,
-    principal: &Principal,
-    id: &str,
-) -> Result<std::sync::Arc<Template>, ApiError> {
-    let missing = || ApiError::not_found(format!("template {id:?} not found"));
-    let found = engine.find_template(principal, &reference(id)?);
-    found.ok_or_else(missing)
-}
-
 /// `GET /templates/{id}/tags/groups`: a page of tags.
 pub(super) async fn groups(
     State(engine): State<Engine>,
@@ -163,22 +142,22 @@ pub(super) async fn groups(
     let template = find(&engine, &principal, &id)?;
     let mut tags = given(&template);
     if let Some(search) = query.search.as_deref() {
-        tags.retain(|(tag, ..)| tag.contains(&search.to_lowercase()));
+        tags.retain(|given| given.tag.contains(&search.to_lowercase()));
     }
     sort(&mut tags, query.sort);
     let last = query.tags_cursor.as_deref().filter(|last| !last.is_empty());
     let begin = match last {
         None => 0,
         Some(last) => {
-            let place = tags.iter().position(|(tag, ..)| tag == last);
+            let place = tags.iter().position(|given| given.tag == last);
             place.ok_or_else(|| ApiError::invalid("`tagsCursor`: no such place"))? + 1
         }
     };
     let page: Vec<&Given> = tags.iter().skip(begin).take(limit).collect();
     let more = begin + page.len() < tags.len();
-    let next_cursor = page.last().filter(|_| more).map(|(tag, ..)| tag.clone());
+    let next_cursor = page.last().filter(|_| more).map(|given| given.tag.clone());
     let page = page.into_iter().map(|given| Group {
-        tag: given.0.clone(),
+        tag: given.tag.clone(),
         assignments: vec![assignment(&engine, &template, given)],
         has_more: false,
     });
@@ -203,7 +182,7 @@ pub(super) async fn assignments(
     let tag = tag_of(&tag)?;
     let template = find(&engine, &principal, &id)?;
     let tags = given(&template);
-    let tags = tags.iter().filter(|(known, ..)| *known == tag);
+    let tags = tags.iter().filter(|given| given.tag == tag);
     Ok(Json(Assignments {
         data: tags
             .map(|given| assignment(&engine, &template, given))

@@ -1,10 +1,14 @@
 //! Tags of templates, and who may use them.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
+use shoal_core::clock::Timestamp;
+use shoal_core::id::BuildId;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 use shoal_engine::Engine;
 
@@ -84,27 +88,40 @@ pub(super) struct Tag {
     created_at: String,
 }
 
+/// That a tag means a build, and since when.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) tag: String,
+    pub(super) build: BuildId,
+    pub(super) at: Timestamp,
+}
+
 /// The tags of a template; one that was not built has the default one alone.
-fn all(template: &Template) -> Vec<Tag> {
+pub(super) fn given(template: &Template) -> Vec<Given> {
     if template.tags.is_empty() {
-        return vec![Tag {
+        return vec![Given {
             tag: DEFAULT_TAG.to_owned(),
-            build_id: template.build.to_string(),
-            created_at: template.updated_at.to_string(),
+            build: template.build,
+            at: template.updated_at,
         }];
     }
-    let tags = template.tags.iter().map(|(tag, tagged)| Tag {
+    let tags = template.tags.iter().map(|(tag, tagged)| Given {
         tag: tag.clone(),
-        build_id: tagged.build.to_string(),
-        created_at: tagged.at.to_string(),
+        build: tagged.build,
+        at: tagged.at,
     });
     tags.collect()
 }
 
-fn known(engine: &Engine, principal: &Principal, id: &str) -> Result<Vec<Tag>, ApiError> {
+/// A template that the caller may use, as a path names it.
+pub(super) fn find(
+    engine: &Engine,
+    principal: &Principal,
+    id: &str,
+) -> Result<Arc<Template>, ApiError> {
     let missing = || ApiError::not_found(format!("template {id:?} not found"));
     let found = engine.find_template(principal, &reference(id)?);
-    Ok(all(found.ok_or_else(missing)?.as_ref()))
+    found.ok_or_else(missing)
 }
 
 /// `GET /templates/{id}/tags`: the tags of a template.
@@ -113,7 +130,13 @@ pub(super) async fn list(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Vec<Tag>>, ApiError> {
-    Ok(Json(known(&engine, &principal, &id)?))
+    let tags = given(find(&engine, &principal, &id)?.as_ref());
+    let views = tags.into_iter().map(|Given { tag, build, at }| Tag {
+        tag,
+        build_id: build.to_string(),
+        created_at: at.to_string(),
+    });
+    Ok(Json(views.collect()))
 }
 
 #[derive(Debug, Deserialize)]
@@ -136,7 +159,7 @@ pub(super) async fn exists(
     Query(query): Query<ExistsQuery>,
 ) -> Result<Json<Exists>, ApiError> {
     let normalized_tag = tag_of(&query.tag)?;
-    let tags = known(&engine, &principal, &id)?;
+    let tags = given(find(&engine, &principal, &id)?.as_ref());
     Ok(Json(Exists {
         exists: tags.iter().any(|tag| tag.tag == normalized_tag),
         normalized_tag,
@@ -154,7 +177,7 @@ pub(super) async fn count(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Count>, ApiError> {
-    let total = known(&engine, &principal, &id)?.len();
+    let total = given(find(&engine, &principal, &id)?.as_ref()).len();
     Ok(Json(Count { total }))
 }
 
@@ -197,10 +220,7 @@ async fn publish(
     body: Publish,
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
-    let missing = || ApiError::not_found(format!("template {id:?} not found"));
-    let template = engine
-        .find_template(principal, &reference)
-        .ok_or_else(missing)?;
+    let template = find(engine, principal, id)?;
     if let Some(public) = body.public {
         engine
             .publish_template(principal, &reference, public)

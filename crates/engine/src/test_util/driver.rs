@@ -202,6 +202,19 @@ impl FakeDriver {
         self.state.snapshots.lock().keys().copied().collect()
     }
 
+    /// What `look` says of a sandbox that is alive, or makes of it.
+    fn of_live<T>(
+        &self,
+        id: &SandboxId,
+        look: impl FnOnce(&mut FakeSandbox) -> T,
+    ) -> Result<T, DriverError> {
+        let mut sandboxes = self.state.sandboxes.lock();
+        let sandbox = sandboxes.get_mut(id).filter(|sandbox| sandbox.alive);
+        sandbox
+            .map(look)
+            .ok_or_else(|| DriverError::NotFound(id.clone()))
+    }
+
     fn refused(
         &self,
         what: impl Fn(&Refusals) -> bool,

@@ -96,13 +96,19 @@ fn size_of(pid: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::want::memory::MIB;
+    use crate::want::memory::{MIB, memory};
 
-    fn memory(total: u64, taken: u64) -> Memory {
-        Memory {
-            total: total * MIB,
-            taken: taken * MIB,
-        }
+    #[test]
+    fn processes_are_listed_by_their_size_but_those_that_are_spared() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let all = Sizes::ask(memory(256, 100), |_| false);
+        assert!(all.found.is_sorted());
+        assert!(all.found.iter().any(|(_, pid)| *pid == own));
+        let others = Sizes::ask(memory(256, 100), |pid| pid == own);
+        assert!(others.found.iter().all(|(_, pid)| *pid != own));
+        // 20 MiB are a quarter of what is not to be taken.
+        assert!(all.hold(memory(256, 119)) && all.hold(memory(256, 81)));
+        assert!(!all.hold(memory(256, 120)) && !all.hold(memory(256, 80)));
     }
 
     #[test]

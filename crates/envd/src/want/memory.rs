@@ -50,16 +50,18 @@ impl Memory {
     }
 }
 
+/// So many MiB, of which so many are taken.
+#[cfg(test)]
+pub(super) fn memory(total: u64, taken: u64) -> Memory {
+    Memory {
+        total: total * MIB,
+        taken: taken * MIB,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn memory(total: u64, taken: u64) -> Memory {
-        Memory {
-            total: total * MIB,
-            taken: taken * MIB,
-        }
-    }
 
     #[test]
     fn what_is_mapped_of_files_is_not_counted() {

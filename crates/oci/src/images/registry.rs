@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use reqwest::{Response, StatusCode, Url, header};
 use shoal_core::image::RegistryAuth;
 
+pub(super) use self::authorization::fingerprint;
 use self::authorization::{Authorization, Challenge};
 pub(crate) use self::retry::retry;
 use super::blob::{Blobs, Body};

@@ -123,15 +123,7 @@ impl Driver for FakeDriver {
         Box::pin(async move {
             self.state.saves.pass().await;
             self.refused(|refuses| refuses.save, "save the memory")?;
-            let alive = self
-                .state
-                .sandboxes
-                .lock()
-                .get(&id)
-                .map(|sandbox| sandbox.alive);
-            if alive != Some(true) {
-                return Err(DriverError::NotFound(id));
-            }
+            self.of_live(&id, |_| ())?;
             self.state.snapshots.lock().insert(snapshot, contents);
             Ok(Self::saved(contents))
         })
@@ -190,52 +182,26 @@ impl Driver for FakeDriver {
             if self.state.refuses.lock().resize {
                 return Err(DriverError::CannotResize("told to refuse".to_owned()));
             }
-            let mut sandboxes = self.state.sandboxes.lock();
-            let sandbox = sandboxes.get_mut(&id).filter(|sandbox| sandbox.alive);
-            sandbox.ok_or(DriverError::NotFound(id))?.order.resources = limits;
-            Ok(())
+            self.of_live(&id, |sandbox| sandbox.order.resources = limits)
         })
     }
 
     fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {
-        let known = self
-            .state
-            .sandboxes
-            .lock()
-            .get_mut(id)
-            .filter(|sandbox| sandbox.alive)
-            .map(|sandbox| {
-                sandbox.still = still;
-                sandbox.held += usize::from(still);
-            });
-        let known = known.ok_or_else(|| DriverError::NotFound(id.clone()));
-        Box::pin(async move { known })
+        let held = self.of_live(id, |sandbox| {
+            sandbox.still = still;
+            sandbox.held += usize::from(still);
+        });
+        Box::pin(async move { held })
     }
 
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
-        let known = self
-            .state
-            .sandboxes
-            .lock()
-            .get_mut(id)
-            .filter(|sandbox| sandbox.alive)
-            .map(|sandbox| sandbox.order.egress = egress);
-        let known = known.ok_or_else(|| DriverError::NotFound(id.clone()));
-        Box::pin(async move { known })
+        let set = self.of_live(id, |sandbox| sandbox.order.egress = egress);
+        Box::pin(async move { set })
     }
 
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
-        let sandboxes = self.state.sandboxes.lock();
-        let known = sandboxes.get(id).is_some_and(|sandbox| sandbox.alive);
-        drop(sandboxes);
-        let id = id.clone();
-        Box::pin(async move {
-            if known {
-                Ok(Usage::default())
-            } else {
-                Err(DriverError::NotFound(id))
-            }
-        })
+        let usage = self.of_live(id, |_| Usage::default());
+        Box::pin(async move { usage })
     }
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {

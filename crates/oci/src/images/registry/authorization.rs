@@ -7,8 +7,22 @@ use reqwest::{RequestBuilder, Url};
 use serde::Deserialize;
 use shoal_core::image::RegistryAuth;
 
+use crate::images::digest::Digest;
+
 /// The longest answer of a token server. Tokens are a few KiB.
 pub(super) const TOKEN_MAX: u64 = 256 << 10;
+
+/// What tells one caller's credentials from another's, without keeping them.
+pub(in crate::images) fn fingerprint(auth: &RegistryAuth) -> Digest {
+    let RegistryAuth {
+        username,
+        password,
+        aws_region,
+    } = auth;
+    let region = aws_region.as_deref().unwrap_or_default();
+    let lengths = format!("{}:{}", username.len(), region.len());
+    Digest::of(format!("{lengths}:{username}:{region}:{password}").as_bytes())
+}
 
 /// What a registry asks for in a refusal.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,0 +1,64 @@
+//! Building a template through E2B's wire.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// How long a build may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A build that was announced.
+pub(crate) struct Build {
+    pub(crate) template: String,
+    id: String,
+}
+
+impl Build {
+    /// Announces one of the template `name`.
+    pub(crate) async fn announce(api: &Api, name: &str) -> anyhow::Result<Self> {
+        let body = json!({"name": name});
+        let (announced, _) = api.call(Method::POST, "/v3/templates", body).await?;
+        let text = |key: &str| {
+            let value = announced[key].as_str().map(str::to_owned);
+            value.with_context(|| format!("the answer has no {key}"))
+        };
+        Ok(Self {
+            template: text("templateID")?,
+            id: text("buildID")?,
+        })
+    }
+
+    /// Begins it and waits for its end, which is looked for so often. Returns what was said.
+    pub(crate) async fn run(
+        &self,
+        api: &Api,
+        plan: Value,
+        every: Duration,
+    ) -> anyhow::Result<Vec<String>> {
+        let Self { template, id } = self;
+        let path = format!("/v2/templates/{template}/builds/{id}");
+        api.call(Method::POST, &path, plan).await?;
+        let begun = Instant::now();
+        let path = format!("/templates/{template}/builds/{id}/status?logsOffset=0");
+        loop {
+            let (status, _) = api.call(Method::GET, &path, Value::Null).await?;
+            let lines = status["logs"].as_array().into_iter().flatten();
+            let said: Vec<String> = lines
+                .filter_map(|l| l.as_str().map(str::to_owned))
+                .collect();
+            match status["status"].as_str() {
+                Some("ready") => return Ok(said),
+                Some("error") => anyhow::bail!("the build has failed: {said:?}"),
+                _ => ensure!(
+                    begun.elapsed() < PATIENCE,
+                    "the build takes too long: {said:?}"
+                ),
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+}

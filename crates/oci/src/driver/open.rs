@@ -1,0 +1,88 @@
+//! What is set up before anything runs, and why it may not be.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::OciConfig;
+use crate::cgroup::Hierarchy;
+use crate::disk::Disk;
+use crate::home::Home;
+use crate::host_limits;
+use crate::layers::envd_layer;
+use crate::network::Network;
+use crate::rootfs::mounts_below;
+use crate::runtime::{self, Missing, Runtime};
+
+/// Why the driver cannot work here.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Sandboxes are made of namespaces, mounts and groups, which only root may make.
+    #[error("the driver needs root: run it with sudo")]
+    NotRoot,
+    /// There is no OCI runtime.
+    #[error("no OCI runtime can be used ({}): `shoal doctor` says what to install", list(.0))]
+    NoRuntime(Vec<Missing>),
+    /// The daemon for sandboxes is not where it was said to be.
+    #[error("cannot read the daemon {path}: build it with `make build`, or set `envd`")]
+    NoDaemon {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A part could not be set up.
+    #[error("cannot set up {part}")]
+    Part {
+        /// Which part.
+        part: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn list(missing: &[Missing]) -> String {
+    missing
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// What [`OciDriver::open`](super::OciDriver::open) sets up.
+pub(super) struct Parts {
+    pub(super) runtimes: Vec<Runtime>,
+    pub(super) hierarchy: Hierarchy,
+    pub(super) disk: Disk,
+    pub(super) network: Network,
+    pub(super) envd: String,
+}
+
+impl Parts {
+    pub(super) fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
+        let part = |part| move |source| OpenError::Part { part, source };
+        let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
+        host_limits::raise();
+        let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
+        let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;
+        let disk = Disk::open(&home.data, &config.disk).map_err(part("the disk of sandboxes"))?;
+        // Last, as it alone cannot be undone here.
+        let network = Network::open(
+            config.network.clone(),
+            &home.instance,
+            &home.run,
+            &home.machine,
+        );
+        let network = network.map_err(part("the network")).inspect_err(|_| {
+            // The first error is the one that counts.
+            let in_use = mounts_below(&home.sandboxes()).is_ok_and(|mounts| !mounts.is_empty());
+            let _ = disk.close(in_use);
+        })?;
+        Ok(Self {
+            runtimes,
+            hierarchy,
+            disk,
+            network,
+            envd,
+        })
+    }
+}
