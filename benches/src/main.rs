@@ -10,6 +10,7 @@ mod kernel;
 mod machine;
 mod measure;
 mod nginx;
+mod reason;
 mod report;
 mod server;
 mod stats;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::machine::Machine;
+use crate::reason;
 use crate::stats::Samples;
 
 /// What a quantity is counted in.
@@ -195,7 +196,7 @@ impl Report {
             .filter(|row| row.promise.is_some_and(|p| p.missed_by(row).is_some()))
             .collect();
         for row in &missed {
-            let reason = in_the_way(&row.what).unwrap_or("Not looked into yet.");
+            let reason = reason::of(&row.what).unwrap_or("Not looked into yet.");
             let _ = writeln!(page, "- {}: {}. {reason}", row.what, row.verdict());
         }
         if missed.is_empty() {
@@ -203,79 +204,6 @@ impl Report {
         }
         page
     }
-}
-
-/// What stands in the way of a figure, as far as it was found out.
-fn in_the_way(what: &str) -> Option<&'static str> {
-    if what.starts_with("pause, with ") {
-        return Some(
-            "A pause outlives the machine: it waits for the disk, which the bare checkpoint does \
-             not (the row below it is the one with `sync`), holds the sandbox still before its \
-             memory is written and not only while, so that memory and files are of one moment and \
-             a failure ends nothing, and it counts a digest of all that was written. Its pages go \
-             to a disk with quotas in a file, those of the bare one to the machine's own.",
-        );
-    }
-    if what.ends_with("→ first command") || what.ends_with("from a built template") {
-        return Some(
-            "The network slot, the rules, the committed states, the daemon's new settings and the \
-             command are in Shoal's time and not in that of the bare restore, which is over before \
-             anything inside answers.",
-        );
-    }
-    if what.starts_with("gateway, 50 connections") {
-        return Some(
-            "The request is parsed and written by hyper with a check of the sandbox, the token \
-             and the limit each time, where nginx does none; server, gateway and load share two \
-             cores, so what the gateway takes the server lacks.",
-        );
-    }
-    if what.contains("load of 256 MiB") {
-        return Some(
-            "nginx sends and takes a file in the machine's own kernel, with `sendfile`. Here the \
-             bytes pass the sandbox's network (in gVisor a network stack and a file system of its \
-             own), the daemon and the gateway, on the same two cores as the client; the row below \
-             shows how much of it is the gateway's.",
-        );
-    }
-    if what.starts_with("fork into ") {
-        return Some(
-            "A clone alone uses both cores for a part of its time (the digest is counted while the \
-             runtime starts and reads), so less is left to overlap.",
-        );
-    }
-    const REASONS: [(&str, &str); 4] = [
-        (
-            "memory of an interpreter that has answered",
-            "Two kernels run, as is asked for. Deno's holds a table of 76 MiB that only its \
-             benchmarks would need, and has no way to leave it out (from 2.8 on it holds two). \
-             Python's has some 130 MiB with numpy, pandas (which loads pyarrow) and \
-             matplotlib. gVisor's own processes are some 60 MiB. What is restored is written to, \
-             so sandboxes share none of it.",
-        ),
-        (
-            "`commands.run(\"true\")` (runsc)",
-            "Starting `bash -l -c true` inside gVisor takes 6.4 ms by itself (`posix_spawn` to the \
-             end, from a program inside; `/bin/true` alone 3.6 ms), which both sides pay. What \
-             can still be saved is the rest: the way through the sandbox's own network stack, \
-             and the daemon's turns between the end of the process and the end of the stream.",
-        ),
-        (
-            "`1+1` on a warm context",
-            "It passes the gateway, the sandbox's own network stack, the daemon and the kernel's \
-             four sockets, which are also `jupyter_client`'s; an execution ends for a client when \
-             the kernel says that it is idle, behind its last output.",
-        ),
-        (
-            "create → first `1+1` (code interpreter)",
-            "Beside the restore there are the network slot, the committed states, the daemon's new \
-             settings and the execution itself (9 ms warm).",
-        ),
-    ];
-    REASONS
-        .iter()
-        .find(|(row, _)| *row == what)
-        .map(|(_, reason)| *reason)
 }
 
 #[cfg(test)]
