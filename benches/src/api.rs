@@ -43,10 +43,8 @@ impl Api {
 
     /// Creates a sandbox of `base`, which answers when this returns.
     pub(crate) async fn create(&self, runtime: &str) -> anyhow::Result<Sandbox> {
-        let body = json!({
-            "templateID": "base", "timeout": 1800, "secure": true,
-            "metadata": {"shoal/runtime": runtime},
-        });
+        let mut body = asked(&json!("base"), 1800);
+        body["metadata"] = json!({"shoal/runtime": runtime});
         let (answer, took) = self.call(Method::POST, "/sandboxes", body).await?;
         self.sandbox(&answer, took)
     }
@@ -132,6 +130,14 @@ impl Sandbox {
             (headers::ACCESS_TOKEN.to_string(), self.token.clone()),
         ]
     }
+}
+
+/// What the released SDKs ask for when they are told a template and a time in seconds.
+pub(crate) fn asked(template: &Value, timeout: u32) -> Value {
+    json!({
+        "templateID": template, "timeout": timeout, "secure": true, "allow_internet_access": true,
+        "metadata": {}, "envVars": {}, "autoPause": false,
+    })
 }
 
 /// Runs a line as `commands.run` does, to its end; returns how long it took, in milliseconds.

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Sandbox, millis};
+use crate::api::{Api, Sandbox, asked, millis};
 use crate::bare::Bare;
 use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
@@ -69,7 +69,7 @@ async fn templates(
     bare.remove(&container)?;
     let [mut created, mut restored, mut answered] = <[Samples; 3]>::default();
     for _ in 0..rounds {
-        let body = json!({"templateID": NAME, "timeout": 600, "secure": true});
+        let body = asked(&json!(NAME), 600);
         let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
         created.push(took);
         let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();

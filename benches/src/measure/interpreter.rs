@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use shoal_protocol::client::{Command, Output};
 
-use crate::api::{Api, Sandbox, millis};
+use crate::api::{Api, Sandbox, asked, millis};
 use crate::bare::Bare;
 use crate::http::Client;
 use crate::measure::{crowd, pool};
@@ -192,7 +192,7 @@ async fn built(api: &Api) -> anyhow::Result<Sandbox> {
 }
 
 async fn create(api: &Api) -> anyhow::Result<Sandbox> {
-    let body = json!({"templateID": NAME, "timeout": 600, "secure": true});
+    let body = asked(&json!(NAME), 600);
     let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
     api.sandbox(&answer, took)
 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Sandbox, millis};
+use crate::api::{Api, Sandbox, asked, millis};
 use crate::machine::memory;
 use crate::measure::crowd;
 use crate::report::{Promise, Report, Row, Unit};
@@ -184,7 +184,7 @@ async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
 }
 
 pub(super) async fn claim(api: &Api, name: &str) -> anyhow::Result<Sandbox> {
-    let body = json!({"templateID": name, "timeout": 1800, "secure": true});
+    let body = asked(&json!(name), 1800);
     let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
     let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
     anyhow::ensure!(

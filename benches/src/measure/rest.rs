@@ -6,7 +6,7 @@ use std::time::Instant;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Sandbox, millis, run};
+use crate::api::{Api, Sandbox, asked, millis, run};
 use crate::bare::Bare;
 use crate::kernel::Kernel;
 use crate::measure::crowd;
@@ -125,7 +125,7 @@ async fn resume(api: &Api, sandbox: &Sandbox) -> anyhow::Result<f64> {
 
 async fn clone(api: &Api, taken: &Value) -> anyhow::Result<f64> {
     let begun = Instant::now();
-    let body = json!({"templateID": taken["snapshotID"], "timeout": 600, "secure": true});
+    let body = asked(&taken["snapshotID"], 600);
     let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
     let made = api.sandbox(&answer, took)?;
     run(&made.envd()?, "true").await?;

@@ -186,6 +186,17 @@ impl Egress {
         }
     }
 
+    /// Whether `other` lets the same through. Clients say that the internet is open, which is what
+    /// it is when nobody says anything.
+    #[must_use]
+    pub fn same_rules(&self, other: &Self) -> bool {
+        let open = |egress: &Self| egress.internet != Some(false);
+        open(self) == open(other)
+            && self.allow == other.allow
+            && self.deny == other.deny
+            && self.dns_servers == other.dns_servers
+    }
+
     /// Whether nothing outside can be reached at all.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -300,6 +311,20 @@ mod tests {
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_internet_said_to_be_open_is_what_it_is_unsaid() {
+        let rules = |internet| egress(internet, &["8.8.8.8"], &["1.0.0.0/8"]);
+        assert!(rules(Some(true)).same_rules(&rules(None)));
+        assert!(!rules(Some(false)).same_rules(&rules(None)));
+        assert!(!rules(None).same_rules(&egress(None, &["8.8.8.8"], &[])));
+        assert!(!rules(None).same_rules(&egress(None, &[], &["1.0.0.0/8"])));
+        let named = Egress {
+            dns_servers: vec![Ipv4Addr::new(9, 9, 9, 9)],
+            ..rules(None)
+        };
+        assert!(!named.same_rules(&rules(None)));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Network {
             return Ok(None);
         };
         // A ready slot has the default policy already.
-        if *egress != Egress::default()
+        if !egress.same_rules(&Egress::default())
             && let Err(error) = self.set_egress(slot.index, egress).await
         {
             self.release(slot.index).await?;

@@ -202,7 +202,7 @@ impl Sandbox {
 
     async fn change_rules(&self, before: &SandboxSpec) -> Result<(), SandboxError> {
         let egress = &self.record.spec.network.egress;
-        if *egress == before.network.egress {
+        if egress.same_rules(&before.network.egress) {
             return Ok(());
         }
         let driver = &self.shared.driver;

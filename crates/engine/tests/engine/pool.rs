@@ -253,6 +253,18 @@ async fn a_claimed_member_is_what_was_asked_for() {
 }
 
 #[tokio::test]
+async fn rules_that_let_the_same_through_are_not_put_in_force_again() {
+    let fixture = Pooled::filled(1).await;
+    let mut new = asked();
+    new.network.said_open = true;
+    let made = fixture.asked(new).await;
+    assert_eq!(origin(&made), Origin::Pooled);
+    assert_eq!(made.spec.network.egress.internet, Some(true));
+    // The driver was not asked: it has what the member began with.
+    assert_eq!(fixture.driver.egress(&made.id).unwrap().internet, None);
+}
+
+#[tokio::test]
 async fn what_no_member_can_be_is_made_for_whoever_asks_and_so_is_what_an_empty_pool_has_not() {
     let fixture = Pooled::each_warmed_up(1).await;
     let mut other = asked();
