@@ -339,7 +339,7 @@ impl Save {
             let memory = new.memory();
             fs::create_dir(&memory).map_err(failed("make a directory"))?;
             self.runtime
-                .checkpoint(id, &self.directory, &memory)
+                .checkpoint(id, &self.directory, &memory, self.manifest.resources.memory)
                 .map_err(failed("save the memory"))?;
         }
         if !matches!(then, Then::Rest) {
