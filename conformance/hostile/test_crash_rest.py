@@ -139,7 +139,7 @@ class Client(threading.Thread):
         self.ask("connect", f"/sandboxes/{sandbox}/connect", {"timeout": 3600}, (200, 201))
 
     def snapshot(self, sandbox: str) -> None:
-        answer = self.ask("snapshot", f"/sandboxes/{sandbox}/snapshots", {}, (201,), (409,))
+        answer = self.ask("snapshot", f"/sandboxes/{sandbox}/snapshots", {}, (201,), (400,))
         if not answer:
             return
         with self.ledger.lock:

@@ -11,8 +11,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, RateLimit, router};
+use shoal_core::resources::MilliCpu;
 use shoal_engine::test_util::{self, FakeDriver, base_template};
-use shoal_engine::{Engine, EngineParts};
+use shoal_engine::{Engine, EngineParts, Limits};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -24,13 +25,18 @@ struct Fixture {
 }
 
 async fn fixture_with(config: ApiConfig) -> Fixture {
+    fixture_of(config, |_| {}).await
+}
+
+async fn fixture_of(config: ApiConfig, limit: impl FnOnce(&mut Limits)) -> Fixture {
     let directory = tempfile::tempdir().unwrap();
     let driver = FakeDriver::new();
-    let engine = test_util::open(EngineParts {
+    let mut parts = EngineParts {
         driver: Arc::new(driver.clone()),
         ..test_util::parts(directory.path())
-    })
-    .await;
+    };
+    limit(&mut parts.config.limits);
+    let engine = test_util::open(parts).await;
     engine.put_template(base_template()).await.unwrap();
     let key = engine
         .mint_first_key()
@@ -443,7 +449,7 @@ async fn time_and_network_are_changed_while_it_runs() {
         ("/pause", json!({"memory": "yes"}), 400),
         ("/pause", json!({}), 204),
         ("/pause", json!({}), 409),
-        ("/snapshots", json!({}), 409),
+        ("/snapshots", json!({}), 400),
         ("/fork", json!({}), 409),
         ("/resume", json!({"timeout": -1}), 400),
         ("/resume", json!({}), 201),
@@ -677,6 +683,15 @@ async fn snapshots_are_taken_listed_started_and_removed() {
         );
     }
     assert_eq!(fixture.get("/snapshots").await.1, json!([]));
+    // A name alone means all its tags, whichever they are.
+    for tag in ["work:v1", "work:v2"] {
+        let (status, taken) = fixture.post(&path, json!({"name": tag})).await;
+        assert_eq!(status, 201, "{taken}");
+    }
+    let remove = || fixture.call(Method::DELETE, "/templates/work", Value::Null);
+    assert_eq!(remove().await.0, 204);
+    assert_eq!(fixture.get("/snapshots").await.1, json!([]));
+    assert_eq!(remove().await.0, 404);
 }
 
 #[tokio::test]
@@ -693,6 +708,31 @@ async fn a_fork_answers_for_each_member() {
     for member in members {
         assert!(member["sandbox"]["sandboxID"].is_string(), "{member}");
     }
+}
+
+#[tokio::test]
+async fn what_a_team_may_not_have_is_refused_by_the_kind_of_limit() {
+    let limits = |limits: &mut Limits| {
+        limits.sandboxes_per_team = 3;
+        limits.cpu_per_team = Some(MilliCpu(4000));
+    };
+    let fixture = fixture_of(ApiConfig::default(), limits).await;
+    let made = fixture.create(json!({})).await;
+    let path = format!("/sandboxes/{}/fork", made["sandboxID"].as_str().unwrap());
+    // No later try would do.
+    let (status, refused) = fixture.post(&path, json!({"count": 4})).await;
+    assert_eq!(status, 400, "{refused}");
+    let (status, forked) = fixture.post(&path, json!({"count": 2})).await;
+    assert_eq!(status, 201, "{forked}");
+    let members = forked.as_array().unwrap().iter();
+    let failed: Vec<_> = members.filter_map(|one| one["error"].as_object()).collect();
+    assert_eq!(failed.len(), 1, "{forked}");
+    assert_eq!(failed[0]["code"], 429);
+    let body = json!({"templateID": "base"});
+    let (status, refused) = fixture.post("/v2/sandboxes", body).await;
+    assert_eq!(status, 429, "{refused}");
+    let said = refused["message"].as_str().unwrap();
+    assert!(said.contains("your team has 0m left"), "{said}");
 }
 
 #[tokio::test]

@@ -40,6 +40,25 @@ pub enum Isolation {
     None,
 }
 
+impl Isolation {
+    /// Whether the machine's kernel knows at once what programs of the sandbox write to files. A kernel
+    /// of the sandbox's own keeps some of it to itself until it is asked to write it.
+    #[must_use]
+    pub fn shares_files(self) -> bool {
+        matches!(self, Self::Namespaces)
+    }
+}
+
+/// What becomes of a sandbox that a snapshot was taken of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// It goes on as soon as its memory and its files are kept.
+    GoesOn,
+    /// It is held still, until it is let go on or destroyed; a restart of the server lets it go on. It
+    /// goes on at once when the snapshot fails.
+    StaysStill,
+}
+
 /// How a sandbox came to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -293,8 +312,8 @@ pub trait Driver: Send + Sync {
     /// When something stays; the call may be repeated.
     fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
 
-    /// Saves a sandbox beside it, under a name of its own, while it goes on. The name is visible
-    /// only when all of it is there.
+    /// Saves a sandbox beside it, under a name of its own, while it goes on, or stays held still as if
+    /// nobody had let it go on. The name is visible only when all of it is there.
     ///
     /// # Errors
     /// Nothing is left of the snapshot, and the sandbox runs on.
@@ -303,7 +322,14 @@ pub trait Driver: Send + Sync {
         id: &SandboxId,
         snapshot: SnapshotId,
         contents: Contents,
+        source: Source,
     ) -> BoxFuture<'_, Result<Saved, DriverError>>;
+
+    /// Lets a sandbox go on that a snapshot has left held still.
+    ///
+    /// # Errors
+    /// [`DriverError::NotFound`] when it is not here; else it may stand still yet, and be destroyed.
+    fn go_on(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
 
     /// The snapshots on this node.
     ///

@@ -154,6 +154,9 @@ pub struct SandboxRecord {
     /// Its limits are being changed, and it was handed out before that has ended.
     #[serde(default)]
     pub resizing: bool,
+    /// What its limits are being changed to, until that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aim: Option<Resources>,
 }
 
 impl SandboxRecord {
@@ -162,6 +165,14 @@ impl SandboxRecord {
     #[must_use]
     pub fn is_anybodys(&self) -> bool {
         self.state.is_live() && self.spec.purpose == Purpose::Use
+    }
+
+    /// The processor time that counts as its own: what it has, or what it is being given, if that is
+    /// more.
+    #[must_use]
+    pub fn cpu_kept(&self) -> MilliCpu {
+        let aim = self.aim.map_or(MilliCpu(0), |aim| aim.cpu);
+        self.spec.resources.cpu.max(aim)
     }
 
     /// The record with `state`, entered at `now`.

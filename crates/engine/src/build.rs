@@ -133,7 +133,7 @@ impl Engine {
         match self.named(principal, &name.name) {
             Some(Named::Own(template)) => Ok(template.id.clone()),
             Some(Named::ToCome(template)) => Ok(template),
-            Some(Named::Stock | Named::Snapshot(_)) => Err(BuildError::Taken(name.name.clone())),
+            Some(Named::Stock | Named::Snapshot) => Err(BuildError::Taken(name.name.clone())),
             None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
         }
     }

@@ -5,7 +5,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use shoal_core::BoxFuture;
@@ -16,13 +15,11 @@ use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
-use crate::engine::{Engine, SandboxError, Shared};
-use crate::sandbox::{Order, ResumeOrder};
-
-/// The least that a sandbox lives after traffic has woken it (E2B's rule).
-const LEAST_WAKE: Duration = Duration::from_secs(300);
+use crate::engine::{Engine, Shared};
+use crate::sandbox::Mailbox;
+use crate::wake::Waking;
 
 /// What a sandbox's task has said of it last.
 #[derive(Debug, Clone)]
@@ -35,7 +32,8 @@ pub(crate) struct Published {
 #[derive(Debug)]
 struct Entry {
     published: watch::Receiver<Published>,
-    mailbox: mpsc::Sender<Order>,
+    mailbox: Mailbox,
+    waking: Arc<Waking>,
 }
 
 /// Of how many sandboxes that stopped is remembered why.
@@ -54,9 +52,14 @@ impl Entries {
         &self,
         id: SandboxId,
         published: watch::Receiver<Published>,
-        mailbox: mpsc::Sender<Order>,
+        mailbox: Mailbox,
     ) {
-        self.by_id.write().insert(id, Entry { published, mailbox });
+        let entry = Entry {
+            published,
+            mailbox,
+            waking: Arc::default(),
+        };
+        self.by_id.write().insert(id, entry);
     }
 
     pub(crate) fn remove(&self, id: &SandboxId) {
@@ -88,8 +91,19 @@ impl Entries {
             .map(|entry| entry.published.borrow().record.clone())
     }
 
-    pub(crate) fn mailbox(&self, id: &SandboxId) -> Option<mpsc::Sender<Order>> {
+    pub(crate) fn mailbox(&self, id: &SandboxId) -> Option<Mailbox> {
         self.by_id.read().get(id).map(|entry| entry.mailbox.clone())
+    }
+
+    /// What is said of a sandbox, how it is told something, and the attempt to wake it.
+    pub(crate) fn sleeper(
+        &self,
+        id: &SandboxId,
+    ) -> Option<(watch::Receiver<Published>, Mailbox, Arc<Waking>)> {
+        let entries = self.by_id.read();
+        let entry = entries.get(id)?;
+        let (published, mailbox) = (entry.published.clone(), entry.mailbox.clone());
+        Some((published, mailbox, entry.waking.clone()))
     }
 
     /// Ends when the sandbox is no longer one that lives; at once when there is none.
@@ -122,7 +136,7 @@ impl Entries {
         let cpu = entries.values().filter_map(|entry| {
             let record = &entry.published.borrow().record;
             let counts = record.team == team && record.state.kind() != StateKind::Paused;
-            counts.then_some(record.spec.resources.cpu.0)
+            counts.then_some(record.cpu_kept().0)
         });
         MilliCpu(cpu.sum())
     }
@@ -157,33 +171,6 @@ fn can_wake(record: &SandboxRecord) -> bool {
         _ => false,
     };
     rests && record.spec.lifecycle.auto_resume
-}
-
-impl Shared {
-    /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
-    /// waits for the same run.
-    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
-        let (published, mailbox) = {
-            let entries = self.entries.by_id.read();
-            let entry = entries.get(id).ok_or(NotWoken::Gone)?;
-            (entry.published.clone(), entry.mailbox.clone())
-        };
-        let timeout = published.borrow().record.spec.lifecycle.timeout;
-        let order = ResumeOrder {
-            timeout: timeout.max(LEAST_WAKE),
-            memory: true,
-        };
-        let (reply, answer) = oneshot::channel();
-        // Waits for a place: how many may want one is the gateway's to bound.
-        let sent = mailbox.send(Order::Wake(order, reply)).await;
-        sent.map_err(|_| NotWoken::Gone)?;
-        match answer.await.map_err(|_| NotWoken::Gone)? {
-            Ok(()) => published.borrow().route.clone().ok_or(NotWoken::Gone),
-            Err(SandboxError::Full(full)) => Err(NotWoken::Full(full.to_string())),
-            Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
-            Err(error) => Err(NotWoken::Failed(error.to_string())),
-        }
-    }
 }
 
 impl Engine {

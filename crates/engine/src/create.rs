@@ -13,7 +13,7 @@ use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
 use shoal_core::network::AskedNetwork;
-use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
+use shoal_core::resources::{AskedResources, MilliCpu, Resources};
 use shoal_core::sandbox::{OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
@@ -25,17 +25,10 @@ use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::names::KeptName;
+use crate::resize::Resize;
 use crate::room::Room;
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
-
-/// What a sandbox has that is not there yet.
-const NOTHING: Resources = Resources {
-    cpu: MilliCpu(0),
-    memory: Mib(0),
-    disk: Mib(0),
-    pids: 0,
-};
 
 /// What a user asks for. What is not said comes from the template.
 #[derive(Debug, Clone)]
@@ -218,15 +211,14 @@ impl Engine {
             return self.make(principal, new, specified).await;
         };
         let limits = resize.limits(&spec.resources);
-        // Before anything is made: what cannot be given is not handed out.
-        shared.feasible(
-            principal.team,
-            &NOTHING,
-            &limits,
-            spec.cpu_ceiling.max(spec.resources.cpu),
-        )?;
+        // Before anything is made: what cannot be given is not handed out, and what can be is kept.
+        let before = spec.resources.cpu;
+        shared.feasible(&limits, spec.cpu_ceiling.max(before))?;
+        let kept = shared
+            .more_cpu(principal.team, MilliCpu(0), before, limits.cpu)
+            .map_err(SandboxError::from)?;
         let created = self.make(principal, new, specified).await?;
-        self.resize_created(principal, created, limits, resize.early_return)
+        self.resize_created(principal, created, limits.cpu, kept, resize.early_return)
             .await
     }
 
@@ -278,11 +270,16 @@ impl Engine {
         &self,
         principal: &Principal,
         created: Created,
-        limits: Resources,
+        cpu: MilliCpu,
+        kept: Option<Room>,
         early_return: bool,
     ) -> Result<Created, CreateError> {
         let (permit, _) = self.authorize(principal, &created.record.id)?;
-        let resized = self.clone().start_resize(permit, limits).await?;
+        let resize = Resize {
+            cpu: Some(cpu),
+            memory: None,
+        };
+        let resized = self.clone().start_resize(permit, resize, kept).await?;
         if early_return {
             let record = self.shared.entries.record(&created.record.id);
             let record = record.unwrap_or(created.record);
@@ -318,7 +315,8 @@ impl Engine {
         spec: SandboxSpec,
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
-        let room = shared.room_for_one(principal.team)?;
+        let cpu = spec.resources.cpu;
+        let room = shared.room_for_one(principal.team, cpu)?;
         let name = shared.keep_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(entropy::bytes()?);
         let places = (room, name);
@@ -330,7 +328,7 @@ impl Engine {
             {
                 tracing::warn!(template.id = %spec.template, why, "what a build has saved cannot go on: it boots from its files, until the template is built again");
                 let places = (
-                    shared.room_for_one(principal.team)?,
+                    shared.room_for_one(principal.team, cpu)?,
                     shared.keep_name(principal.team, &spec)?,
                 );
                 let id = SandboxId::from_entropy(entropy::bytes()?);
@@ -377,6 +375,7 @@ impl Engine {
             report: None,
             saved: None,
             resizing: false,
+            aim: None,
         };
         let version = shared.store.commit(record.clone(), None).await?;
         let (started, outcome) = oneshot::channel();

@@ -30,7 +30,7 @@ use crate::pool::Pools;
 use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::room::{Coming, NoRoom};
-use crate::sandbox::Order;
+use crate::sandbox::{NotTaken, Order};
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::templates::Templates;
@@ -130,6 +130,12 @@ pub enum SandboxError {
     /// The daemon inside does not answer, and that was said to matter.
     #[error("the sandbox is not healthy: {0}")]
     Unresponsive(GuestError),
+    /// The files alone were to be kept, and what the sandbox has written has not all reached them.
+    #[error(
+        "what the sandbox has written did not reach its disk, so nothing was saved and it runs on \
+         ({0}): try again, keep its memory too (`memory: true`), or end it"
+    )]
+    NotSynced(#[source] GuestError),
     /// The daemon inside does not do what a run needs.
     #[error(transparent)]
     Guest(#[from] GuestError),
@@ -322,12 +328,11 @@ impl Shared {
         let gone = || SandboxError::NotFound(id.clone());
         let (reply, answer) = oneshot::channel();
         let mailbox = self.entries.mailbox(id).ok_or_else(gone)?;
-        mailbox
-            .try_send(order(reply))
-            .map_err(|refused| match refused {
-                tokio::sync::mpsc::error::TrySendError::Full(_) => SandboxError::Busy(id.clone()),
-                tokio::sync::mpsc::error::TrySendError::Closed(_) => gone(),
-            })?;
+        let given = mailbox.give(order(reply)).await;
+        given.map_err(|refused| match refused {
+            NotTaken::Full => SandboxError::Busy(id.clone()),
+            NotTaken::Ended => gone(),
+        })?;
         answer.await.map_err(|_| gone())?
     }
 
@@ -336,7 +341,7 @@ impl Shared {
             let id = self.deadlines.due(&self.clock).await;
             if let Some(mailbox) = self.entries.mailbox(&id) {
                 // A full mailbox has a task behind it that will look at its deadline anyway.
-                let _ = mailbox.try_send(Order::Look);
+                let _ = mailbox.try_give(Order::Look);
             }
         }
     }

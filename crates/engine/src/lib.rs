@@ -10,6 +10,7 @@ mod build;
 mod builds;
 mod catalog;
 mod catalogue;
+mod claimed_name;
 mod config;
 mod connect;
 mod create;
@@ -50,6 +51,7 @@ mod templates;
 pub mod test_util;
 mod uploads;
 mod usage;
+mod wake;
 
 pub use build::{BUILDS_MAX, BuildError, NewBuild};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};

@@ -10,6 +10,7 @@ use shoal_core::state::KillReason;
 use tokio::sync::oneshot;
 
 use crate::engine::{Engine, SandboxError, Shared};
+use crate::room::Room;
 use crate::sandbox::Order;
 
 /// What is to change; what is not said stays.
@@ -19,6 +20,17 @@ pub struct Resize {
     pub cpu: Option<MilliCpu>,
     /// Memory.
     pub memory: Option<Mib>,
+}
+
+impl Resize {
+    /// The limits of what has `now`.
+    pub(crate) fn of(self, now: &Resources) -> Resources {
+        Resources {
+            cpu: self.cpu.unwrap_or(now.cpu),
+            memory: self.memory.unwrap_or(now.memory),
+            ..*now
+        }
+    }
 }
 
 /// Why limits cannot be given.
@@ -62,21 +74,7 @@ impl Engine {
         permit: &SandboxPermit,
         resize: Resize,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let gone = || SandboxError::NotFound(permit.sandbox().clone());
-        let record = self.shared.entries.record(permit.sandbox());
-        let record = record.ok_or_else(gone)?;
-        let limits = Resources {
-            cpu: resize.cpu.unwrap_or(record.spec.resources.cpu),
-            memory: resize.memory.unwrap_or(record.spec.resources.memory),
-            ..record.spec.resources
-        };
-        self.shared.feasible(
-            record.team,
-            &record.spec.resources,
-            &limits,
-            record.spec.cpu_ceiling,
-        )?;
-        let order = |reply| Order::Resize(limits, reply);
+        let order = |reply| Order::Resize(resize, reply);
         self.shared.order(permit.sandbox(), order).await
     }
 }
@@ -87,17 +85,18 @@ impl Engine {
     pub(crate) async fn start_resize(
         self,
         permit: SandboxPermit,
-        limits: Resources,
+        resize: Resize,
+        kept: Option<Room>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
-        let announce = |reply| Order::AnnounceResize(reply);
+        let announce = |reply| Order::AnnounceResize(resize, kept, reply);
         if let Err(error) = self.shared.order(permit.sandbox(), announce).await {
             self.shared.end_unresized(permit.sandbox(), &error).await;
             return Err(error);
         }
         let (done, outcome) = oneshot::channel();
         tokio::spawn(async move {
-            let order = |reply| Order::Resize(limits, reply);
-            let resized = self.shared.order(permit.sandbox(), order).await;
+            let finish = |reply| Order::FinishResize(reply);
+            let resized = self.shared.order(permit.sandbox(), finish).await;
             if let Err(error) = &resized {
                 self.shared.end_unresized(permit.sandbox(), error).await;
             }
@@ -121,11 +120,9 @@ impl Shared {
         }
     }
 
-    /// Whether a sandbox of `team` that has `now` can be given `wanted`.
+    /// Whether this machine, and a template that allows `ceiling`, can give so much.
     pub(crate) fn feasible(
         &self,
-        team: TeamId,
-        now: &Resources,
         wanted: &Resources,
         ceiling: MilliCpu,
     ) -> Result<(), SandboxError> {
@@ -147,26 +144,35 @@ impl Shared {
             }
             .into());
         }
-        let most = ceiling.max(now.cpu);
-        if wanted.cpu > most {
+        if wanted.cpu > ceiling {
             return Err(Infeasible::Template {
                 asked: wanted.cpu,
-                most,
-            }
-            .into());
-        }
-        let Some(quota) = self.config.limits.cpu_per_team else {
-            return Ok(());
-        };
-        let others = self.entries.cpu_of(team).0.saturating_sub(now.cpu.0);
-        let left = MilliCpu(quota.0.saturating_sub(others));
-        if wanted.cpu > left {
-            return Err(Infeasible::Team {
-                asked: wanted.cpu,
-                left,
+                most: ceiling,
             }
             .into());
         }
         Ok(())
+    }
+
+    /// Keeps what a sandbox of `team` needs beyond `kept`, which is kept for it anyway, to have
+    /// `wanted`, until the answer is dropped; none when it needs no more. Of `kept`, `counted` is the
+    /// team's already.
+    pub(crate) fn more_cpu(
+        &self,
+        team: TeamId,
+        counted: MilliCpu,
+        kept: MilliCpu,
+        wanted: MilliCpu,
+    ) -> Result<Option<Room>, Infeasible> {
+        let more = |than: MilliCpu| MilliCpu(wanted.0.saturating_sub(than.0));
+        if more(kept) == MilliCpu(0) {
+            return Ok(None);
+        }
+        let room = self.room_for_cpu(team, more(kept), more(counted));
+        let left = |left: MilliCpu| MilliCpu(left.0.saturating_add(counted.0));
+        room.map(Some).map_err(|free| Infeasible::Team {
+            asked: wanted,
+            left: left(free),
+        })
     }
 }

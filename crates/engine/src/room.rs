@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::id::TeamId;
+use shoal_core::resources::MilliCpu;
 
 use crate::engine::Shared;
 use crate::pool;
@@ -15,6 +16,14 @@ pub enum NoRoom {
     /// Of one tenant.
     #[error("you have reached the limit of {0} sandboxes at once")]
     Team(usize),
+    /// The processor time of one tenant: a sandbox needs so much, and there is so much left.
+    #[error("the sandbox needs {asked} of cpu, and your team has {left} left")]
+    Cpu {
+        /// How much it needs.
+        asked: MilliCpu,
+        /// How much is left.
+        left: MilliCpu,
+    },
     /// On this machine.
     #[error("the server has reached its limit of {0} sandboxes at once")]
     Node(usize),
@@ -23,20 +32,29 @@ pub enum NoRoom {
 /// The places that are kept.
 pub(crate) type Coming = Arc<Mutex<Kept>>;
 
-/// How many sandboxes are about to be.
+/// How many sandboxes are about to be, and what they are about to have.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Of each tenant.
-    by_team: BTreeMap<TeamId, usize>,
+    by_team: BTreeMap<TeamId, OfTeam>,
     /// On this machine. What is a tenant's soon, and runs already, is none of them.
     new: usize,
 }
 
-/// A place that is kept for a sandbox.
+/// What is kept for a tenant.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct OfTeam {
+    sandboxes: usize,
+    /// Processor time, in thousandths of a processor.
+    cpu: u32,
+}
+
+/// A place that is kept for a sandbox, or more processor time for one that is there.
 #[derive(Debug)]
 pub(crate) struct Room {
     coming: Coming,
     team: TeamId,
+    kept: OfTeam,
     /// Whether it is not running yet.
     new: bool,
 }
@@ -45,9 +63,10 @@ impl Drop for Room {
     fn drop(&mut self) {
         let mut coming = self.coming.lock();
         coming.new -= usize::from(self.new);
-        if let Some(count) = coming.by_team.get_mut(&self.team) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_team) = coming.by_team.get_mut(&self.team) {
+            of_team.sandboxes -= self.kept.sandboxes;
+            of_team.cpu -= self.kept.cpu;
+            if *of_team == OfTeam::default() {
                 coming.by_team.remove(&self.team);
             }
         }
@@ -55,20 +74,21 @@ impl Drop for Room {
 }
 
 impl Shared {
-    /// Whether one more sandbox of `team` may run; its place is kept until the answer is dropped,
-    /// by when it is known itself.
-    pub(crate) fn room_for_one(&self, team: TeamId) -> Result<Room, NoRoom> {
+    /// Whether one more sandbox of `team` may run, with so much processor time; its place is kept
+    /// until the answer is dropped, by when it is known itself.
+    pub(crate) fn room_for_one(&self, team: TeamId, cpu: MilliCpu) -> Result<Room, NoRoom> {
         let limits = &self.config.limits;
         self.room(
             team,
-            Some(limits.sandboxes_per_team),
+            Some((limits.sandboxes_per_team, cpu)),
             Some(limits.sandboxes),
         )
     }
 
     /// The same for a sandbox that runs already, and is to be the team's.
-    pub(crate) fn room_in_team(&self, team: TeamId) -> Result<Room, NoRoom> {
-        self.room(team, Some(self.config.limits.sandboxes_per_team), None)
+    pub(crate) fn room_in_team(&self, team: TeamId, cpu: MilliCpu) -> Result<Room, NoRoom> {
+        let per_team = (self.config.limits.sandboxes_per_team, cpu);
+        self.room(team, Some(per_team), None)
     }
 
     /// The same for a sandbox that is no team's.
@@ -76,30 +96,72 @@ impl Shared {
         self.room(pool::owner(), None, Some(self.config.limits.sandboxes))
     }
 
-    /// `in_all` is how many the machine may have, for one that does not run yet.
+    /// Keeps `more` processor time for a team that must have `free` left. An error is how much it has.
+    pub(crate) fn room_for_cpu(
+        &self,
+        team: TeamId,
+        more: MilliCpu,
+        free: MilliCpu,
+    ) -> Result<Room, MilliCpu> {
+        let mut coming = self.coming.lock();
+        if let Some(left) = self.cpu_left(&coming, team).filter(|left| free > *left) {
+            return Err(left);
+        }
+        let kept = OfTeam {
+            sandboxes: 0,
+            cpu: more.0,
+        };
+        Ok(self.keep(&mut coming, team, kept, false))
+    }
+
+    /// How much processor time a team has left; all there is when it may have any.
+    fn cpu_left(&self, coming: &Kept, team: TeamId) -> Option<MilliCpu> {
+        let quota = self.config.limits.cpu_per_team?;
+        let kept = coming.by_team.get(&team).map_or(0, |kept| kept.cpu);
+        let taken = self.entries.cpu_of(team).0.saturating_add(kept);
+        Some(MilliCpu(quota.0.saturating_sub(taken)))
+    }
+
+    /// `per_team` is how many the team may have, and how much processor time this one does; `in_all`
+    /// is how many the machine may have, for one that does not run yet.
     fn room(
         &self,
         team: TeamId,
-        per_team: Option<usize>,
+        per_team: Option<(usize, MilliCpu)>,
         in_all: Option<usize>,
     ) -> Result<Room, NoRoom> {
         let mut coming = self.coming.lock();
         let (all, of_team) = self.entries.count(team);
-        let of_team = of_team + coming.by_team.get(&team).copied().unwrap_or(0);
-        if let Some(most) = per_team.filter(|most| of_team >= *most) {
-            return Err(NoRoom::Team(most));
+        let kept = coming.by_team.get(&team).copied().unwrap_or_default();
+        if let Some((most, cpu)) = per_team {
+            if of_team + kept.sandboxes >= most {
+                return Err(NoRoom::Team(most));
+            }
+            if let Some(left) = self.cpu_left(&coming, team).filter(|left| cpu > *left) {
+                return Err(NoRoom::Cpu { asked: cpu, left });
+            }
         }
         let all = all + coming.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
             return Err(NoRoom::Node(most));
         }
-        let new = in_all.is_some();
+        let kept = OfTeam {
+            sandboxes: 1,
+            cpu: per_team.map_or(0, |(_, cpu)| cpu.0),
+        };
+        Ok(self.keep(&mut coming, team, kept, in_all.is_some()))
+    }
+
+    fn keep(&self, coming: &mut Kept, team: TeamId, kept: OfTeam, new: bool) -> Room {
         coming.new += usize::from(new);
-        *coming.by_team.entry(team).or_default() += 1;
-        Ok(Room {
+        let of_team = coming.by_team.entry(team).or_default();
+        of_team.sandboxes += kept.sandboxes;
+        of_team.cpu += kept.cpu;
+        Room {
             coming: self.coming.clone(),
             team,
+            kept,
             new,
-        })
+        }
     }
 }

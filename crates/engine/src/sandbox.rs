@@ -1,5 +1,7 @@
 //! A sandbox as a task with a mailbox: the only writer of its record.
 
+mod copy;
+mod mailbox;
 mod member;
 mod order;
 mod resize;
@@ -19,7 +21,7 @@ use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::Version;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::catalog::Published;
 use crate::connect::Connected;
@@ -28,12 +30,12 @@ use crate::engine::{SandboxError, Shared};
 use crate::events::EventKind;
 use crate::recover::Was;
 
+pub(crate) use self::copy::{SnapshotNote, SnapshotOrder};
+pub(crate) use self::mailbox::{Mailbox, NotTaken};
+use self::mailbox::{Orders, mailbox};
 use self::order::answer;
 pub(crate) use self::order::{DeadlineChange, Order};
 pub(crate) use self::rest::{PauseOrder, ResumeOrder};
-
-/// How many orders may wait for a sandbox; one more is told that it is busy.
-const WAITING: usize = 64;
 
 /// How long after a failed clearing, or a failed pause, the next is tried.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -44,7 +46,7 @@ pub(crate) struct Sandbox {
     record: Arc<SandboxRecord>,
     version: Version,
     published: watch::Sender<Published>,
-    orders: mpsc::Receiver<Order>,
+    orders: Orders,
     /// Whether it has begun to rest, or to run again, and what belongs to that is not done yet.
     unsettled: bool,
 }
@@ -76,6 +78,7 @@ impl Sandbox {
         let mut sandbox = Self::enter(shared, record, version);
         tokio::spawn(async move {
             sandbox.take_over(was).await;
+            sandbox.settle_resize().await;
             sandbox.look().await;
             sandbox.serve().await;
         });
@@ -84,7 +87,7 @@ impl Sandbox {
     /// Makes the sandbox known, with a mailbox.
     fn enter(shared: Arc<Shared>, record: SandboxRecord, version: Version) -> Self {
         let record = Arc::new(record);
-        let (mailbox, orders) = mpsc::channel(WAITING);
+        let (mailbox, orders) = mailbox();
         let route = route_of(&shared, &record);
         let (published, view) = watch::channel(Published {
             record: record.clone(),
@@ -105,7 +108,7 @@ impl Sandbox {
 
     async fn serve(mut self) {
         while self.record.state.kind() != StateKind::Terminated {
-            let Some(order) = self.orders.recv().await else {
+            let Some(order) = self.orders.next().await else {
                 return;
             };
             match order {
@@ -130,11 +133,12 @@ impl Sandbox {
                     answer(reply, self.wake(order).await);
                     self.settle().await;
                 }
-                Order::Snapshot(id, contents, reply) => {
-                    answer(reply, self.snapshot(id, contents).await);
+                Order::Snapshot(order, reply) => answer(reply, self.snapshot(order).await),
+                Order::AnnounceResize(resize, kept, reply) => {
+                    answer(reply, self.announce_resize(resize, kept).await);
                 }
-                Order::AnnounceResize(reply) => answer(reply, self.announce_resize().await),
-                Order::Resize(limits, reply) => answer(reply, self.resize(limits).await),
+                Order::FinishResize(reply) => answer(reply, self.finish_resize().await),
+                Order::Resize(resize, reply) => answer(reply, self.resize(resize).await),
                 Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
                 Order::Claim(order) => self.claim(*order).await,
                 Order::Observed { execution, input } if self.is_news(execution) => {
@@ -265,13 +269,17 @@ impl Sandbox {
     /// The deadline of a sandbox that rests then. One that cannot be saved is not lost: it runs on,
     /// and it is tried again.
     async fn pause_by_itself(&mut self) {
-        let order = PauseOrder {
-            contents: Some(Contents::with_memory(
-                self.record.spec.lifecycle.keep_memory,
-            )),
+        let order = |memory| PauseOrder {
+            contents: Some(Contents::with_memory(memory)),
             healthy: false,
         };
-        let paused = self.pause(order).await;
+        let keep_memory = self.record.spec.lifecycle.keep_memory;
+        let mut paused = self.pause(order(keep_memory)).await;
+        if let Err(SandboxError::NotSynced(error)) = &paused {
+            // Its time is over all the same, and its memory has what its files have not.
+            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox is paused with its memory, as its files alone would not be all");
+            paused = self.pause(order(true)).await;
+        }
         self.settle().await;
         if let Err(error) = paused {
             tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox cannot be paused");

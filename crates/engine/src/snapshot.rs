@@ -6,12 +6,13 @@ use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::{SnapshotId, TemplateId};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
-use shoal_core::state::KillReason;
+use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
+use crate::claimed_name::ClaimedName;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
-use crate::sandbox::Order;
+use crate::sandbox::{Order, SnapshotNote, SnapshotOrder};
 use crate::template_names::Named;
 
 /// How a snapshot is asked for.
@@ -70,10 +71,10 @@ impl Engine {
         permit: &SandboxPermit,
         new: NewSnapshot,
     ) -> Result<SnapshotRecord, TakeError> {
-        let template = self.template_of_snapshot(principal, new.name.as_ref())?;
+        let claimed = self.template_of_snapshot(principal, new.name.as_ref())?;
         let wait = new.wait;
         let (engine, permit) = (self.clone(), permit.clone());
-        let taken = tokio::spawn(async move { engine.take(&permit, new, template).await });
+        let taken = tokio::spawn(async move { engine.take(&permit, new, claimed).await });
         match tokio::time::timeout(wait, taken).await {
             Ok(Ok(taken)) => Ok(taken?),
             Ok(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
@@ -81,15 +82,16 @@ impl Engine {
         }
     }
 
-    /// What users will start from: what has this name already, or something new.
+    /// What users will start from: what has this name already, or something new. The name is nobody
+    /// else's to give until the answer is dropped.
     fn template_of_snapshot(
         &self,
         principal: &Principal,
         name: Option<&TemplateRef>,
-    ) -> Result<TemplateId, TakeError> {
+    ) -> Result<ClaimedName, TakeError> {
         let fresh = TemplateId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
         let Some(name) = name else {
-            return Ok(fresh);
+            return Ok(ClaimedName::without_name(fresh));
         };
         if name
             .namespace
@@ -99,8 +101,10 @@ impl Engine {
             return Err(TakeError::Namespace(name.clone()));
         }
         match self.named(principal, &name.name) {
-            None => Ok(fresh),
-            Some(Named::Snapshot(same)) => Ok(same),
+            None | Some(Named::Snapshot) => {
+                let snapshots = &self.shared.snapshots;
+                Ok(snapshots.claim(principal.team, &name.name, fresh))
+            }
             Some(Named::Own(_) | Named::Stock | Named::ToCome(_)) => {
                 let untagged = TemplateRef {
                     tag: None,
@@ -115,53 +119,45 @@ impl Engine {
         &self,
         permit: &SandboxPermit,
         new: NewSnapshot,
-        template: TemplateId,
+        claimed: ClaimedName,
     ) -> Result<SnapshotRecord, SandboxError> {
-        let shared = &self.shared;
-        let id = SnapshotId::from_entropy(entropy::bytes()?);
-        let (record, saved) = self.take_as(permit, id, new.contents).await?;
-        let now = shared.clock.now();
-        let snapshot = SnapshotRecord {
-            id,
-            template,
-            tag: new
-                .name
-                .as_ref()
-                .and_then(|name| name.tag.clone())
-                .unwrap_or_else(|| DEFAULT_TAG.to_owned()),
-            name: new.name.map(|name| name.name),
-            team: permit.team(),
-            source: permit.sandbox().clone(),
-            guest_token: shared.envd_access_token(&record),
-            spec: record.spec.clone(),
-            saved,
-            created_at: now,
-            expires_at: new.ttl.map(|ttl| now + ttl),
+        let tag = new.name.as_ref().and_then(|name| name.tag.clone());
+        let order = SnapshotOrder {
+            id: SnapshotId::from_entropy(entropy::bytes()?),
+            contents: new.contents,
+            note: Some(SnapshotNote {
+                template: claimed.template().clone(),
+                name: new.name.map(|name| name.name),
+                tag: tag.unwrap_or_else(|| DEFAULT_TAG.to_owned()),
+                ttl: new.ttl,
+            }),
+            end: !new.keep_running,
         };
-        if let Err(error) = shared.keep_snapshot(snapshot.clone()).await {
-            // Nobody knows of it: a start would clear it too.
-            let _ = shared.driver.remove_snapshot(id).await;
-            return Err(error.into());
-        }
-        if !new.keep_running {
-            let end = |reply| Order::Kill(KillReason::Requested, reply);
-            shared.order(permit.sandbox(), end).await?;
-        }
-        Ok(snapshot)
+        let taken = self
+            .shared
+            .order(permit.sandbox(), |reply| Order::Snapshot(order, reply))
+            .await?;
+        // The name means it now.
+        drop(claimed);
+        let lost = || StoreError::Failed("a snapshot was not noted".to_owned());
+        Ok(taken.noted.ok_or_else(lost)?)
     }
 
-    /// Takes the data of a snapshot, of which nothing is noted.
+    /// Takes the data of a snapshot, of which nothing is noted. Returns what the sandbox was then.
     pub(crate) async fn take_as(
         &self,
         permit: &SandboxPermit,
         id: SnapshotId,
         contents: Option<Contents>,
     ) -> Result<(std::sync::Arc<SandboxRecord>, Saved), SandboxError> {
-        let gone = || SandboxError::NotFound(permit.sandbox().clone());
-        let record = self.shared.entries.record(permit.sandbox());
-        let record = record.ok_or_else(gone)?;
-        let order = |reply| Order::Snapshot(id, contents, reply);
-        let saved = self.shared.order(permit.sandbox(), order).await?;
-        Ok((record, saved))
+        let order = SnapshotOrder {
+            id,
+            contents,
+            note: None,
+            end: false,
+        };
+        let order = |reply| Order::Snapshot(order, reply);
+        let taken = self.shared.order(permit.sandbox(), order).await?;
+        Ok((taken.record, taken.saved))
     }
 }

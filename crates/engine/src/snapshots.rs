@@ -7,12 +7,13 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::DriverError;
-use shoal_core::id::{SandboxId, SnapshotId, TemplateId};
+use shoal_core::id::{SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::snapshot::{Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use tokio::sync::Notify;
 
+use crate::claimed_name::{ClaimedName, Claims};
 use crate::engine::{Engine, Shared};
 use crate::entropy::{self, NoEntropy};
 
@@ -47,6 +48,7 @@ pub struct SnapshotFilter {
 pub(crate) struct Snapshots {
     all: RwLock<Vec<Arc<SnapshotRecord>>>,
     changed: Notify,
+    claims: Claims,
 }
 
 impl Snapshots {
@@ -54,7 +56,21 @@ impl Snapshots {
         Self {
             all: RwLock::new(snapshots.into_iter().map(Arc::new).collect()),
             changed: Notify::new(),
+            claims: Claims::default(),
         }
+    }
+
+    /// The names that are being given.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// What a name means to a team.
+    pub(crate) fn called(&self, team: TeamId, name: &TemplateName) -> Option<TemplateId> {
+        let all = self.all.read();
+        let mut of_team = all.iter().filter(|snapshot| snapshot.team == team);
+        let called = of_team.find(|snapshot| snapshot.name.as_ref() == Some(name));
+        called.map(|snapshot| snapshot.template.clone())
     }
 
     /// Every snapshot, in no order.
@@ -239,18 +255,14 @@ impl Engine {
             }
             None => (noted.name.clone(), noted.tag.clone()),
         };
-        let same = shared
-            .snapshots
-            .all()
-            .into_iter()
-            .find(|known| name.is_some() && known.team == principal.team && known.name == name);
-        let template = match same {
-            Some(same) => same.template.clone(),
-            None => TemplateId::from_entropy(entropy::bytes()?),
+        let fresh = TemplateId::from_entropy(entropy::bytes()?);
+        let claimed = match &name {
+            Some(name) => shared.snapshots.claim(principal.team, name, fresh),
+            None => ClaimedName::without_name(fresh),
         };
         let snapshot = SnapshotRecord {
             id,
-            template,
+            template: claimed.template().clone(),
             tag,
             name,
             team: principal.team,

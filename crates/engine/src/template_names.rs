@@ -16,7 +16,7 @@ pub(crate) enum Named {
     /// A template of the installation, built or not.
     Stock,
     /// Snapshots of the team.
-    Snapshot(TemplateId),
+    Snapshot,
     /// A template of the team that no build has finished yet.
     ToCome(TemplateId),
 }
@@ -39,10 +39,8 @@ impl Engine {
                 None => Named::Stock,
             });
         }
-        let snapshots = self.shared.snapshots.all();
-        let mut snapshots = snapshots.iter().filter(|s| s.team == principal.team);
-        if let Some(snapshot) = snapshots.find(|s| s.name.as_ref() == Some(name)) {
-            return Some(Named::Snapshot(snapshot.template.clone()));
+        if self.shared.snapshots.called(principal.team, name).is_some() {
+            return Some(Named::Snapshot);
         }
         let coming = self.template_to_come(principal, name.as_str())?;
         Some(Named::ToCome(coming.template.clone()))

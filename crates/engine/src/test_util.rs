@@ -73,6 +73,7 @@ pub fn record(id: &str) -> SandboxRecord {
         report: None,
         saved: None,
         resizing: false,
+        aim: None,
     }
 }
 

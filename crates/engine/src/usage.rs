@@ -57,7 +57,7 @@ impl Engine {
             starting += usize::from(matches!(kind, StateKind::Creating | StateKind::Resuming));
             if kind != StateKind::Paused {
                 counted += 1;
-                cpu = cpu.saturating_add(record.spec.resources.cpu.0);
+                cpu = cpu.saturating_add(record.cpu_kept().0);
                 memory += u64::from(record.spec.resources.memory.0);
             }
         }

@@ -327,6 +327,10 @@ async fn blocking<T: Send + 'static>(
 fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DriverError::NoSpace,
+        io::ErrorKind::TimedOut => DriverError::TooSlow {
+            step,
+            detail: error.to_string(),
+        },
         _ => DriverError::Step {
             step,
             detail: error.to_string(),

@@ -1,6 +1,8 @@
 //! OCI runtimes, driven through their command line.
 
+mod bounded;
 mod detect;
+mod patience;
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,12 +10,14 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use shoal_core::driver::{Isolation, RuntimeInfo};
 use shoal_core::resources::Mib;
 
 pub use self::detect::{Missing, RuntimeConfig};
 pub(crate) use self::detect::{detect, on_path};
+pub use self::patience::Patience;
 
 /// The kinds of OCI runtime that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub(crate) struct Runtime {
     state: PathBuf,
     /// For `runsc`: how it intercepts system calls.
     platform: String,
+    /// How long it may take.
+    patience: Patience,
 }
 
 /// One start.
@@ -83,6 +89,8 @@ pub(crate) struct Start<'a> {
     pub(crate) groups: Vec<PathBuf>,
     /// The memory that it goes on with; it boots without.
     pub(crate) memory: Option<&'a Path>,
+    /// How much memory it may have.
+    pub(crate) limit: Mib,
 }
 
 impl Runtime {
@@ -105,7 +113,8 @@ impl Runtime {
     /// first process inside has been started.
     ///
     /// # Errors
-    /// When the runtime fails; the text is what it said.
+    /// When the runtime fails; the text is what it said. [`io::ErrorKind::TimedOut`] when it hangs: it
+    /// is ended then, and what it has begun is in the sandbox's group.
     pub(crate) fn start(&self, start: Start<'_>) -> io::Result<i32> {
         let log = start.bundle.join("runtime.log");
         let pid_file = start.bundle.join("pid");
@@ -128,7 +137,11 @@ impl Runtime {
             .stdout(start.output.try_clone()?)
             .stderr(start.output);
         join_groups(&mut command, start.groups);
-        let status = command.status()?;
+        let limit = match start.memory {
+            None => self.patience.start,
+            Some(_) => self.patience.start + self.patience.of_memory(start.limit),
+        };
+        let status = bounded::run(command, limit)?.status;
         if !status.success() {
             let said = last_error(&log);
             return Err(io::Error::other(said.unwrap_or_else(|| {
@@ -152,15 +165,22 @@ impl Runtime {
             .args(self.global_arguments(&log))
             .arg(if still { "pause" } else { "resume" })
             .arg(id);
-        self.finish(command, &log)
+        self.finish(command, &log, self.patience.hold)
     }
 
-    /// Writes the memory of a sandbox that is held still into `target`, a new directory. What its
-    /// programs had written to files is on its disk then. Blocks.
+    /// Writes the memory of a sandbox that is held still, and may have `limit` of it, into `target`, a
+    /// new directory. What its programs had written to files is on its disk then. Blocks.
     ///
     /// # Errors
-    /// When the runtime fails or the disk is full; the sandbox is as it was.
-    pub(crate) fn checkpoint(&self, id: &str, bundle: &Path, target: &Path) -> io::Result<()> {
+    /// When the runtime fails or the disk is full; the sandbox is as it was. [`io::ErrorKind::TimedOut`]
+    /// when the runtime hangs.
+    pub(crate) fn checkpoint(
+        &self,
+        id: &str,
+        bundle: &Path,
+        target: &Path,
+        limit: Mib,
+    ) -> io::Result<()> {
         let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
         command
@@ -169,17 +189,22 @@ impl Runtime {
             .arg("--image-path")
             .arg(target)
             .arg(id);
-        self.finish(command, &log)
+        let within = self.patience.save + self.patience.of_memory(limit);
+        self.finish(command, &log, within)
     }
 
-    fn finish(&self, mut command: Command, log: &Path) -> io::Result<()> {
+    fn finish(&self, mut command: Command, log: &Path, within: Duration) -> io::Result<()> {
         // What an earlier call said is no reason of this one.
         let _ = fs::remove_file(log);
-        let output = command.stdin(Stdio::null()).output()?;
-        if output.status.success() {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let ended = bounded::run(command, within)?;
+        if ended.status.success() {
             return Ok(());
         }
-        let printed = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&ended.said);
         let printed: String = printed.trim().chars().take(600).collect();
         let said = match last_error(log) {
             Some(said) => format!("{said}; {printed}"),

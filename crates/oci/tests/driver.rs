@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use shoal_core::BoxFuture;
 use shoal_core::driver::contract::{Subject, check};
 use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolation, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::snapshot::Contents;
 use shoal_core::state::FailReason;
-use shoal_oci::OciDriver;
+use shoal_oci::{OciDriver, Patience, RuntimeConfig};
 
 use self::support::{Installation, can_run, leftovers, order};
 
@@ -199,6 +201,101 @@ async fn what_cannot_be_made_is_refused_by_name() {
         missing.to_string(),
         "image nothing:1 is not on this node: pull it first"
     );
+    driver.close().await.unwrap();
+    assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
+}
+
+/// The real one, but for the verbs that hang: those for which there is a file beside it.
+const RUNTIME: &str = r#"#!/bin/sh
+for word in "$@"; do
+    [ -e "$0.hangs.$word" ] && { sleep 1000 & wait; }
+done
+exec runsc "$@"
+"#;
+
+struct Hanging(PathBuf);
+
+impl Hanging {
+    fn new(directory: &Path) -> Self {
+        let program = directory.join("runtime");
+        fs::write(&program, RUNTIME).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(program)
+    }
+
+    fn config(&self) -> RuntimeConfig {
+        let soon = Duration::from_secs(5);
+        RuntimeConfig {
+            runsc: self.0.clone(),
+            patience: Patience {
+                start: soon,
+                hold: soon,
+                save: soon,
+                per_mib: Duration::ZERO,
+            },
+            ..RuntimeConfig::default()
+        }
+    }
+
+    fn set(&self, verb: &str, hangs: bool) {
+        let file = format!("{}.hangs.{verb}", self.0.display());
+        if hangs {
+            fs::write(file, "").unwrap();
+        } else {
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
+
+fn too_slow<T: std::fmt::Debug>(done: Result<T, DriverError>) {
+    let refused = done.unwrap_err();
+    assert!(matches!(refused, DriverError::TooSlow { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("did not end within 5 s"),
+        "{refused}"
+    );
+}
+
+// A runtime that hangs costs what was asked of it, and nothing else.
+#[tokio::test]
+async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_its_start() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::new();
+    let runtime = Hanging::new(installation.directory.path());
+    // One start at a time: whoever hangs would have it for ever.
+    let driver = installation.open_with(runtime.config(), 1);
+    driver.inventory().await.unwrap();
+    runtime.set("run", true);
+    too_slow(driver.create(order("ihangs", None)).await);
+    runtime.set("run", false);
+    let made = order("imade", None);
+    driver.create(made.clone()).await.unwrap();
+    for verb in ["pause", "checkpoint"] {
+        runtime.set(verb, true);
+        too_slow(driver.pause(&made.id, Contents::Memory).await);
+        runtime.set(verb, false);
+    }
+    assert!(driver.usage(&made.id).await.is_ok(), "it is there still");
+    runtime.set("pause", true);
+    runtime.set("resume", true);
+    too_slow(driver.pause(&made.id, Contents::Filesystem).await);
+    driver.destroy(&made.id).await.unwrap();
+    runtime.set("pause", false);
+    runtime.set("resume", false);
+    let rests = order("irests", None);
+    driver.create(rests.clone()).await.unwrap();
+    driver.pause(&rests.id, Contents::Memory).await.unwrap();
+    runtime.set("restore", true);
+    let again = |mut order: CreateOrder| {
+        order.start = Start::Paused { memory: true };
+        order
+    };
+    too_slow(driver.create(again(rests.clone())).await);
+    runtime.set("restore", false);
+    driver.create(again(rests.clone())).await.unwrap();
+    driver.destroy(&rests.id).await.unwrap();
     driver.close().await.unwrap();
     assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
 }

@@ -145,6 +145,7 @@ pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
             runsc: config.runsc.clone(),
             runc: config.runc.clone(),
             platform: config.platform.clone(),
+            ..RuntimeConfig::default()
         },
         network: NetworkConfig {
             range: config.network_range,

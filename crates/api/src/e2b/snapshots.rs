@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::template::TemplateRef;
-use shoal_engine::{Engine, FORKS_MAX, NewSnapshot, SnapshotFilter};
+use shoal_engine::{Engine, FORKS_MAX, NewSnapshot, SandboxError, SnapshotFilter, TakeError};
 
 use super::list::{NEXT_TOKEN, limit};
 use super::sandbox_id;
@@ -103,7 +103,14 @@ pub(super) async fn take(
 ) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
     let new = asked(&headers, body.value)?;
     let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    let taken = engine.snapshot(&principal, &permit, new).await?;
+    let taken = engine.snapshot(&principal, &permit, new).await;
+    let taken = taken.map_err(|error| match error {
+        // Both families say so.
+        TakeError::Sandbox(SandboxError::Refused(refused)) => {
+            ApiError::new(StatusCode::BAD_REQUEST, refused.to_string())
+        }
+        error => error.into(),
+    })?;
     Ok((StatusCode::CREATED, Json(Snapshot::of(&principal, &taken))))
 }
 
@@ -133,11 +140,15 @@ fn asked(headers: &HeaderMap, body: SnapshotBody) -> Result<NewSnapshot, ApiErro
     let wait = match header(headers, WAIT)? {
         None => standard.wait,
         Some(text) => {
-            let seconds = text.parse().ok().filter(|seconds| *seconds > 0);
+            let seconds: Option<u64> = text.parse().ok();
             let seconds = seconds.ok_or_else(|| {
-                ApiError::invalid(format_args!("{WAIT}: must be a number of seconds above 0"))
+                ApiError::invalid(format_args!("{WAIT}: must be a number of seconds"))
             })?;
-            Duration::from_secs(seconds).min(WAIT_MAX)
+            match seconds {
+                // As if nothing had been said.
+                0 => standard.wait,
+                seconds => Duration::from_secs(seconds).min(WAIT_MAX),
+            }
         }
     };
     Ok(NewSnapshot {
@@ -260,7 +271,12 @@ pub(super) async fn fork(
     let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
     let members = engine
         .fork(&principal, &permit, count, Duration::from_secs(seconds))
-        .await?;
+        .await;
+    let members = members.map_err(|error| match error {
+        // Not one of them would do: no later try will.
+        SandboxError::Full(full) => ApiError::new(StatusCode::BAD_REQUEST, full.to_string()),
+        error => error.into(),
+    })?;
     let members = members.into_iter().map(|member| match member {
         Ok(created) => {
             let view = Sandbox::of(&engine, &created.record, config.domain.clone());
@@ -310,6 +326,8 @@ mod tests {
         assert_eq!(new.ttl, Some(Duration::from_secs(1800)));
         assert_eq!(new.contents, Some(Contents::Filesystem));
         assert_eq!(new.wait, Duration::from_secs(5));
+        let unsaid = read(&[(WAIT, "0")]).unwrap();
+        assert_eq!(unsaid.wait, Duration::from_secs(60));
         for (text, hours) in [("30h", 30), ("30d", 720)] {
             assert_eq!(duration(text).unwrap(), Duration::from_secs(hours * 3600));
         }
@@ -326,7 +344,7 @@ mod tests {
             (TTL, "99999999999999999999d"),
             (CONTENTS, "memory"),
             (CONTENTS, ""),
-            (WAIT, "0"),
+            (WAIT, "-1"),
             (WAIT, "soon"),
         ] {
             let refused = read(&[(name, value)]).unwrap_err().into_response();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::build::BuildRecord;
 use shoal_core::template::{Template as Stored, TemplateRef};
-use shoal_engine::{Engine, TemplateError};
+use shoal_engine::{Engine, SnapshotError, TemplateError};
 use shoal_protocol::ENVD_VERSION;
 
 use super::builds::template_id;
@@ -342,10 +342,12 @@ pub(super) async fn remove(
 ) -> Result<StatusCode, ApiError> {
     let reference = reference(&id)?;
     match engine.delete_template(&principal, &reference).await {
-        Err(TemplateError::NotFound(_) | TemplateError::NoTag { .. })
-            if engine.resolve_snapshot(&principal, &reference).is_ok() =>
-        {
-            engine.delete_snapshot(&principal, &reference).await?;
+        Err(missing @ (TemplateError::NotFound(_) | TemplateError::NoTag { .. })) => {
+            // Whatever tags it has: a name alone means them all.
+            match engine.delete_snapshot(&principal, &reference).await {
+                Err(SnapshotError::NotFound(_)) => return Err(missing.into()),
+                removed => removed?,
+            }
         }
         removed => removed?,
     }

@@ -36,6 +36,7 @@ impl From<DriverError> for ApiError {
             }
             DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
+            DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
             DriverError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
             DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -82,6 +83,10 @@ impl From<SandboxError> for ApiError {
             | SandboxError::Infeasible(_) => Self::new(StatusCode::CONFLICT, message),
             SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
                 .with_code("sandbox_snapshot_guest_agent_unresponsive"),
+            // Not 409: of a pause that means to the SDKs that it is paused already.
+            SandboxError::NotSynced(_) => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")
+            }
             SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
                 .with_code("sandbox_create_failed"),
             SandboxError::Full(full) => full.into(),
@@ -160,7 +165,9 @@ impl From<NoRoom> for ApiError {
     fn from(full: NoRoom) -> Self {
         let message = full.to_string();
         match full {
-            NoRoom::Team(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            NoRoom::Team(_) | NoRoom::Cpu { .. } => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+            }
             NoRoom::Node(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
         }

@@ -46,6 +46,14 @@ pub enum DriverError {
     /// The disk is full.
     #[error("no space left on the disk of the node")]
     NoSpace,
+    /// A step did not end, and was ended.
+    #[error("cannot {step}: {detail}: try again, or end the sandbox")]
+    TooSlow {
+        /// What was being done.
+        step: &'static str,
+        /// What did not end.
+        detail: String,
+    },
     /// A step failed.
     #[error("cannot {step}: {detail}")]
     Step {

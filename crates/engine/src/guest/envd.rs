@@ -29,6 +29,10 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long it may take to say that it stands still, or goes on.
 const FREEZE: Duration = Duration::from_secs(2);
 
+/// How long all that was written may take to its disk. What is not there then would be lost without a
+/// word, so the time is all that whoever asks waits: the API gives up ten seconds later.
+const SYNC: Duration = Duration::from_secs(60);
+
 /// The pauses between attempts: short at first, because a daemon is up in milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
@@ -86,8 +90,7 @@ impl Guest for EnvdGuest {
     ) -> BoxFuture<'_, Result<(), GuestError>> {
         Box::pin(async move {
             let client = client(address, token.as_ref())?;
-            // Writing much to disk may take a while.
-            let within = if sync { PATIENCE } else { FREEZE };
+            let within = if sync { SYNC } else { FREEZE };
             soon(within, client.freeze(sync)).await
         })
     }

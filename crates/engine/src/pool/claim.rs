@@ -78,7 +78,7 @@ impl Engine {
         }
         let mut came = Asked::Failed;
         for _ in 0..TRIES {
-            let room = shared.room_in_team(principal.team)?;
+            let room = shared.room_in_team(principal.team, spec.resources.cpu)?;
             let name = shared.keep_name(principal.team, &spec)?;
             let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
                 came = Asked::Missed;

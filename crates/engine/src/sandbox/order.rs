@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{ExecutionId, SnapshotId};
+use shoal_core::id::ExecutionId;
 use shoal_core::network::Egress;
-use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{Input, KillReason};
 use tokio::sync::oneshot;
 
+use super::copy::{SnapshotOrder, Taken};
 use super::rest::{PauseOrder, ResumeOrder};
 use crate::connect::Connected;
 use crate::engine::SandboxError;
 use crate::pool::ClaimOrder;
+use crate::resize::Resize;
+use crate::room::Room;
 
 type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
 
@@ -45,11 +46,13 @@ pub(crate) enum Order {
     /// Go on from what was saved, unless it runs.
     Wake(ResumeOrder, Reply<()>),
     /// Take a copy.
-    Snapshot(SnapshotId, Option<Contents>, Reply<Saved>),
-    /// Let it be seen that what it may use is about to change.
-    AnnounceResize(Reply<()>),
+    Snapshot(SnapshotOrder, Reply<Taken>),
+    /// Let it be seen that what it may use is about to change, and to what.
+    AnnounceResize(Resize, Option<Room>, Reply<()>),
+    /// Change what it may use as was announced.
+    FinishResize(Reply<Arc<SandboxRecord>>),
     /// Change what it may use.
-    Resize(Resources, Reply<Arc<SandboxRecord>>),
+    Resize(Resize, Reply<Arc<SandboxRecord>>),
     /// Let it be handed out, as a member of its pool, since then.
     JoinPool(Timestamp, Reply<()>),
     /// Hand it out, as a member of its pool.

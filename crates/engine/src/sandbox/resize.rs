@@ -5,34 +5,99 @@ use std::sync::Arc;
 
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::StateKind;
 
 use super::Sandbox;
 use crate::engine::SandboxError;
 use crate::events::EventKind;
+use crate::resize::Resize;
+use crate::room::Room;
 
 impl Sandbox {
-    /// Lets it be seen that a resize is feasible and on its way.
-    pub(super) async fn announce_resize(&mut self) -> Result<(), SandboxError> {
+    /// Lets it be seen that a resize is on its way, and to what. `kept` is the processor time that was
+    /// kept for it, if that was done before.
+    pub(super) async fn announce_resize(
+        &mut self,
+        resize: Resize,
+        kept: Option<Room>,
+    ) -> Result<(), SandboxError> {
         self.must_run()?;
+        let (aim, kept) = self.aim(resize, kept)?;
         let mut next = self.record.as_ref().clone();
         next.resizing = true;
-        self.commit(next).await
+        next.aim = Some(aim);
+        self.commit(next).await?;
+        // It is known itself now.
+        drop(kept);
+        Ok(())
     }
 
-    /// Puts other limits in force while the sandbox runs. When they cannot be, the old ones stay.
+    /// Carries out the resize that was announced, unless another has taken its place meanwhile.
+    pub(super) async fn finish_resize(&mut self) -> Result<Arc<SandboxRecord>, SandboxError> {
+        match self.record.aim {
+            None => Ok(self.record.clone()),
+            Some(aim) if self.record.state.kind() == StateKind::Paused => {
+                // Its next run begins with them.
+                self.note_limits(Some(aim), None).await?;
+                Ok(self.record.clone())
+            }
+            Some(aim) => {
+                self.must_run()?;
+                self.put_in_force(aim, None).await
+            }
+        }
+    }
+
+    /// Puts other limits in force while the sandbox runs; what is not said stays as it is by then. When
+    /// they cannot be, the old ones stay.
     pub(super) async fn resize(
         &mut self,
-        limits: Resources,
+        resize: Resize,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.must_run()?;
-        let resized = self.shared.driver.resize(&self.record.id, limits).await;
+        let before = self.record.aim;
+        let (aim, kept) = self.aim(resize, None)?;
+        // Written first: after a crash in between, the limits that were asked for are known.
         let mut next = self.record.as_ref().clone();
-        next.resizing = false;
-        if resized.is_ok() {
-            next.spec.resources = limits;
-        }
+        next.aim = Some(aim);
         self.commit(next).await?;
-        resized?;
+        drop(kept);
+        self.put_in_force(aim, before).await
+    }
+
+    /// What the limits are to be, of what they are now or will be soon, with the processor time that
+    /// is kept until that is committed.
+    fn aim(
+        &self,
+        resize: Resize,
+        kept: Option<Room>,
+    ) -> Result<(Resources, Option<Room>), SandboxError> {
+        let (shared, record) = (&self.shared, &self.record);
+        let aim = resize.of(&record.aim.unwrap_or(record.spec.resources));
+        let ceiling = record.spec.cpu_ceiling.max(record.spec.resources.cpu);
+        shared.feasible(&aim, ceiling)?;
+        let kept = match kept {
+            Some(kept) => Some(kept),
+            None => {
+                let has = record.cpu_kept();
+                shared.more_cpu(record.team, has, has, aim.cpu)?
+            }
+        };
+        Ok((aim, kept))
+    }
+
+    /// Has the driver change the limits. When it does not, `otherwise` is what is still to be done.
+    async fn put_in_force(
+        &mut self,
+        limits: Resources,
+        otherwise: Option<Resources>,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let resized = self.shared.driver.resize(&self.record.id, limits).await;
+        if let Err(error) = resized {
+            self.note_limits(None, otherwise).await?;
+            return Err(error.into());
+        }
+        self.note_limits(Some(limits), None).await?;
         // It ends who uses the memory up, and has to know how much that is.
         if let Some(report) = &self.record.report
             && let Err(error) = self.tell_guest(report).await
@@ -45,5 +110,46 @@ impl Sandbox {
         ]);
         self.emit(EventKind::Updated, detail);
         Ok(self.record.clone())
+    }
+
+    /// Notes which limits are in force, if they have changed, and which are still to be.
+    async fn note_limits(
+        &mut self,
+        limits: Option<Resources>,
+        aim: Option<Resources>,
+    ) -> Result<(), SandboxError> {
+        let mut next = self.record.as_ref().clone();
+        next.spec.resources = limits.unwrap_or(next.spec.resources);
+        next.resizing &= aim.is_some();
+        next.aim = aim;
+        self.commit(next).await
+    }
+
+    /// Settles a resize that the last server did not finish: the limits become what they were to be,
+    /// or else what they were, whichever of them the driver had put in force.
+    pub(super) async fn settle_resize(&mut self) {
+        let (kind, aim) = (self.record.state.kind(), self.record.aim);
+        if aim.is_none() && !self.record.resizing {
+            return;
+        }
+        let settled = match kind {
+            StateKind::Running | StateKind::Snapshotting => {
+                let old = self.record.spec.resources;
+                match self.put_in_force(aim.unwrap_or(old), None).await {
+                    Err(error) => {
+                        tracing::warn!(sandbox.id = %self.record.id, %error, "a resize of the last server cannot be finished");
+                        let back = self.shared.driver.resize(&self.record.id, old).await;
+                        back.map_err(SandboxError::from)
+                    }
+                    Ok(_) => Ok(()),
+                }
+            }
+            StateKind::Paused => self.note_limits(aim, None).await,
+            // It is ending.
+            _ => Ok(()),
+        };
+        if let Err(error) = settled {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox may have other limits than it is said to have");
+        }
     }
 }

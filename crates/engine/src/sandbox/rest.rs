@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::driver::Start;
-use shoal_core::id::{ExecutionId, SnapshotId};
+use shoal_core::id::ExecutionId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{Input, State, StateKind};
@@ -94,7 +94,8 @@ impl Sandbox {
         order: ResumeOrder,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         let state = self.record.state.on(&Input::Resume)?;
-        let room = self.shared.room_for_one(self.record.team)?;
+        let cpu = self.record.cpu_kept();
+        let room = self.shared.room_for_one(self.record.team, cpu)?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(entropy::bytes()?),
             ..self.record.with_state(state, self.shared.clock.now())
@@ -186,41 +187,35 @@ impl Sandbox {
         }
     }
 
-    /// Takes a copy of the sandbox, which goes on.
-    pub(super) async fn snapshot(
-        &mut self,
-        snapshot: SnapshotId,
-        contents: Option<Contents>,
-    ) -> Result<Saved, SandboxError> {
-        self.record.state.on(&Input::Snapshot)?;
-        let contents = contents.unwrap_or(self.record.spec.persistent);
-        self.freeze_guest(contents, false).await?;
-        if let Err(error) = self.advance(&Input::Snapshot).await {
-            self.unfreeze_guest().await;
-            return Err(error);
-        }
-        let driver = self.shared.driver.clone();
-        let taken = driver.snapshot(&self.record.id, snapshot, contents).await;
-        self.unfreeze_guest().await;
-        self.advance(&Input::SnapshotEnded).await?;
-        let saved = taken?;
-        count(&saved, "snapshot");
-        let detail = BTreeMap::from([("contents", saved.contents.to_string())]);
-        self.emit(EventKind::Snapshotted, detail);
-        Ok(saved)
-    }
-
     /// Tells the daemon inside that time stands still. One that does not answer is saved as it is,
-    /// unless that matters.
-    async fn freeze_guest(&self, contents: Contents, healthy: bool) -> Result<(), SandboxError> {
+    /// unless that matters: when the files alone are kept, what is not among them yet would be lost.
+    pub(super) async fn freeze_guest(
+        &mut self,
+        contents: Contents,
+        healthy: bool,
+    ) -> Result<(), SandboxError> {
         let Some(report) = &self.record.report else {
             return Ok(());
         };
         let token = self.shared.envd_access_token(&self.record);
         let sync = !contents.has_memory();
-        match self.shared.guest.freeze(report.address, token, sync).await {
+        let frozen = self.shared.guest.freeze(report.address, token, sync);
+        let frozen = tokio::select! {
+            frozen = frozen => frozen,
+            // Whoever ends the sandbox does not wait for what it would have kept.
+            () = self.orders.kill_asked() => {
+                self.unfreeze_guest().await;
+                return Err(SandboxError::NotFound(self.record.id.clone()));
+            }
+        };
+        match frozen {
             Err(error @ GuestError::Unreachable(_)) if healthy => {
                 Err(SandboxError::Unresponsive(error))
+            }
+            Err(error) if sync && !report.isolation.shares_files() => {
+                // It may have stopped its time, and not said so in time.
+                self.unfreeze_guest().await;
+                Err(SandboxError::NotSynced(error))
             }
             Err(error) => {
                 tracing::debug!(sandbox.id = %self.record.id, %error, "saved without its daemon");
@@ -241,7 +236,7 @@ impl Sandbox {
     }
 }
 
-fn count(saved: &Saved, why: &'static str) {
+pub(super) fn count(saved: &Saved, why: &'static str) {
     let labels = [
         ("why", why.to_owned()),
         ("contents", saved.contents.to_string()),

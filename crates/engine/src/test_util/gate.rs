@@ -10,6 +10,7 @@ use tokio::sync::watch;
 pub struct Gate {
     shut: watch::Sender<bool>,
     waiting: Arc<AtomicUsize>,
+    passed: Arc<AtomicUsize>,
 }
 
 impl Default for Gate {
@@ -17,6 +18,7 @@ impl Default for Gate {
         Self {
             shut: watch::Sender::new(false),
             waiting: Arc::default(),
+            passed: Arc::default(),
         }
     }
 }
@@ -38,6 +40,12 @@ impl Gate {
         self.waiting.load(Ordering::SeqCst)
     }
 
+    /// How many have passed.
+    #[must_use]
+    pub fn passed(&self) -> usize {
+        self.passed.load(Ordering::SeqCst)
+    }
+
     /// Waits until it is open.
     pub(super) async fn pass(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -45,5 +53,6 @@ impl Gate {
         // The sender lives as long as `self` does.
         let _ = shut.wait_for(|shut| !shut).await;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.passed.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 
+use super::gate::Gate;
 use crate::guest::{
     Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError, GuestExit,
     GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
@@ -22,6 +23,8 @@ pub struct FakeGuest {
     pub refuses: bool,
     /// Whether it does not answer what is no order to begin.
     pub silent: bool,
+    /// Where whoever wants what was written to be on its disk passes.
+    pub syncs: Gate,
     /// Whether it was told that time stands still, and not yet that it goes on.
     pub frozen: Arc<Mutex<bool>>,
     /// The tokens that it was begun with.
@@ -63,11 +66,14 @@ impl Guest for FakeGuest {
         &self,
         _: IpAddr,
         _: Option<Token>,
-        _: bool,
+        sync: bool,
     ) -> BoxFuture<'_, Result<(), GuestError>> {
         let silent = self.silent;
-        *self.frozen.lock() = !silent;
         Box::pin(async move {
+            if sync {
+                self.syncs.pass().await;
+            }
+            *self.frozen.lock() = !silent;
             if silent {
                 Err(GuestError::Unreachable("told to be silent".to_owned()))
             } else {

@@ -3,11 +3,14 @@
 
 mod build;
 mod catalogue;
+mod limits;
 mod native;
 mod pool;
 mod rest;
+mod saved;
 mod stock;
 mod under_way;
+mod woken;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -11,6 +11,9 @@
 //! Nothing of it is unpacked as files of a sandbox before every byte has been compared with its
 //! digest. The archives are the system's `tar`, which knows owners, attributes and holes.
 
+mod beside;
+mod fits;
+
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,9 +25,10 @@ use shoal_core::driver::DriverError;
 use shoal_core::id::SnapshotId;
 use shoal_core::snapshot::Saved;
 
+use self::beside::{Beside, Stage};
+use self::fits::fits;
 use super::{Shared, failed};
 use crate::bundle::ENVD_PATH;
-use crate::disk::Disk;
 use crate::layers::envd_layer;
 use crate::machine::Machine;
 use crate::saved::{Manifest, Place, Unreadable};
@@ -63,7 +67,8 @@ pub(super) async fn export(
                 Unreadable::Missing => DriverError::SnapshotNotFound(id),
                 other => DriverError::Unusable(other.to_string()),
             })?;
-        let stage = Stage::new(&shared.disk, id).map_err(failed("make a directory"))?;
+        let stage = Stage::new(&shared.disk.snapshots(), &format!("{id}-export"))
+            .map_err(failed("make a directory"))?;
         write(&shared, &place, &manifest, &stage.0, &target, note)
             .map_err(failed("export the snapshot"))
     };
@@ -80,7 +85,7 @@ fn write(
 ) -> io::Result<u64> {
     let files = stage.join(FILES);
     archive(
-        &files,
+        &File::create(&files)?,
         &[("-C", place.files().as_os_str()), ("", ".".as_ref())],
     )?;
     let export = Export {
@@ -95,7 +100,7 @@ fn write(
         daemon.join(ENVD_PATH.trim_start_matches('/')),
         stage.join(ENVD),
     )?;
-    let beside = target.with_extension("part");
+    let beside = Beside::new(target)?;
     let here = place.directory().as_os_str();
     let mut parts = vec![
         ("-C", stage.as_os_str()),
@@ -108,16 +113,8 @@ fn write(
     if place.memory().exists() {
         parts.push(("", "memory".as_ref()));
     }
-    let made = archive(&beside, &parts).and_then(|()| {
-        File::open(&beside)?.sync_all()?;
-        let bytes = fs::metadata(&beside)?.len();
-        fs::rename(&beside, target)?;
-        Ok(bytes)
-    });
-    made.inspect_err(|_| {
-        // The first error is the one that counts.
-        let _ = fs::remove_file(&beside);
-    })
+    archive(&beside.file, &parts)?;
+    beside.keep(target)
 }
 
 /// Takes the snapshot in the file `source` in under a new name, when it can run here. Returns what
@@ -201,29 +198,8 @@ fn can_run(shared: &Shared, manifest: &Manifest) -> Result<(), DriverError> {
     if shared.layers.by_digest(&manifest.layers).is_none() {
         return Err(DriverError::ImageNotFound(manifest.image.clone()));
     }
-    let saved = &manifest.saved;
-    let runtime = shared
-        .runtimes
-        .iter()
-        .find(|runtime| runtime.info.name == saved.runtime)
-        .ok_or_else(|| DriverError::RuntimeNotFound {
-            asked: saved.runtime.clone(),
-            available: super::names(&shared.runtimes),
-        })?;
-    if !saved.contents.has_memory() {
-        return Ok(());
-    }
-    if runtime.info.build != manifest.runtime_build {
-        return Err(DriverError::Unusable(format!(
-            "its memory was saved by another build of {}: install that build, or take a snapshot \
-             of the files alone",
-            saved.runtime
-        )));
-    }
-    match Machine::this().refuses(&manifest.machine) {
-        Some(reason) => Err(DriverError::Unusable(reason)),
-        None => Ok(()),
-    }
+    let runtimes: Vec<_> = shared.runtimes.iter().map(|known| &known.info).collect();
+    fits(&runtimes, &Machine::this(), manifest)
 }
 
 fn unpack_files(shared: &Shared, new: &Place) -> io::Result<()> {
@@ -240,26 +216,6 @@ fn unpack_files(shared: &Shared, new: &Place) -> io::Result<()> {
             "--same-permissions",
         ],
     )
-}
-
-/// A directory for what is being put together, gone when dropped.
-struct Stage(PathBuf);
-
-impl Stage {
-    fn new(disk: &Disk, id: SnapshotId) -> io::Result<Self> {
-        let path = disk.snapshots().join(format!("{id}-export.new"));
-        // Of an export that a crash ended.
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // What stays is cleared by the next start.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Refuses links and devices where only plain files are meant.
@@ -286,12 +242,12 @@ fn digest(file: &Path) -> io::Result<String> {
 }
 
 /// Makes an archive of `parts`: names, and the directories that they are in from there on.
-fn archive(target: &Path, parts: &[(&str, &std::ffi::OsStr)]) -> io::Result<()> {
+fn archive(target: &File, parts: &[(&str, &std::ffi::OsStr)]) -> io::Result<()> {
     let mut command = Command::new("tar");
     command
         .args(["--create", "--sparse", "--numeric-owner", "--acls"])
-        .args(["--xattrs", "--xattrs-include=*", "--file"])
-        .arg(target);
+        .args(["--xattrs", "--xattrs-include=*", "--file=-"])
+        .stdout(target.try_clone()?);
     for (option, value) in parts {
         if !option.is_empty() {
             command.arg(option);

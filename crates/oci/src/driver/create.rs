@@ -299,6 +299,7 @@ impl Attempt {
             output,
             groups: group.entrances(),
             memory: self.origin.memory(),
+            limit: limits.memory,
         };
         let pid = self.runtime.start(start)?;
         group.set_cpu(limits.cpu)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, StartReport,
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, Source, StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -51,13 +51,14 @@ impl Driver for OciDriver {
         id: &SandboxId,
         snapshot: SnapshotId,
         contents: Contents,
+        source: Source,
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
-        Box::pin(save::snapshot(
-            self.shared.clone(),
-            id.clone(),
-            snapshot,
-            contents,
-        ))
+        let (shared, id) = (self.shared.clone(), id.clone());
+        Box::pin(save::snapshot(shared, id, snapshot, contents, source))
+    }
+
+    fn go_on(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(save::go_on(self.shared.clone(), id.clone()))
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {

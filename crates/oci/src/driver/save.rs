@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shoal_core::driver::DriverError;
+use shoal_core::driver::{DriverError, Source};
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::snapshot::{Contents, Saved};
@@ -59,17 +59,24 @@ pub(super) async fn pause(
     Ok(manifest.saved)
 }
 
-/// Saves a sandbox beside it while it goes on.
+/// Saves a sandbox beside it, which goes on then or stays held still.
 pub(super) async fn snapshot(
     shared: Arc<Shared>,
     id: SandboxId,
     snapshot: SnapshotId,
     contents: Contents,
+    source: Source,
 ) -> Result<Saved, DriverError> {
     let save = Save::new(&shared, &id, contents)?;
     let place = Place::of_snapshot(&shared.disk, snapshot);
-    let manifest = run(move || save.beside(&place)).await?;
+    let manifest = run(move || save.beside(&place, source)).await?;
     Ok(manifest.saved)
+}
+
+/// Lets a sandbox go on that a snapshot has left held still.
+pub(super) async fn go_on(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+    let save = Save::new(&shared, &id, Contents::Filesystem)?;
+    run(move || save.release().map_err(failed("let the sandbox go on"))).await
 }
 
 /// Ends the run of a sandbox that was paused, and puts back what it had when it was.
@@ -210,25 +217,44 @@ impl Save {
     /// Saves and leaves the sandbox held still, to be ended.
     fn to_rest(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
         let held = self.hold()?;
-        let kept = self.write(place, None, held.since);
+        let kept = self.write(place, Then::Rest, held.since);
         if kept.is_err() {
             held.release();
         }
         kept
     }
 
-    /// Saves with a copy of the files, and lets the sandbox go on as soon as it is taken.
-    fn beside(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
+    /// Saves with a copy of the files. The sandbox goes on as soon as that is taken, unless it is to
+    /// stay still and all was saved.
+    fn beside(&self, place: &Place, source: Source) -> Result<saved::Manifest, DriverError> {
         let held = self.hold()?;
-        let written = self.write(place, Some(&held), held.since);
-        held.release();
+        let then = match source {
+            Source::GoesOn => Then::GoOn(&held),
+            Source::StaysStill => Then::StayStill,
+        };
+        let written = self.write(place, then, held.since);
         let written = written.and_then(|manifest| {
             place.keep_name().map_err(failed("write what is saved"))?;
             Ok(manifest)
         });
+        if source == Source::StaysStill && written.is_ok() {
+            return written;
+        }
+        held.release();
         // What was being written when it went on is on the disk now, and counts no more.
         self.restore_limits();
         written
+    }
+
+    /// Lets the sandbox go on, with its own limits.
+    fn release(&self) -> io::Result<()> {
+        let id = self.manifest.id.as_str();
+        let gone_on = self.runtime.hold(id, &self.directory, false);
+        self.restore_limits();
+        if let Err(error) = manifest::mark_held(&self.directory, false) {
+            tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as held still, and is not");
+        }
+        gone_on
     }
 
     fn restore_limits(&self) {
@@ -270,18 +296,17 @@ impl Save {
         }
     }
 
-    /// Writes all there is to `place`. With `beside` the files are kept too, and the sandbox goes
-    /// on as soon as they are.
+    /// Writes all there is to `place`: the files too, unless the sandbox rests among them.
     fn write(
         &self,
         place: &Place,
-        beside: Option<&Held<'_>>,
+        then: Then<'_>,
         since: Instant,
     ) -> Result<saved::Manifest, DriverError> {
         let disk = &self.shared.disk;
         let new = place.prepare(disk).map_err(failed("make a directory"))?;
         let begun = since.elapsed();
-        let written = self.take(&new, beside, since).and_then(|freeze| {
+        let written = self.take(&new, then, since).and_then(|freeze| {
             let taken = since.elapsed();
             let parts = self.parts(freeze).map_err(failed("count the files"))?;
             let manifest = new
@@ -308,25 +333,22 @@ impl Save {
     }
 
     /// Takes memory and files, and returns for how long the sandbox has stood still.
-    fn take(
-        &self,
-        new: &Place,
-        beside: Option<&Held<'_>>,
-        since: Instant,
-    ) -> Result<Duration, DriverError> {
+    fn take(&self, new: &Place, then: Then<'_>, since: Instant) -> Result<Duration, DriverError> {
         let id = self.manifest.id.as_str();
         if self.contents.has_memory() {
             let memory = new.memory();
             fs::create_dir(&memory).map_err(failed("make a directory"))?;
             self.runtime
-                .checkpoint(id, &self.directory, &memory)
+                .checkpoint(id, &self.directory, &memory, self.manifest.resources.memory)
                 .map_err(failed("save the memory"))?;
         }
-        if let Some(held) = beside {
+        if !matches!(then, Then::Rest) {
             self.shared
                 .disk
                 .keep(id, &new.files())
                 .map_err(failed("keep the files"))?;
+        }
+        if let Then::GoOn(held) = then {
             held.release();
         }
         Ok(since.elapsed())
@@ -355,6 +377,17 @@ impl Save {
     }
 }
 
+/// What follows when memory and files are kept.
+#[derive(Clone, Copy)]
+enum Then<'a> {
+    /// The sandbox ends, and its files rest where they are.
+    Rest,
+    /// It goes on.
+    GoOn(&'a Held<'a>),
+    /// It stays held still.
+    StayStill,
+}
+
 /// A sandbox that is held still.
 struct Held<'a> {
     save: &'a Save,
@@ -368,14 +401,8 @@ impl Held<'_> {
         if self.released.replace(true) {
             return;
         }
-        let save = self.save;
-        let id = save.manifest.id.as_str();
-        if let Err(error) = save.runtime.hold(id, &save.directory, false) {
-            tracing::error!(sandbox.id = %id, %error, "a sandbox does not go on");
-        }
-        save.restore_limits();
-        if let Err(error) = manifest::mark_held(&save.directory, false) {
-            tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as held still, and is not");
+        if let Err(error) = self.save.release() {
+            tracing::error!(sandbox.id = %self.save.manifest.id, %error, "a sandbox does not go on");
         }
     }
 }

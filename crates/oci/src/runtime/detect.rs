@@ -9,7 +9,7 @@ use std::process::Command;
 use shoal_core::driver::RuntimeInfo;
 use shoal_core::template::RuntimeName;
 
-use super::{Kind, Runtime};
+use super::{Kind, Patience, Runtime};
 
 /// Which runtimes are looked for.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct RuntimeConfig {
     pub runc: PathBuf,
     /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm` where there is one).
     pub platform: String,
+    /// How long they may take.
+    pub patience: Patience,
 }
 
 impl Default for RuntimeConfig {
@@ -28,6 +30,7 @@ impl Default for RuntimeConfig {
             runsc: "runsc".into(),
             runc: "runc".into(),
             platform: "systrap".to_owned(),
+            patience: Patience::default(),
         }
     }
 }
@@ -88,6 +91,7 @@ fn probe(
         program,
         state: run.join(kind.program()),
         platform: config.platform.clone(),
+        patience: config.patience,
     })
 }
 

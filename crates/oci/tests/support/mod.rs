@@ -73,10 +73,15 @@ impl Installation {
     }
 
     pub(crate) fn open(&self) -> OciDriver {
+        self.open_with(RuntimeConfig::default(), 4)
+    }
+
+    /// With other runtimes, and so many starts at once.
+    pub(crate) fn open_with(&self, runtimes: RuntimeConfig, starts: usize) -> OciDriver {
         let config = OciConfig {
             data: self.directory.path().join("data"),
             envd: self.directory.path().join("daemon"),
-            runtimes: RuntimeConfig::default(),
+            runtimes,
             network: NetworkConfig {
                 warm: 0,
                 ..NetworkConfig::default()
@@ -84,7 +89,7 @@ impl Installation {
             disk: DiskConfig::Btrfs {
                 size: Some(Mib(1024)),
             },
-            starts: 4,
+            starts,
         };
         let driver = OciDriver::open(config, Arc::new(OneImage(self.layer.clone()))).unwrap();
         *self.last.lock() = Some(driver.clone());

@@ -1,7 +1,7 @@
 //! What every driver promises of sandboxes that are saved, and of limits that change.
 
 use super::{Subject, destroy, event, found, id, make, run};
-use crate::driver::{CreateOrder, DriverError, DriverEvent, Found, Origin, Start};
+use crate::driver::{CreateOrder, DriverError, DriverEvent, Found, Origin, Source, Start};
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
@@ -12,6 +12,7 @@ pub(super) async fn check(subject: &dyn Subject) {
         what_is_paused_rests_and_goes_on(subject, contents).await;
         a_run_can_be_taken_back(subject, contents).await;
         a_snapshot_outlives_its_source_and_starts_many(subject, contents).await;
+        what_a_snapshot_leaves_still_goes_on_or_ends(subject, contents).await;
     }
     what_is_not_there_is_said(subject).await;
     limits_change_in_place(subject).await;
@@ -132,7 +133,8 @@ async fn a_run_can_be_taken_back(subject: &dyn Subject, contents: Contents) {
 async fn a_snapshot_outlives_its_source_and_starts_many(subject: &dyn Subject, contents: Contents) {
     let driver = subject.driver();
     let source = make(subject, "isource", run(1)).await;
-    let taken = driver.snapshot(&source, snapshot(9), contents).await;
+    let taken = driver.snapshot(&source, snapshot(9), contents, Source::GoesOn);
+    let taken = taken.await;
     let saved = taken.unwrap_or_else(|error| panic!("no snapshot is taken: {error}"));
     assert_eq!(saved.contents, contents);
     assert_eq!(snapshots(subject).await, [snapshot(9)]);
@@ -162,6 +164,26 @@ async fn a_snapshot_outlives_its_source_and_starts_many(subject: &dyn Subject, c
     }
 }
 
+async fn what_a_snapshot_leaves_still_goes_on_or_ends(subject: &dyn Subject, contents: Contents) {
+    let driver = subject.driver();
+    let source = make(subject, "istill", run(1)).await;
+    for number in [7, 8] {
+        let taken = driver.snapshot(&source, snapshot(number), contents, Source::StaysStill);
+        let saved = taken.await;
+        saved.unwrap_or_else(|error| panic!("no snapshot is taken: {error}"));
+        assert!(one(subject).await.alive, "it stands still and is there");
+        if number == 7 {
+            let gone_on = driver.go_on(&source).await;
+            gone_on.unwrap_or_else(|error| panic!("it does not go on: {error}"));
+        }
+    }
+    destroy(subject, &source).await;
+    for number in [7, 8] {
+        let removed = driver.remove_snapshot(snapshot(number)).await;
+        removed.unwrap_or_else(|error| panic!("it is not removed: {error}"));
+    }
+}
+
 async fn what_is_not_there_is_said(subject: &dyn Subject) {
     let driver = subject.driver();
     let nobody = id("inever");
@@ -171,10 +193,11 @@ async fn what_is_not_there_is_said(subject: &dyn Subject) {
         "{paused:?}"
     );
     let taken = driver
-        .snapshot(&nobody, snapshot(8), Contents::Filesystem)
+        .snapshot(&nobody, snapshot(8), Contents::Filesystem, Source::GoesOn)
         .await;
     assert!(matches!(taken, Err(DriverError::NotFound(_))), "{taken:?}");
     assert!(driver.back_to_pause(&nobody).await.is_err());
+    assert!(driver.go_on(&nobody).await.is_err());
     let started = driver.create(again(subject, &nobody, run(1))).await;
     assert!(
         matches!(started, Err(DriverError::NotFound(_))),

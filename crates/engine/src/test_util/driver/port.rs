@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
     Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, FoundPaused, Isolation,
-    Origin, Phases, Start, StartReport,
+    Origin, Phases, Source, Start, StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -118,15 +118,24 @@ impl Driver for FakeDriver {
         id: &SandboxId,
         snapshot: SnapshotId,
         contents: Contents,
+        source: Source,
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
         let id = id.clone();
         Box::pin(async move {
+            self.of_live(&id, |sandbox| sandbox.still = true)?;
             self.state.saves.pass().await;
-            self.refused(|refuses| refuses.save, "save the memory")?;
-            self.of_live(&id, |_| ())?;
+            let refused = self.refused(|refuses| refuses.save, "save the memory");
+            let still = refused.is_ok() && source == Source::StaysStill;
+            self.of_live(&id, |sandbox| sandbox.still = still)?;
+            refused?;
             self.state.snapshots.lock().insert(snapshot, contents);
             Ok(Self::saved(contents))
         })
+    }
+
+    fn go_on(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let gone_on = self.of_live(id, |sandbox| sandbox.still = false);
+        Box::pin(async move { gone_on })
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {

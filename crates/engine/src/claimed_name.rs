@@ -1,0 +1,80 @@
+//! Names of snapshots, while the first one of a name is being taken.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_core::id::{TeamId, TemplateId};
+use shoal_core::template::TemplateName;
+
+use crate::snapshots::Snapshots;
+
+/// The names that somebody is giving to a snapshot, with what each is to mean.
+pub(crate) type Claims = Arc<Mutex<HashMap<(TeamId, TemplateName), Claim>>>;
+
+/// What a name is to mean, and how many are giving it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    template: TemplateId,
+    holders: usize,
+}
+
+/// What the name of a snapshot means, as long as this is held: two that are taken at once under one
+/// name are two takings of one thing.
+#[derive(Debug)]
+pub(crate) struct ClaimedName {
+    template: TemplateId,
+    held: Option<(Claims, (TeamId, TemplateName))>,
+}
+
+impl ClaimedName {
+    /// Of a snapshot that has no name.
+    pub(crate) fn without_name(template: TemplateId) -> Self {
+        Self {
+            template,
+            held: None,
+        }
+    }
+
+    /// What it means.
+    pub(crate) fn template(&self) -> &TemplateId {
+        &self.template
+    }
+}
+
+impl Drop for ClaimedName {
+    fn drop(&mut self) {
+        let Some((claims, key)) = self.held.take() else {
+            return;
+        };
+        if let Entry::Occupied(mut claim) = claims.lock().entry(key) {
+            claim.get_mut().holders -= 1;
+            if claim.get().holders == 0 {
+                claim.remove();
+            }
+        };
+    }
+}
+
+impl Snapshots {
+    /// What `name` means to a team, or `fresh` when it means nothing yet.
+    pub(crate) fn claim(
+        &self,
+        team: TeamId,
+        name: &TemplateName,
+        fresh: TemplateId,
+    ) -> ClaimedName {
+        let key = (team, name.clone());
+        let mut claims = self.claims().lock();
+        let claim = claims.entry(key.clone()).or_insert_with(|| Claim {
+            template: self.called(team, name).unwrap_or(fresh),
+            holders: 0,
+        });
+        claim.holders += 1;
+        ClaimedName {
+            template: claim.template.clone(),
+            held: Some((self.claims().clone(), key)),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A copy of a sandbox is taken, while it goes on or as the last that it does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::driver::Source;
+use shoal_core::id::{SnapshotId, TemplateId};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
+use shoal_core::state::{Input, KillReason};
+use shoal_core::template::TemplateName;
+
+use super::Sandbox;
+use super::rest::count;
+use crate::engine::SandboxError;
+use crate::events::EventKind;
+
+/// How a copy is asked for.
+#[derive(Debug)]
+pub(crate) struct SnapshotOrder {
+    /// What it is to be found by.
+    pub(crate) id: SnapshotId,
+    /// What is kept; what the sandbox's template says when nobody does.
+    pub(crate) contents: Option<Contents>,
+    /// What is noted of it, so that users find it; a copy of ours is noted by whoever takes it.
+    pub(crate) note: Option<SnapshotNote>,
+    /// Whether the sandbox ends with it. It is held still until then: what it was told had been written
+    /// after the copy was taken would be lost.
+    pub(crate) end: bool,
+}
+
+/// What users are to find a snapshot by.
+#[derive(Debug)]
+pub(crate) struct SnapshotNote {
+    /// What they start from.
+    pub(crate) template: TemplateId,
+    /// What it is called.
+    pub(crate) name: Option<TemplateName>,
+    /// The tag of its name.
+    pub(crate) tag: String,
+    /// After how long it goes by itself.
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// A copy that was taken.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    /// What the sandbox was then.
+    pub(crate) record: Arc<SandboxRecord>,
+    /// What was saved.
+    pub(crate) saved: Saved,
+    /// What was noted of it.
+    pub(crate) noted: Option<SnapshotRecord>,
+}
+
+impl Sandbox {
+    /// Takes a copy of the sandbox, which goes on, or ends as soon as the copy is there.
+    pub(super) async fn snapshot(&mut self, order: SnapshotOrder) -> Result<Taken, SandboxError> {
+        self.record.state.on(&Input::Snapshot)?;
+        let contents = order.contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, false).await?;
+        if let Err(error) = self.advance(&Input::Snapshot).await {
+            self.unfreeze_guest().await;
+            return Err(error);
+        }
+        if order.end {
+            return self.snapshot_and_end(order, contents).await;
+        }
+        let driver = self.shared.driver.clone();
+        let id = &self.record.id;
+        let saved = driver.snapshot(id, order.id, contents, Source::GoesOn);
+        let saved = saved.await;
+        self.unfreeze_guest().await;
+        self.advance(&Input::SnapshotEnded).await?;
+        self.note(order, saved?).await
+    }
+
+    /// The sandbox stands still until the copy is noted. When it cannot be, it goes on.
+    async fn snapshot_and_end(
+        &mut self,
+        order: SnapshotOrder,
+        contents: Contents,
+    ) -> Result<Taken, SandboxError> {
+        let driver = self.shared.driver.clone();
+        let id = self.record.id.clone();
+        let saved = driver.snapshot(&id, order.id, contents, Source::StaysStill);
+        let noted = match saved.await {
+            Ok(saved) => {
+                let noted = self.note(order, saved).await;
+                if noted.is_err()
+                    && let Err(error) = driver.go_on(&id).await
+                {
+                    tracing::error!(sandbox.id = %id, %error, "a sandbox stands still");
+                }
+                noted
+            }
+            Err(error) => Err(error.into()),
+        };
+        if noted.is_ok() {
+            // What could not be cleared is tried again; the copy is there.
+            self.end(KillReason::Requested).await;
+        } else {
+            self.unfreeze_guest().await;
+            self.advance(&Input::SnapshotEnded).await?;
+        }
+        noted
+    }
+
+    /// Notes a copy that is there, so that users find it. Of one that cannot be noted nothing is left.
+    async fn note(&self, order: SnapshotOrder, saved: Saved) -> Result<Taken, SandboxError> {
+        let (shared, record) = (&self.shared, self.record.clone());
+        count(&saved, "snapshot");
+        let noted = order.note.map(|note| SnapshotRecord {
+            id: order.id,
+            template: note.template,
+            tag: note.tag,
+            name: note.name,
+            team: record.team,
+            source: record.id.clone(),
+            guest_token: shared.envd_access_token(&record),
+            spec: record.spec.clone(),
+            saved: saved.clone(),
+            created_at: shared.clock.now(),
+            expires_at: note.ttl.map(|ttl| shared.clock.now() + ttl),
+        });
+        if let Some(noted) = noted.clone()
+            && let Err(error) = shared.keep_snapshot(noted).await
+        {
+            // Nobody knows of it: a start would clear it too.
+            let _ = shared.driver.remove_snapshot(order.id).await;
+            return Err(error.into());
+        }
+        let detail = BTreeMap::from([("contents", saved.contents.to_string())]);
+        self.emit(EventKind::Snapshotted, detail);
+        Ok(Taken {
+            record,
+            saved,
+            noted,
+        })
+    }
+}

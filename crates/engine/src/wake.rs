@@ -1,0 +1,81 @@
+//! Traffic wakes a sandbox that rests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_core::catalog::{NotWoken, Route};
+use shoal_core::id::SandboxId;
+use tokio::sync::{oneshot, watch};
+
+use crate::catalog::Published;
+use crate::engine::{SandboxError, Shared};
+use crate::sandbox::{Mailbox, Order, ResumeOrder};
+
+/// The least that a sandbox lives after traffic has woken it (E2B's rule).
+const LEAST_WAKE: Duration = Duration::from_secs(300);
+
+/// What became of one attempt, once it is known.
+type Outcome = Option<Result<Arc<Route>, NotWoken>>;
+
+/// The attempt to wake one sandbox that is under way. Whoever comes meanwhile shares it, and how it
+/// ends: a thousand requests that wait are one order, and one failure.
+#[derive(Debug, Default)]
+pub(crate) struct Waking(Mutex<Option<watch::Receiver<Outcome>>>);
+
+impl Waking {
+    /// The attempt that is under way, or a new one, which `begin` carries out.
+    fn join(&self, begin: impl FnOnce(watch::Sender<Outcome>)) -> watch::Receiver<Outcome> {
+        let mut current = self.0.lock();
+        let under_way = |attempt: &&watch::Receiver<Outcome>| {
+            // Without a sender it will not end: its task has gone with the runtime.
+            attempt.borrow().is_none() && attempt.has_changed().is_ok()
+        };
+        if let Some(attempt) = current.as_ref().filter(under_way) {
+            return attempt.clone();
+        }
+        let (ends, attempt) = watch::channel(None);
+        begin(ends);
+        *current = Some(attempt.clone());
+        attempt
+    }
+}
+
+impl Shared {
+    /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
+    /// waits for the same run.
+    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
+        let (published, mailbox, waking) = self.entries.sleeper(id).ok_or(NotWoken::Gone)?;
+        let mut attempt = waking.join(|ends| {
+            // On a task of its own: whoever asked first may be gone before the others.
+            tokio::spawn(async move {
+                let outcome = attempt(published, mailbox).await;
+                // Nobody may wait any more.
+                let _ = ends.send(Some(outcome));
+            });
+        });
+        let ended = attempt.wait_for(Option::is_some).await;
+        let outcome = ended.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or(Err(NotWoken::Gone))
+    }
+}
+
+async fn attempt(
+    published: watch::Receiver<Published>,
+    mailbox: Mailbox,
+) -> Result<Arc<Route>, NotWoken> {
+    let timeout = published.borrow().record.spec.lifecycle.timeout;
+    let order = ResumeOrder {
+        timeout: timeout.max(LEAST_WAKE),
+        memory: true,
+    };
+    let (reply, answer) = oneshot::channel();
+    let sent = mailbox.send(Order::Wake(order, reply)).await;
+    sent.map_err(|_| NotWoken::Gone)?;
+    match answer.await.map_err(|_| NotWoken::Gone)? {
+        Ok(()) => published.borrow().route.clone().ok_or(NotWoken::Gone),
+        Err(SandboxError::Full(full)) => Err(NotWoken::Full(full.to_string())),
+        Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
+        Err(error) => Err(NotWoken::Failed(error.to_string())),
+    }
+}

@@ -1,0 +1,173 @@
+//! What is saved is all there was, under the name that was given, or nothing is.
+
+use shoal_core::id::TemplateId;
+use shoal_core::sandbox::OnTimeout;
+use shoal_core::snapshot::Contents;
+use shoal_core::state::StateKind;
+use shoal_engine::{NewSnapshot, SnapshotFilter, TakeError};
+
+use super::*;
+
+const FILES: Option<Contents> = Some(Contents::Filesystem);
+
+impl Fixture {
+    fn kind(&self, id: &SandboxId) -> Option<StateKind> {
+        let found = self.engine.authorize(&self.me, id).ok();
+        found.map(|(_, record)| record.state.kind())
+    }
+}
+
+fn silent() -> FakeGuest {
+    FakeGuest {
+        silent: true,
+        ..FakeGuest::default()
+    }
+}
+
+#[tokio::test]
+async fn files_that_did_not_reach_the_disk_are_not_saved_and_the_sandbox_runs_on() {
+    let fixture = fixture_of(silent(), |_| {}).await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let paused = fixture.engine.pause(&permit, FILES, false).await;
+    let refused = paused.unwrap_err();
+    assert!(matches!(refused, SandboxError::NotSynced(_)), "{refused}");
+    assert!(refused.to_string().contains("`memory: true`"), "{refused}");
+    let new = NewSnapshot {
+        contents: FILES,
+        ..NewSnapshot::default()
+    };
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, new).await;
+    let refused = taken.unwrap_err();
+    let expected = matches!(refused, TakeError::Sandbox(SandboxError::NotSynced(_)));
+    assert!(expected, "{refused}");
+    assert!(fixture.driver.kept().is_empty());
+    assert_eq!(fixture.kind(&id), Some(StateKind::Running));
+    // The memory has what the disk has not.
+    let memory = Some(Contents::Memory);
+    fixture.engine.pause(&permit, memory, false).await.unwrap();
+    assert_eq!(fixture.kind(&id), Some(StateKind::Paused));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_rests_by_itself_keeps_its_memory_when_its_files_alone_would_not_do() {
+    let fixture = fixture_of(silent(), |_| {}).await;
+    let asked = NewSandbox {
+        on_timeout: OnTimeout::Pause,
+        keep_memory: false,
+        ..new("base")
+    };
+    let made = fixture.engine.create(&fixture.me, asked, None).await;
+    let made = made.unwrap().record;
+    fixture.clock.advance_to(made.deadline);
+    let id = made.id.clone();
+    until("paused", || fixture.kind(&id) == Some(StateKind::Paused)).await;
+    let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    assert_eq!(record.saved.as_ref().unwrap().contents, Contents::Memory);
+}
+
+#[tokio::test]
+async fn who_ends_a_sandbox_does_not_wait_for_its_files_to_reach_the_disk() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    fixture.guest.syncs.shut();
+    let (engine, same) = (fixture.engine.clone(), permit.clone());
+    let paused = tokio::spawn(async move { engine.pause(&same, FILES, false).await });
+    until("syncing", || fixture.guest.syncs.waiting() == 1).await;
+    fixture.engine.kill(&permit).await.unwrap();
+    assert!(fixture.driver.sandboxes().is_empty());
+    assert!(matches!(
+        paused.await.unwrap(),
+        Err(SandboxError::NotFound(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let last = || NewSnapshot {
+        keep_running: false,
+        ..NewSnapshot::default()
+    };
+    // What it did between the copy and its end would be lost: it is held still until it is gone. Here
+    // it cannot be cleared, so that it can be looked at.
+    fixture.driver.refuse(Refusals {
+        destroy: true,
+        ..Refusals::default()
+    });
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    taken.unwrap();
+    assert!(fixture.driver.is_still(&id));
+    assert!(*fixture.guest.frozen.lock(), "nor does its time go on");
+    fixture.driver.refuse(Refusals::default());
+    fixture.clock.advance(Duration::from_secs(11));
+    until("cleared", || fixture.driver.sandboxes().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let last = || NewSnapshot {
+        keep_running: false,
+        ..NewSnapshot::default()
+    };
+    let path = fixture.directory.path().join("shoal.db");
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let broken = "CREATE TRIGGER broken BEFORE INSERT ON snapshots
+        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
+    connection.execute_batch(broken).unwrap();
+    let unnoted = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    assert!(unnoted.is_err());
+    connection.execute_batch("DROP TRIGGER broken").unwrap();
+    fixture.driver.refuse(Refusals {
+        save: true,
+        ..Refusals::default()
+    });
+    let unsaved = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    assert!(unsaved.is_err());
+    assert_eq!(fixture.kind(&id), Some(StateKind::Running));
+    assert!(!fixture.driver.is_still(&id) && fixture.driver.kept().is_empty());
+    assert!(!*fixture.guest.frozen.lock(), "its time goes on");
+}
+
+#[tokio::test]
+async fn two_first_snapshots_of_a_name_are_takings_of_one_thing() {
+    let fixture = fixture().await;
+    let saves = fixture.driver.saves();
+    saves.shut();
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        let id = fixture.create().await;
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+        let (engine, me) = (fixture.engine.clone(), fixture.me.clone());
+        let new = NewSnapshot {
+            name: Some("work".parse().unwrap()),
+            ..NewSnapshot::default()
+        };
+        taken.push(tokio::spawn(async move {
+            engine.snapshot(&me, &permit, new).await.unwrap()
+        }));
+    }
+    until("both are saving", || saves.waiting() == 2).await;
+    saves.open();
+    let taken = futures_util::future::join_all(taken).await;
+    let meant: Vec<TemplateId> = taken.into_iter().map(|one| one.unwrap().template).collect();
+    assert_eq!(meant[0], meant[1]);
+    let all = SnapshotFilter::default();
+    // The later of one tag is in the place of the earlier.
+    assert_eq!(fixture.engine.snapshots(&fixture.me, &all).len(), 1);
+    assert_eq!(fixture.driver.kept().len(), 1);
+    let free = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &free).unwrap();
+    let tagged = NewSnapshot {
+        name: Some("work:v2".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    let tagged = fixture.engine.snapshot(&fixture.me, &permit, tagged).await;
+    assert_eq!(tagged.unwrap().template, meant[0]);
+}
