@@ -33,7 +33,7 @@ async fn fixture_with(config: ApiConfig) -> Fixture {
     .await;
     engine.put_template(base_template()).await.unwrap();
     let key = engine
-        .mint_first_key()
+        .mint_first_key(|_| Ok(()))
         .await
         .unwrap()
         .unwrap()
