@@ -78,12 +78,14 @@ def written(shared):
 
             for word in ("alpha", "beta", "gamma"):
                 made.commands.run(f"echo said-{word}")
-                wait_until(lambda: logs(search=f"said-{word}"), 30, word)
+                wait_until(lambda: said(logs(search=f"said-{word}")), 30, word)
             yield logs
 
 
 def said(entries: list[dict]) -> list[str]:
-    return [entry["message"] for entry in entries if entry["message"].startswith("said-")]
+    """The lines that were printed, among what else happened."""
+    lines = (entry["fields"].get("line", "") for entry in entries)
+    return [line for line in lines if line.startswith("said-")]
 
 
 def test_a_sandboxs_log_is_read_from_either_end(written):
