@@ -27,9 +27,15 @@ bench:
 	cargo build --release --locked -p shoal-bench
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
 
+# cargo-deny is on the path, or where `setup lint` has put it.
+TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"
+
 lint:
+	scripts/setup lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+	@if $(TOOLS) command -v cargo-deny >/dev/null; then $(MAKE) --no-print-directory deny; \
+		else echo "lint: skipped: dependencies are not looked at without cargo-deny"; fi
 
 test:
 	scripts/setup test
@@ -40,9 +46,13 @@ test:
 fuzz:
 	RUSTUP_TOOLCHAIN=nightly fuzz/run
 
-# What may be depended on. Advisories need their database, which not every machine reaches.
+# What may be depended on, and what is known against it: that needs a database, which not every
+# machine reaches.
 deny:
-	cargo deny check licenses bans sources
+	$(TOOLS) cargo deny --locked check --hide-inclusion-graph licenses bans sources
+	@if $(TOOLS) timeout 30 cargo deny fetch db >/dev/null 2>&1; then \
+		$(TOOLS) cargo deny --locked check advisories; \
+		else echo "deny: skipped: advisories, as their database is not reached"; fi
 
 fmt:
 	cargo fmt --all

@@ -14,6 +14,7 @@ import urllib.request
 
 import pytest
 
+from ..registry import Registry
 from .conftest import Client
 
 NOT_FOUND, UNREACHABLE, NOT_NOW, REFUSED, USAGE = 66, 69, 75, 77, 64
@@ -452,6 +453,28 @@ def test_images_that_cannot_be_had_are_told(client, tmp_path):
     answer = client.run("image", "import", str(bad), "x:1")
     assert answer.code == 1 and "x:1" in answer.err, answer
     assert client.run("template", "create", "t", "--image", "none:1").code == NOT_FOUND
+
+
+def test_an_image_is_pulled_from_a_registry_and_sandboxes_start_from_it(client, tmp_path):
+    registry = Registry(tmp_path / "registry")
+    registry.start()
+    sandbox, name = "none", ""
+    try:
+        passwd = "root:x:0:0:root:/root:/bin/sh\n"
+        name = registry.add("cli/pulled:1", {"etc/passwd": passwd, "root/marker": "pulled"}, User="root:root")
+        assert client.run("image", "pull", f"{registry.address}/cli/none:1").code == NOT_FOUND
+        assert client.ok("image", "pull", name) == name
+        row = next(r for r in client.run("image", "ls", "--json").json if r["name"] == name)
+        assert row["layers"] == 1
+        client.ok("template", "create", "cli-pulled", "--image", name, "--runtime", "runc")
+        sandbox = client.ok("sandbox", "create", "--template", "cli-pulled")
+        assert client.ok("sandbox", "cp", f"{sandbox}:marker", "-") == "pulled"
+    finally:
+        registry.stop()
+        client.run("sandbox", "kill", sandbox)
+        client.run("template", "rm", "cli-pulled")
+        removed = client.run("image", "rm", name)
+    assert removed.code == 0, removed
 
 
 def archive_of(files: dict[str, str]) -> bytes:

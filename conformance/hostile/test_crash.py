@@ -34,6 +34,8 @@ class Ledger:
         self.alive: set[str] = set()
         #: Ended with an acknowledgement: these must be gone.
         self.ended: set[str] = set()
+        #: Whose file was written with an acknowledgement: it must be there.
+        self.marked: set[str] = set()
         self.created = self.killed = self.ran = 0
         self.wrong: list[str] = []
 
@@ -80,7 +82,9 @@ class Client(threading.Thread):
         }
         status, _ = self.call.post("/files?path=mark", sandbox.encode(), headers=headers)
         if status == 200:
-            self.ledger.ran += 1
+            with self.ledger.lock:
+                self.ledger.marked.add(sandbox)
+                self.ledger.ran += 1
 
     def kill(self):
         with self.ledger.lock:
@@ -159,6 +163,9 @@ def test_a_server_that_is_killed_loses_nothing_and_leaves_nothing(crashing):
     for sandbox in sorted(ledger.alive):
         inside = Sandbox.connect(sandbox, **crashing.options())
         assert inside.commands.run("echo alive").stdout == "alive\n"
+        if sandbox in ledger.marked:
+            assert inside.files.read("mark") == sandbox
+    assert ledger.alive & ledger.marked, "no file was written that is looked for"
     # Creations that were never answered may be there; they are the client's to end, too.
     call = Call(crashing)
     known = set(call.ids())

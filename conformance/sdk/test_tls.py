@@ -1,6 +1,7 @@
 """A domain of its own with TLS: the SDK needs `E2B_DOMAIN` and the authority, and nothing else."""
 
 import os
+import ssl
 import subprocess
 import sys
 
@@ -50,6 +51,31 @@ def secure(another):
     return another("secure", ["domain=e2b.localhost", "tls=self-signed"], tls=True, port=port)
 
 
+def test_a_certificate_of_ones_own_is_shown_and_another_authority_is_not_made(another, tmp_path):
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj", "/CN=sandboxes.example", "-out", certificate, "-keyout", key,
+         "-addext", "subjectAltName=DNS:sandboxes.example,DNS:*.sandboxes.example,IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )
+    settings = ["domain=sandboxes.example", f"tls={certificate},{key}"]
+    server = another("own-certificate", settings, tls=True)
+    context = ssl.create_default_context(cafile=certificate)
+    with httpx.Client(verify=context, base_url=server.url, timeout=30) as client:
+        mine = {"X-API-Key": server.key}
+        assert client.get("/templates", headers=mine).status_code == 200
+        host = "8000-inothingofthatname000.sandboxes.example"
+        answer = client.get("/", headers={"Host": host}, extensions={"sni_hostname": host})
+        assert answer.status_code == 502 and "The sandbox was not found" in answer.text
+    file = server.data / "server.log"
+    wait_until(lambda: "export E2B_DOMAIN" in file.read_text(errors="replace"), 10, "what it prints")
+    log = file.read_text(errors="replace")
+    assert f"export E2B_DOMAIN=sandboxes.example:{server.port}\n" in log
+    # Whom clients trust is their own affair.
+    assert "SSL_CERT_FILE" not in log and not (server.data / "tls").exists()
+
+
 @pytest.fixture(scope="module")
 def said(secure):
     """The variables that the server prints for a shell."""
@@ -71,8 +97,6 @@ def test_the_server_says_what_to_export(secure, said):
 
 def loopback(said, secure) -> httpx.Client:
     """A client that trusts the authority and resolves every name to loopback."""
-    import ssl
-
     context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
     return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=30)
 

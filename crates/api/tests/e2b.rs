@@ -39,7 +39,7 @@ async fn fixture_of(config: ApiConfig, limit: impl FnOnce(&mut Limits)) -> Fixtu
     let engine = test_util::open(parts).await;
     engine.put_template(base_template()).await.unwrap();
     let key = engine
-        .mint_first_key()
+        .mint_first_key(|_| Ok(()))
         .await
         .unwrap()
         .unwrap()

@@ -123,7 +123,7 @@ async fn fixture() -> Fixture {
         ..test_util::parts(directory.path())
     })
     .await;
-    let key = engine.mint_first_key().await.unwrap().unwrap();
+    let key = engine.mint_first_key(|_| Ok(())).await.unwrap().unwrap();
     Fixture {
         _directory: directory,
         router: router(engine, ApiConfig::default()),

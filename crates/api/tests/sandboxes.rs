@@ -37,7 +37,7 @@ async fn fixture() -> Fixture {
     })
     .await;
     engine.put_template(base_template()).await.unwrap();
-    let admin = engine.mint_first_key().await.unwrap().unwrap();
+    let admin = engine.mint_first_key(|_| Ok(())).await.unwrap().unwrap();
     let mut fixture = Fixture {
         _directory: directory,
         guest,

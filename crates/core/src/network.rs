@@ -18,7 +18,7 @@ pub use self::asked::AskedNetwork;
 pub const MAX_RULES: usize = 1024;
 
 /// The most name servers a sandbox may be given.
-pub const MAX_DNS_SERVERS: usize = 10;
+pub const MAX_DNS_SERVERS: usize = 3;
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
@@ -419,7 +419,9 @@ mod tests {
         assert!(policy.validate().is_ok());
         policy.dns_servers = vec![Ipv4Addr::new(10, 0, 0, 1)];
         assert_eq!(policy.validate(), Err(InvalidRule::DnsServers));
-        policy.dns_servers = vec![Ipv4Addr::new(8, 8, 8, 8); 11];
+        policy.dns_servers = vec![Ipv4Addr::new(8, 8, 8, 8); 3];
+        assert!(policy.validate().is_ok());
+        policy.dns_servers = vec![Ipv4Addr::new(8, 8, 8, 8); 4];
         assert_eq!(policy.validate(), Err(InvalidRule::DnsServers));
     }
 

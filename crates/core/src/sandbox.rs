@@ -98,6 +98,18 @@ pub struct SandboxSpec {
     /// said.
     #[serde(default)]
     pub port: Option<NonZeroU16>,
+    /// The claim of an idempotency key that it was made for: what a start after a crash settles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<RequestClaim>,
+}
+
+/// A client's key for one request, as it was claimed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestClaim {
+    /// The key.
+    pub key: String,
+    /// When: a key that was forgotten may be claimed again.
+    pub at: Timestamp,
 }
 
 /// What a sandbox is for.

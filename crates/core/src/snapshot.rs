@@ -152,6 +152,7 @@ impl SnapshotRecord {
                 memory: self.saved.contents.has_memory(),
                 guest_token: self.guest_token.clone(),
             }),
+            claim: None,
             ..self.spec.clone()
         }
     }

@@ -8,7 +8,7 @@ use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::{ImageName, PrivateImage};
-use crate::sandbox::SandboxRecord;
+use crate::sandbox::{RequestClaim, SandboxRecord};
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
 
@@ -130,16 +130,23 @@ pub trait Store: Send + Sync {
     ) -> BoxFuture<'_, Result<IdempotencyClaim, StoreError>>;
 
     /// Ends a claim: with the sandbox that was made, or with none so that the key can be used
-    /// again.
+    /// again. A claim that is none any more stays as it is.
     ///
     /// # Errors
     /// See [`StoreError`].
     fn settle_idempotency(
         &self,
         team: TeamId,
-        key: &str,
+        claim: &RequestClaim,
         sandbox: Option<&SandboxId>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Ends every claim that is not settled, so that its key can be used again: of a server that
+    /// has ended, once the sandboxes that it made are known.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn release_idempotency(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Every template.
     ///

@@ -14,7 +14,7 @@ use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
 use shoal_core::network::AskedNetwork;
 use shoal_core::resources::{AskedResources, MilliCpu, Resources};
-use shoal_core::sandbox::{OnTimeout, Purpose, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{OnTimeout, Purpose, RequestClaim, SandboxRecord, SandboxSpec};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, TemplateKey};
@@ -163,12 +163,13 @@ impl Engine {
         idempotency: Option<Idempotency>,
     ) -> Result<Created, CreateError> {
         let Some(Idempotency { key, request }) = idempotency else {
-            return self.create_once(principal, new).await;
+            return self.create_once(principal, new, None).await;
         };
         let (shared, team) = (&self.shared, principal.team);
+        let at = shared.clock.now();
         match shared
             .store
-            .claim_idempotency(team, &key, &request, shared.clock.now())
+            .claim_idempotency(team, &key, &request, at)
             .await?
         {
             IdempotencyClaim::First => {}
@@ -182,14 +183,16 @@ impl Engine {
         }
         // On a task of its own: whoever asked may stop waiting, and the claim is settled all the
         // same.
-        let (engine, principal) = (self.clone(), principal.clone());
+        let (engine, principal, claim) =
+            (self.clone(), principal.clone(), RequestClaim { key, at });
         let settled = tokio::spawn(async move {
-            let outcome = engine.create_once(&principal, new).await;
+            let asked = Some(claim.clone());
+            let outcome = engine.create_once(&principal, new, asked).await;
             let made = outcome.as_ref().ok().map(|created| &created.record.id);
             engine
                 .shared
                 .store
-                .settle_idempotency(team, &key, made)
+                .settle_idempotency(team, &claim, made)
                 .await?;
             outcome
         });
@@ -202,10 +205,12 @@ impl Engine {
         &self,
         principal: &Principal,
         new: NewSandbox,
+        claim: Option<RequestClaim>,
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = self.specified_with_stock(principal, new.clone()).await?;
+        let mut specified = self.specified_with_stock(principal, new.clone()).await?;
+        specified.spec.claim = claim;
         let spec = &specified.spec;
         let Some(resize) = resize else {
             return self.make(principal, new, specified).await;
@@ -230,11 +235,13 @@ impl Engine {
         new: NewSandbox,
         specified: Specified,
     ) -> Result<Created, CreateError> {
+        let claim = specified.spec.claim.clone();
         let gone = match self.claim_or_launch(principal, specified).await {
             Err(CreateError::Driver(DriverError::SnapshotNotFound(gone))) => gone,
             made => return made,
         };
-        let specified = self.specified_with_stock(principal, new).await?;
+        let mut specified = self.specified_with_stock(principal, new).await?;
+        specified.spec.claim = claim;
         let now = specified.spec.snapshot.as_ref().map(|saved| saved.id);
         if now == Some(gone) {
             return Err(DriverError::SnapshotNotFound(gone).into());

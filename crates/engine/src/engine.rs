@@ -282,16 +282,21 @@ impl Engine {
     /// Counts the sandboxes by state, and the pools, for whoever reads the gauges next.
     pub fn count_states(&self) {
         self.count_pools();
-        let mut counts = BTreeMap::new();
-        for record in self.shared.entries.records() {
-            *counts
-                .entry(record.state.kind().to_string())
-                .or_insert(0u32) += 1;
+        let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
+        // Also where there is none, or none any more: a gauge keeps what it showed last.
+        for runtime in &self.capabilities().runtimes {
+            for kind in StateKind::ALL {
+                counts.insert((runtime.name.to_string(), kind.to_string()), 0);
+            }
         }
-        for kind in StateKind::ALL {
-            let state = kind.to_string();
-            let count = counts.get(&state).copied().unwrap_or(0);
-            metrics::gauge!("shoal_sandboxes", "state" => state).set(count);
+        for record in self.shared.entries.records() {
+            let runtime = self.shared.runtime_label(&record);
+            let state = record.state.kind().to_string();
+            *counts.entry((runtime, state)).or_default() += 1;
+        }
+        for ((runtime, state), count) in counts {
+            let labels = [("state", state), ("runtime", runtime)];
+            metrics::gauge!("shoal_sandboxes", &labels).set(count);
         }
     }
 
@@ -309,6 +314,18 @@ impl Engine {
 }
 
 impl Shared {
+    /// What a sandbox runs in, for figures: what has run says it, then what was asked for. A name
+    /// that nothing here has is anybody's word, of which there are too many for a label.
+    pub(crate) fn runtime_label(&self, record: &SandboxRecord) -> String {
+        let runtimes = &self.driver.capabilities().runtimes;
+        let ran = record.report.as_ref().map(|report| &report.runtime);
+        let name = match ran.or(record.spec.runtime.as_ref()) {
+            Some(name) => runtimes.iter().any(|r| r.name == *name).then_some(name),
+            None => runtimes.first().map(|usual| &usual.name),
+        };
+        name.map_or_else(|| "unknown".to_owned(), ToString::to_string)
+    }
+
     pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
         let secured = record.spec.secure;
         secured.then(|| self.seed.envd_access_token(&record.id))

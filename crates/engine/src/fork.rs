@@ -51,6 +51,7 @@ impl Engine {
                     guest_token: engine.shared.envd_access_token(&source),
                 }),
                 runtime: Some(saved.runtime),
+                claim: None,
                 ..source.spec.clone()
             };
             let members = (0..count).map(|_| engine.launch(&principal, spec.clone()));

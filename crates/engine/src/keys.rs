@@ -1,11 +1,13 @@
 //! API keys and the tenants they speak for.
 
 use std::collections::HashMap;
+use std::io;
 
 use parking_lot::RwLock;
 use shoal_core::auth::{ApiKey, ApiKeyHash, KeyRecord, Principal, TeamSlug};
 use shoal_core::id::{KeyId, TeamId};
 use shoal_core::store::StoreError;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
@@ -18,7 +20,48 @@ const NAME_MAX: usize = 128;
 
 /// Keys that were good a moment ago, so that a request does not wait for the store.
 #[derive(Debug, Default)]
-pub(crate) struct KeyCache(RwLock<HashMap<ApiKeyHash, Principal>>);
+pub(crate) struct KeyCache {
+    remembered: RwLock<Remembered>,
+    /// Who changes a key that is there: a change must not bring back what another has removed.
+    changing: AsyncMutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    by_hash: HashMap<ApiKeyHash, Principal>,
+    /// How many keys were removed: what was looked up before the last of that may be it.
+    removals: u64,
+}
+
+impl KeyCache {
+    fn get(&self, hash: &ApiKeyHash) -> Option<Principal> {
+        self.remembered.read().by_hash.get(hash).cloned()
+    }
+
+    /// To be asked before a key is looked up, for [`KeyCache::remember`].
+    fn removals(&self) -> u64 {
+        self.remembered.read().removals
+    }
+
+    /// Remembers what was looked up, unless a key was removed since `removals`.
+    fn remember(&self, hash: ApiKeyHash, principal: Principal, removals: u64) {
+        let mut remembered = self.remembered.write();
+        if remembered.removals != removals {
+            return;
+        }
+        if remembered.by_hash.len() >= REMEMBERED {
+            remembered.by_hash.clear();
+        }
+        remembered.by_hash.insert(hash, principal);
+    }
+
+    /// Forgets a key that the store has no more.
+    fn forget(&self, hash: &ApiKeyHash) {
+        let mut remembered = self.remembered.write();
+        remembered.removals += 1;
+        remembered.by_hash.remove(hash);
+    }
+}
 
 /// Why a key was not made or changed.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +78,9 @@ pub enum KeyError {
     /// The key that is asked to be removed is the one that asks.
     #[error("a key cannot remove itself")]
     Itself,
+    /// It could not be written to where its owner finds it.
+    #[error("the first key cannot be written to its file")]
+    NotKept(#[source] io::Error),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -59,19 +105,16 @@ impl Engine {
     /// When the store cannot be read.
     pub async fn authenticate(&self, key: &ApiKey) -> Result<Option<Principal>, StoreError> {
         let hash = key.hash();
-        let cache = &self.shared.keys.0;
-        if let Some(principal) = cache.read().get(&hash) {
-            return Ok(Some(principal.clone()));
+        let cache = &self.shared.keys;
+        if let Some(principal) = cache.get(&hash) {
+            return Ok(Some(principal));
         }
+        let removals = cache.removals();
         let Some(record) = self.shared.store.key_by_hash(&hash).await? else {
             return Ok(None);
         };
         let principal = principal_of(&record);
-        let mut remembered = cache.write();
-        if remembered.len() >= REMEMBERED {
-            remembered.clear();
-        }
-        remembered.insert(hash, principal.clone());
+        cache.remember(hash, principal.clone(), removals);
         Ok(Some(principal))
     }
 
@@ -93,16 +136,24 @@ impl Engine {
         self.mint_key(slug, name, admin).await
     }
 
-    /// The first key of an installation: for its owner, who has no key to ask with yet.
+    /// Makes the first key of an installation when there is none: for its owner, who has no key to
+    /// ask with yet. `keep` puts it where he finds it, before it is good: a key that is good and that
+    /// nobody knows would be the last one.
     ///
     /// # Errors
-    /// When the store does not take it.
-    pub async fn mint_first_key(&self) -> Result<Option<ApiKey>, KeyError> {
+    /// When it is not kept, or the store does not take it.
+    pub async fn mint_first_key(
+        &self,
+        keep: impl FnOnce(&ApiKey) -> io::Result<()>,
+    ) -> Result<Option<ApiKey>, KeyError> {
         if !self.shared.store.keys(None).await?.is_empty() {
             return Ok(None);
         }
         let slug = "default".parse().map_err(|_| KeyError::InvalidName)?;
-        Ok(Some(self.mint_key(&slug, "first key", true).await?.0))
+        let secret = ApiKey::from_entropy(entropy::bytes()?);
+        keep(&secret).map_err(KeyError::NotKept)?;
+        self.put_key(&slug, "first key", true, &secret).await?;
+        Ok(Some(secret))
     }
 
     async fn mint_key(
@@ -111,6 +162,18 @@ impl Engine {
         name: &str,
         admin: bool,
     ) -> Result<(ApiKey, KeyRecord), KeyError> {
+        let secret = ApiKey::from_entropy(entropy::bytes()?);
+        let record = self.put_key(slug, name, admin, &secret).await?;
+        Ok((secret, record))
+    }
+
+    async fn put_key(
+        &self,
+        slug: &TeamSlug,
+        name: &str,
+        admin: bool,
+        secret: &ApiKey,
+    ) -> Result<KeyRecord, KeyError> {
         if name.is_empty() || name.chars().count() > NAME_MAX {
             return Err(KeyError::InvalidName);
         }
@@ -118,7 +181,6 @@ impl Engine {
         let team = store
             .team(slug, TeamId::from_entropy(entropy::bytes()?))
             .await?;
-        let secret = ApiKey::from_entropy(entropy::bytes()?);
         let record = KeyRecord {
             id: KeyId::from_entropy(entropy::bytes()?),
             team,
@@ -130,7 +192,7 @@ impl Engine {
             created_at: self.shared.clock.now(),
         };
         store.put_key(record.clone()).await?;
-        Ok((secret, record))
+        Ok(record)
     }
 
     /// The keys that `by` may see: those of its tenant, or all for an admin.
@@ -155,6 +217,7 @@ impl Engine {
         if name.is_empty() || name.chars().count() > NAME_MAX {
             return Err(KeyError::InvalidName);
         }
+        let _changing = self.shared.keys.changing.lock().await;
         let keys = self.keys(by).await?;
         let key = keys
             .into_iter()
@@ -176,13 +239,39 @@ impl Engine {
         if id == by.key {
             return Err(KeyError::Itself);
         }
+        let _changing = self.shared.keys.changing.lock().await;
         let keys = self.keys(by).await?;
         let key = keys
             .into_iter()
             .find(|key| key.id == id)
             .ok_or(KeyError::NotFound(id))?;
         self.shared.store.delete_key(&id).await?;
-        self.shared.keys.0.write().remove(&key.hash);
+        self.shared.keys.forget(&key.hash);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util;
+
+    #[tokio::test]
+    async fn a_key_that_is_looked_up_while_it_is_removed_opens_nothing_after_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = test_util::open(test_util::parts(directory.path())).await;
+        let (admin, other) = test_util::admin_and_other(&engine).await;
+        let admin = engine.authenticate(&ApiKey::parse(&admin).unwrap()).await;
+        let admin = admin.unwrap().unwrap();
+        let other = ApiKey::parse(&other).unwrap();
+
+        // As `authenticate` does it, with the removal in the middle.
+        let cache = &engine.shared.keys;
+        let removals = cache.removals();
+        let found = engine.shared.store.key_by_hash(&other.hash()).await;
+        let found = found.unwrap().unwrap();
+        engine.delete_key(&admin, found.id).await.unwrap();
+        cache.remember(other.hash(), principal_of(&found), removals);
+        assert!(engine.authenticate(&other).await.unwrap().is_none());
     }
 }

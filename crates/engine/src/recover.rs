@@ -48,16 +48,33 @@ impl Engine {
             if let Some(membership) = record.membership() {
                 was = self.find_member(&record, membership, was, &digests);
             }
-            going_on += usize::from(was.goes_on(&record));
+            if was.goes_on(&record) {
+                going_on += 1;
+                self.settle_found(&record).await?;
+            }
             Sandbox::spawn_found(self.shared.clone(), record, versioned.version, was);
         }
         for id in found.into_keys() {
             tracing::info!(sandbox.id = %id, "clearing a sandbox that nobody knows");
             self.shared.driver.destroy(&id).await?;
         }
+        // Of the other requests nothing has come.
+        self.shared.store.release_idempotency().await?;
         self.clear_snapshots().await?;
         self.end_builds().await?;
         Ok(going_on)
+    }
+
+    /// Notes that a request has made this sandbox, where the last server ended before it could:
+    /// whoever tries again gets it, and not another.
+    async fn settle_found(&self, record: &SandboxRecord) -> Result<(), RecoverError> {
+        if let Some(claim) = record.spec.claim.as_ref().filter(|_| record.is_anybodys()) {
+            let store = &self.shared.store;
+            store
+                .settle_idempotency(record.team, claim, Some(&record.id))
+                .await?;
+        }
+        Ok(())
     }
 
     /// What becomes of a member of a pool: one that was ready goes on, if it is what its entry says

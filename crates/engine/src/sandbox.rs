@@ -232,8 +232,11 @@ impl Sandbox {
             self.shared.deadlines.set(&self.record.id, Some(again));
             return Err(error.into());
         }
-        metrics::counter!("shoal_sandbox_kills_total", "reason" => format!("{reason:?}"))
-            .increment(1);
+        let labels = [
+            ("reason", format!("{reason:?}")),
+            ("runtime", self.shared.runtime_label(&self.record)),
+        ];
+        metrics::counter!("shoal_sandbox_kills_total", &labels).increment(1);
         let detail = BTreeMap::from([("reason", format!("{reason:?}"))]);
         self.emit(EventKind::Killed, detail);
         if let Err(error) = self.advance(&Input::Cleared).await {

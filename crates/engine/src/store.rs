@@ -28,7 +28,7 @@ use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{ImageName, PrivateImage};
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{RequestClaim, SandboxRecord};
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
 use shoal_core::template::Template;
@@ -69,7 +69,6 @@ impl SqliteStore {
             .map_err(|e| StoreError::Failed(format!("cannot open {}: {e}", path.display())))?;
         let mut connection = Connection::open(path).map_err(store_error)?;
         migrations::migrate(&mut connection)?;
-        idempotency::release(&connection)?;
         let (jobs, mut incoming) = mpsc::channel::<Job>(WAITING);
         let run = move || {
             while let Some(job) = incoming.blocking_recv() {
@@ -183,11 +182,15 @@ impl Store for SqliteStore {
     fn settle_idempotency(
         &self,
         team: TeamId,
-        key: &str,
+        claim: &RequestClaim,
         sandbox: Option<&SandboxId>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (key, sandbox) = (key.to_owned(), sandbox.cloned());
-        self.call(move |connection| idempotency::settle(connection, team, &key, sandbox.as_ref()))
+        let (claim, sandbox) = (claim.clone(), sandbox.cloned());
+        self.call(move |connection| idempotency::settle(connection, team, &claim, sandbox.as_ref()))
+    }
+
+    fn release_idempotency(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(|connection| idempotency::release(connection))
     }
 
     fn templates(&self) -> BoxFuture<'_, Result<Vec<Template>, StoreError>> {

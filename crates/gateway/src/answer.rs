@@ -37,6 +37,8 @@ pub(crate) enum Refusal {
     NoRoom,
     /// A route of the daemon that is not for the outside; the path as it was asked for.
     Internal(String),
+    /// A `CONNECT` that asks for something else than a WebSocket.
+    Connect,
     /// More connections than a sandbox may have.
     TooMany(usize),
     /// The server in the sandbox broke off before it had answered.
@@ -55,6 +57,7 @@ impl Refusal {
             Self::Unproven => StatusCode::UNAUTHORIZED,
             Self::Unknown => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
+            Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::TooMany(_) | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
         }
     }
@@ -85,6 +88,7 @@ impl Refusal {
                 "The sandbox is paused, and your team has as many running as it may".to_owned()
             }
             Self::Internal(_) => "Not found".to_owned(),
+            Self::Connect => "CONNECT opens WebSockets over HTTP/2 and nothing else".to_owned(),
             Self::TooMany(limit) => {
                 format!("The sandbox has reached its limit of {limit} connections at once")
             }

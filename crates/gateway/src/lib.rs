@@ -13,6 +13,7 @@ mod limit;
 mod proxy;
 mod signed;
 mod target;
+mod tunnel;
 mod upstream;
 
 pub use door::Door;

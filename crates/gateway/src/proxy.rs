@@ -21,13 +21,12 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 
 use crate::answer::Refusal;
-use crate::forward::{
-    TRAFFIC_TOKEN, ask_upgrade, introduce, needs_http2, strip_hop_by_hop, upgrade_of,
-};
+use crate::forward::{TRAFFIC_TOKEN, ask_upgrade, introduce, needs_http2, strip_hop_by_hop};
 use crate::guarded::Guarded;
 use crate::limit::{Connections, Slot};
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
+use crate::tunnel::{self, Asked};
 use crate::upstream::{BoxError, ForwardedBody, Upstream, uri_for};
 
 /// How the gateway works.
@@ -145,6 +144,7 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         let shared = &self.shared;
+        let asked = Asked::by(&request)?;
         if target.port == ENVD_PORT && is_internal_route(request.uri().path()) {
             return Err(Refusal::Internal(request.uri().path().to_owned()));
         }
@@ -164,9 +164,9 @@ impl Gateway {
         }
         let slot = shared.connections.take(&target.sandbox);
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
-        let http2 = needs_http2(request.version(), request.headers());
-        let upgrade = upgrade_of(request.headers()).filter(|_| !http2);
-        let (forwarded, client_side) = prepare(request, target, &route, client, upgrade)?;
+        let http2 = needs_http2(request.version(), request.headers()) && asked != Asked::Stream;
+        let asked = if http2 { Asked::Nothing } else { asked };
+        let (forwarded, client_side) = prepare(request, target, &route, client, &asked)?;
         let upstream = self.upstream(&route);
         let chosen = if http2 {
             &upstream.http2
@@ -188,7 +188,19 @@ impl Gateway {
             {
                 Err(Refusal::Broken)
             }
-            Ok(response) => Ok(give_back(response, client_side, ended, slot)),
+            // On a stream it would say that the server agreed to a WebSocket.
+            Ok(response) if response.status().is_success() && asked == Asked::Stream => {
+                Err(Refusal::Broken)
+            }
+            Ok(mut response) => {
+                let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                let sandbox_side = agreed.then(|| hyper::upgrade::on(&mut response));
+                if agreed && asked == Asked::Stream {
+                    tunnel::agree(&mut response);
+                }
+                let sides = client_side.zip(sandbox_side);
+                Ok(give_back(response, sides, ended, slot))
+            }
             // What broke because the sandbox ended is told as its end.
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
             Err(refusal) => Err(refusal),
@@ -294,21 +306,25 @@ fn prepare<B>(
     target: &Target,
     route: &Route,
     client: Client,
-    upgrade: Option<http::HeaderValue>,
+    asked: &Asked,
 ) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let upgrade = asked.protocol();
     let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    if *asked == Asked::Stream {
+        tunnel::ask(&mut request);
+    }
     let uri =
         uri_for(target.port, request.uri()).map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
     let proto = if client.tls { "https" } else { "http" };
-    let asked = std::mem::replace(request.uri_mut(), uri);
+    let named = std::mem::replace(request.uri_mut(), uri);
     let headers = request.headers_mut();
     strip_hop_by_hop(headers);
     let mask = route.mask_request_host.as_ref();
-    introduce(headers, &asked, target.port, mask, client.address, proto);
+    introduce(headers, &named, target.port, mask, client.address, proto);
     if let Some(protocol) = upgrade {
         ask_upgrade(headers, protocol);
     }
@@ -324,14 +340,11 @@ where
 /// Makes the answer that goes back, cut when the sandbox ends.
 fn give_back(
     mut response: Response<hyper::body::Incoming>,
-    client_side: Option<OnUpgrade>,
+    sides: Option<(OnUpgrade, OnUpgrade)>,
     ended: BoxFuture<'static, ()>,
     slot: Slot,
 ) -> Response<GatewayBody> {
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(client_side) = client_side
-    {
-        let sandbox_side = hyper::upgrade::on(&mut response);
+    if let Some((client_side, sandbox_side)) = sides {
         tokio::spawn(copy(client_side, sandbox_side, ended, slot));
         return response.map(|_| empty());
     }

@@ -289,7 +289,9 @@ pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 4] {
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
          {GUEST_ADDRESS}\t{hostname}\n{EVENTS_ADDRESS}\tevents.e2b.local\n"
     );
-    let resolv = format!("nameserver {}\n", crate::network::ROUTER_ADDRESS);
+    let resolv = crate::network::NAME_ADDRESSES
+        .map(|address| format!("nameserver {address}\n"))
+        .concat();
     [
         ("hosts", hosts),
         ("hostname", format!("{hostname}\n")),

@@ -235,7 +235,7 @@ impl Cgroup {
     /// When the kernel refuses it, as it does below what is in use.
     pub(crate) fn set_memory(&self, memory: Mib) -> io::Result<()> {
         match self.place(Controller::Memory) {
-            Place::V1(path) => write(&path.join("memory.limit_in_bytes"), memory.bytes()),
+            Place::V1(path) => files::limit_memory_v1(path, memory.bytes()),
             Place::V2(path) => {
                 let swap = path.join("memory.swap.max");
                 if swap.exists() {

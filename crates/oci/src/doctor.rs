@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use self::instances::{Instance, Owner, clear, instances};
 use crate::cgroup::Hierarchy;
 use crate::driver::OciConfig;
-use crate::runtime::{detect, on_path};
+use crate::runtime::{Kind, detect, on_path};
 
 /// The oldest kernel on which all of this is known to work: `pidfd`, the new mount calls, and
 /// overlays in namespaces of users.
@@ -127,26 +127,33 @@ fn kernel() -> Finding {
 
 fn runtimes(config: &OciConfig) -> Vec<Finding> {
     let (found, missing) = detect(&config.runtimes, Path::new("/"));
-    let none = found.is_empty();
     let mut findings: Vec<_> = found
         .iter()
         .map(|runtime| {
-            let detail = format!("{} ({})", runtime.info.version, runtime.info.isolation);
+            let usual = if runtime.kind == config.runtimes.default {
+                ", the default"
+            } else {
+                ""
+            };
+            let detail = format!(
+                "{} ({}{usual})",
+                runtime.info.version, runtime.info.isolation
+            );
             Finding::good(runtime.kind.program(), detail)
         })
         .collect();
     findings.extend(missing.into_iter().map(|missing| {
-        // One is enough to start; without gVisor hostile code is not held.
-        let health = if none {
+        // Nothing takes the place of the default unasked.
+        let health = if missing.kind == config.runtimes.default {
             Health::Missing
         } else {
             Health::Warning
         };
-        let cure = match missing.program {
-            "runsc" => "scripts/setup run",
-            _ => "sudo apt-get install runc",
+        let cure = match missing.kind {
+            Kind::Runsc => "scripts/setup run",
+            Kind::Runc => "sudo apt-get install runc",
         };
-        Finding::bad(missing.program, health, missing.reason, cure)
+        Finding::bad(missing.kind.program(), health, missing.reason, cure)
     }));
     findings
 }

@@ -37,7 +37,7 @@ use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
 use crate::output;
 use crate::rootfs::mounts_below;
-use crate::runtime::{self, Runtime, RuntimeConfig};
+use crate::runtime::{Runtime, RuntimeConfig};
 use crate::saved::Stamp;
 use crate::watch::Watched;
 
@@ -107,10 +107,7 @@ impl OciDriver {
         if !nix::unistd::geteuid().is_root() {
             return Err(OpenError::NotRoot);
         }
-        let (runtimes, missing) = runtime::detect(&config.runtimes, Path::new("/"));
-        if runtimes.is_empty() {
-            return Err(OpenError::NoRuntime(missing));
-        }
+        open::runtimes(&config.runtimes, Path::new("/"))?;
         File::open(&config.envd).map_err(|source| OpenError::NoDaemon {
             path: config.envd.clone(),
             source,

@@ -28,4 +28,4 @@ pub use driver::{OciConfig, OciDriver, OpenError};
 pub use images::{ImageStore, StoreConfig};
 pub use layers::{LayerSource, LayerStack, SandboxLayers};
 pub use network::NetworkConfig;
-pub use runtime::{Missing, Patience, RuntimeConfig};
+pub use runtime::{Kind as RuntimeKind, Missing, Patience, RuntimeConfig};

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
-use shoal_core::network::Egress;
+use shoal_core::network::{Egress, MAX_DNS_SERVERS};
 
 pub(crate) use self::forget::{Remains, instances};
 use self::index::Indices;
@@ -25,8 +25,15 @@ pub(crate) use self::slot::Slot;
 
 /// The sandbox's address in its own namespace: the same everywhere.
 pub(crate) const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
-/// Its router, which is also whom it asks for names.
+/// Its router, which is also whom it asks for names first.
 pub(crate) const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 1);
+/// Whom it asks for names, one behind the other, as many as a resolver tries: the router and two
+/// addresses that lie behind it and are nobody's. Each leads to one name server.
+pub(crate) const NAME_ADDRESSES: [Ipv4Addr; MAX_DNS_SERVERS] = [
+    ROUTER_ADDRESS,
+    Ipv4Addr::new(10, 11, 0, 5),
+    Ipv4Addr::new(10, 11, 0, 9),
+];
 const INNER_BITS: u8 = 30;
 /// Fixed, so that what a saved sandbox remembers of its router stays true in another slot.
 const GUEST_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 2];

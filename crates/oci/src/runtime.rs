@@ -21,7 +21,7 @@ pub use self::patience::Patience;
 
 /// The kinds of OCI runtime that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// gVisor: a kernel in user space.
     Runsc,
     /// The reference: the machine's kernel behind namespaces.
@@ -30,7 +30,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The program's name.
-    pub(crate) fn program(self) -> &'static str {
+    #[must_use]
+    pub fn program(self) -> &'static str {
         match self {
             Self::Runsc => "runsc",
             Self::Runc => "runc",

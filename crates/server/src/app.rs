@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_api::{ApiConfig, RateLimit};
-use shoal_core::driver::Driver;
+use shoal_core::driver::{Driver, Isolation};
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
 };
@@ -144,6 +144,7 @@ pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
         runtimes: RuntimeConfig {
             runsc: config.runsc.clone(),
             runc: config.runc.clone(),
+            default: config.runtime,
             platform: config.platform.clone(),
             ..RuntimeConfig::default()
         },
@@ -219,9 +220,17 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         .iter()
         .map(|r| format!("{} ({})", r.name, r.isolation))
         .collect();
+    // The first is the default.
+    let isolation = runtimes.first().map(|r| r.isolation);
+    if isolation == Some(Isolation::Namespaces) {
+        tracing::warn!(
+            "sandboxes share the kernel of this machine unless they ask for runsc: for trusted code"
+        );
+    }
     tracing::info!(
         listen = %config.listen,
         runtimes = names.join(", "),
+        isolation = isolation.map(|isolation| isolation.to_string()),
         disk = driver.capabilities().disk_limit,
         sandboxes = going_on,
         "serving"

@@ -1,15 +1,18 @@
-//! What an operator says: a pure function from texts to a value.
+//! What an operator says: a function from texts to a value. Of the machine it looks only at whether
+//! the files of a certificate can be read.
 //!
 //! Each setting has a dotted name, the same in the file (`[network]` `range = …`), in the
 //! environment (`SHOAL_NETWORK_RANGE`) and, for the common ones, as a flag. Flags win over the
 //! environment, and that over the file. All settings are read before anything else happens, and
 //! all mistakes are told in one run.
 
+mod filter;
 mod read;
 mod sources;
 mod units;
 
 use std::fmt::Write;
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -20,7 +23,7 @@ use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_engine::{CustomImages, Defaults};
-use shoal_oci::DiskConfig;
+use shoal_oci::{DiskConfig, RuntimeKind};
 
 use self::read::Reader;
 pub(crate) use self::sources::Sources;
@@ -82,6 +85,7 @@ pub(crate) struct Config {
     pub(crate) connections: usize,
     pub(crate) templates: TemplatesConfig,
     pub(crate) plain_http: Vec<String>,
+    pub(crate) runtime: RuntimeKind,
     pub(crate) runsc: PathBuf,
     pub(crate) runc: PathBuf,
     pub(crate) platform: String,
@@ -115,7 +119,8 @@ settings! {
     "listen" = "127.0.0.1:3000", "address of the API and of all sandboxes";
     "domain" = "", "name below which sandboxes have theirs: {port}-{sandbox}.<domain>";
     "tls" = "", "self-signed, or <certificate>,<key> in PEM";
-    "metrics.listen" = "off", "address of GET /metrics for Prometheus, or off";
+    "metrics.listen" = "off", "address of GET /metrics for Prometheus, or off; no key is asked for there";
+    "metrics.public" = "false", "whether metrics.listen may be an address that other machines reach";
     "log.level" = "info", "what is logged: error, warn, info, debug, trace, or a filter";
     "log.format" = "text", "text or json";
     "envd" = "", "the daemon for sandboxes; beside this program when nothing is said";
@@ -133,6 +138,7 @@ settings! {
     "templates.default_image" = "", "its image, when there is no such template";
     "templates.custom_images" = "admin", "whose requests may name an image: admin (keys) or any";
     "images.plain_http" = "", "registries that are asked without TLS, by commas, like registry.lan:5000; those on this machine's loopback always are";
+    "runtime.default" = "runsc", "what runs sandboxes that ask for none: runsc, or runc for trusted code alone";
     "runtime.runsc" = "runsc", "the gVisor runtime";
     "runtime.runc" = "runc", "the reference runtime, for trusted code";
     "runtime.platform" = "systrap", "how gVisor intercepts calls: systrap, ptrace or kvm";
@@ -178,15 +184,12 @@ impl Config {
         let data = reader.parse("data", "a path");
         let listen = reader.parse("listen", "an address like 127.0.0.1:3000");
         let domain = reader.optional("domain", "a name", parse_domain);
-        let tls = reader.optional("tls", "self-signed or <certificate>,<key>", parse_tls);
-        let metrics_listen = reader.with("metrics.listen", "an address or off", |text| {
-            if text == "off" {
-                Some(None)
-            } else {
-                text.parse().ok().map(Some)
-            }
-        });
-        let log_level = reader.parse("log.level", "a level");
+        let tls = read_tls(reader);
+        let metrics_listen = read_metrics_listen(reader);
+        let log_level: Option<String> = reader.parse("log.level", "a level");
+        if let Some(Err(why)) = log_level.as_deref().map(filter::check) {
+            reader.refuse("log.level", why);
+        }
         let log_format = reader.with("log.format", "text or json", |text| match text {
             "text" => Some(LogFormat::Text),
             "json" => Some(LogFormat::Json),
@@ -216,6 +219,11 @@ impl Config {
             "registries by commas, like registry.lan:5000",
             |text| parts(text).map(parse_registry).collect(),
         );
+        let runtime = reader.with("runtime.default", "runsc or runc", |text| match text {
+            "runsc" => Some(RuntimeKind::Runsc),
+            "runc" => Some(RuntimeKind::Runc),
+            _ => None,
+        });
         let runsc = reader.parse("runtime.runsc", "a path");
         let runc = reader.parse("runtime.runc", "a path");
         let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
@@ -251,6 +259,7 @@ impl Config {
             connections: connections?,
             templates: templates?,
             plain_http: plain_http?,
+            runtime: runtime?,
             runsc: runsc?,
             runc: runc?,
             platform: platform?,
@@ -334,6 +343,46 @@ fn parse_domain(text: &str) -> Option<String> {
     };
     let good = text.contains('.') && text.split('.').all(label);
     good.then(|| text.to_ascii_lowercase())
+}
+
+fn read_tls(reader: &mut Reader<'_>) -> Option<Option<Tls>> {
+    let tls = reader.optional("tls", "self-signed or <certificate>,<key>", parse_tls)?;
+    if let Some(Tls::Files { certificate, key }) = &tls {
+        for (what, file) in [("certificate", certificate), ("key", key)] {
+            if let Err(error) = File::open(file) {
+                let file = file.display();
+                reader.refuse(
+                    "tls",
+                    format_args!("cannot read the {what} {file}: {error}"),
+                );
+            }
+        }
+    }
+    Some(tls)
+}
+
+/// What is counted tells a stranger much, and is told to whoever asks.
+fn read_metrics_listen(reader: &mut Reader<'_>) -> Option<Option<SocketAddr>> {
+    let listen = reader.with("metrics.listen", "an address or off", |text| {
+        if text == "off" {
+            Some(None)
+        } else {
+            text.parse().ok().map(Some)
+        }
+    })?;
+    let public: bool = reader.parse("metrics.public", "true or false")?;
+    if let Some(address) = listen.filter(|address: &SocketAddr| !address.ip().is_loopback())
+        && !public
+    {
+        reader.refuse(
+            "metrics.listen",
+            format_args!(
+                "{address} is reached by other machines, and no key is asked for there: listen on \
+                 127.0.0.1, or say metrics.public = true"
+            ),
+        );
+    }
+    Some(listen)
 }
 
 fn parse_tls(text: &str) -> Option<Tls> {

@@ -10,7 +10,9 @@ use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use shoal_engine::Engine;
 use tokio::net::TcpListener;
@@ -78,13 +80,29 @@ fn trace_provider(collector: Option<&str>) -> anyhow::Result<SdkTracerProvider> 
         exporter = exporter.with_endpoint(collector);
     }
     let exporter = exporter.build()?;
-    let resource = opentelemetry_sdk::Resource::builder()
-        .with_service_name("shoal")
-        .build();
     Ok(SdkTracerProvider::builder()
         .with_batch_exporter(exporter)
-        .with_resource(resource)
+        .with_resource(resource(Resource::builder().build()))
         .build())
+}
+
+/// Who sends traces: as the standard variables say (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`),
+/// which have made `said`, and `shoal` when they name nobody.
+fn resource(said: Resource) -> Resource {
+    /// What the name begins with of whoever has none.
+    const NOBODY: &str = "unknown_service";
+    let name = said.get(&Key::from_static_str("service.name"));
+    if name.is_some_and(|name| !name.as_str().starts_with(NOBODY)) {
+        return said;
+    }
+    let attributes = said
+        .iter()
+        .filter(|(key, _)| key.as_str() != "service.name");
+    let attributes = attributes.map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
+    Resource::builder_empty()
+        .with_attributes(attributes)
+        .with_service_name("shoal")
+        .build()
 }
 
 impl Telemetry {
@@ -147,6 +165,26 @@ mod tests {
             );
             assert!(text.contains(&line), "no {line} in {text}");
         }
+    }
+
+    #[test]
+    fn whoever_names_the_service_names_it() {
+        let named = |said: Resource| {
+            let resource = resource(said);
+            let of = |key: &'static str| {
+                let value = resource.get(&Key::from_static_str(key));
+                value.map(|value| value.as_str().into_owned())
+            };
+            (of("service.name"), of("service.version"))
+        };
+        let version = || KeyValue::new("service.version", "7");
+        let said = || Resource::builder_empty().with_attribute(version());
+        let shoal = (Some("shoal".to_owned()), Some("7".to_owned()));
+        assert_eq!(named(said().build()), shoal);
+        let nobody = said().with_service_name("unknown_service:shoal");
+        assert_eq!(named(nobody.build()), shoal);
+        let mine = said().with_service_name("mine").build();
+        assert_eq!(named(mine).0.as_deref(), Some("mine"));
     }
 
     #[test]

@@ -122,9 +122,58 @@ fn no_runtime() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(
-        text.contains("runsc") && text.contains("shoal doctor"),
+        text.contains("runsc is not installed") && text.contains("shoal doctor"),
         "{text}"
     );
+    assert_made_nothing(&place.data());
+}
+
+/// Sandboxes that ask for no runtime are isolated by gVisor, or else not made.
+#[test]
+fn no_gvisor() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let old = place.0.path().join("runsc");
+    fs::write(&old, "#!/bin/sh\necho runsc version release-20221219.0\n").unwrap();
+    open_to_all(&old);
+    for (program, reason) in [
+        ("/nowhere/runsc", "runsc is not installed"),
+        (old.to_str().unwrap(), "release-20221219.0 is too old"),
+    ] {
+        let output = place
+            .serve()
+            .arg(format!("--set=runtime.runsc={program}"))
+            .output()
+            .unwrap();
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        for part in [reason, "shoal doctor", "runtime.default = \"runc\""] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert_made_nothing(&place.data());
+    }
+}
+
+/// Whoever says that runc is enough needs no gVisor, but then runc.
+#[test]
+fn no_runc_that_was_made_the_default() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let output = place
+        .serve()
+        .args([
+            "--set=runtime.default=runc",
+            "--set=runtime.runc=/nowhere/runc",
+        ])
+        .output()
+        .unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("runc is not installed"), "{text}");
     assert_made_nothing(&place.data());
 }
 

@@ -251,7 +251,7 @@ impl From<KeyError> for ApiError {
             KeyError::InvalidName => Self::invalid(message),
             KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
             KeyError::Store(store) => store.into(),
-            KeyError::Entropy(_) => Self::internal(message),
+            KeyError::NotKept(_) | KeyError::Entropy(_) => Self::internal(message),
         }
     }
 }

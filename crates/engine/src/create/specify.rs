@@ -233,6 +233,7 @@ impl Engine {
             secure: new.secure || !network.allow_public_traffic,
             network,
             persistent: merged.persistent.value,
+            claim: None,
             cpu_ceiling,
             snapshot,
             purpose: Purpose::Use,

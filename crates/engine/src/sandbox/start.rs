@@ -44,7 +44,9 @@ impl Sandbox {
         match up {
             Ok(report) => self.ready(report).await,
             Err(error) => {
-                metrics::counter!("shoal_sandbox_start_failures_total").increment(1);
+                let runtime = self.shared.runtime_label(&self.record);
+                metrics::counter!("shoal_sandbox_start_failures_total", "runtime" => runtime)
+                    .increment(1);
                 let reason = FailReason::Create(error.to_string());
                 // The reason is for whoever asked, who is told; the state is kept all the same.
                 if let Err(error) = self.advance(&Input::Failed(reason)).await {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::sandbox::RequestClaim;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 
 use super::store_error;
@@ -12,8 +13,8 @@ use super::store_error;
 /// How long a key is remembered: longer than any client tries again.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Frees the keys of requests that were under way when the last server ended: nobody will settle
-/// them, and what they were making is cleared.
+/// Frees the keys of requests that were under way when the last server ended, and of which no
+/// sandbox has come: nobody will settle them.
 pub(super) fn release(connection: &Connection) -> Result<(), StoreError> {
     connection
         .execute("DELETE FROM idempotency WHERE sandbox IS NULL", [])
@@ -71,17 +72,19 @@ pub(super) fn claim(
 pub(super) fn settle(
     connection: &Connection,
     team: TeamId,
-    key: &str,
+    claim: &RequestClaim,
     sandbox: Option<&SandboxId>,
 ) -> Result<(), StoreError> {
-    let team = team.to_string();
+    let (team, key, at) = (team.to_string(), &claim.key, claim.at.unix_millis());
     match sandbox {
         Some(id) => connection
-            .prepare_cached("UPDATE idempotency SET sandbox = ?3 WHERE team = ?1 AND key = ?2")
-            .and_then(|mut s| s.execute([&team, key, id.as_str()])),
+            .prepare_cached(
+                "UPDATE idempotency SET sandbox = ?4 WHERE team = ?1 AND key = ?2 AND claimed = ?3",
+            )
+            .and_then(|mut s| s.execute(params![team, key, at, id.as_str()])),
         None => connection
-            .prepare_cached("DELETE FROM idempotency WHERE team = ?1 AND key = ?2")
-            .and_then(|mut s| s.execute([&team, key])),
+            .prepare_cached("DELETE FROM idempotency WHERE team = ?1 AND key = ?2 AND claimed = ?3")
+            .and_then(|mut s| s.execute(params![team, key, at])),
     }
     .map_err(store_error)?;
     Ok(())

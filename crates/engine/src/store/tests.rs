@@ -87,16 +87,24 @@ async fn an_idempotency_key_means_one_request() {
     assert_eq!(claim(&store, 1).await, IdempotencyClaim::InProgress);
     assert_eq!(claim(&store, 2).await, IdempotencyClaim::Mismatch);
     let id: SandboxId = "ia".parse().unwrap();
-    store
-        .settle_idempotency(team, "k", Some(&id))
-        .await
-        .unwrap();
+    let settle = async |store: &SqliteStore, at: Timestamp, id: Option<&SandboxId>| {
+        let claim = RequestClaim {
+            key: "k".to_owned(),
+            at,
+        };
+        store.settle_idempotency(team, &claim, id).await.unwrap();
+    };
+    // An earlier claim of the key is another one.
+    settle(&store, Timestamp::from_unix_millis(1), Some(&id)).await;
+    assert_eq!(claim(&store, 1).await, IdempotencyClaim::InProgress);
+    settle(&store, now, Some(&id)).await;
     assert_eq!(claim(&store, 1).await, IdempotencyClaim::Done(id));
-    store.settle_idempotency(team, "k", None).await.unwrap();
+    settle(&store, now, None).await;
     assert_eq!(claim(&store, 2).await, IdempotencyClaim::First);
 
     drop(store);
     let store = SqliteStore::open(&path).unwrap();
+    store.release_idempotency().await.unwrap();
     assert_eq!(
         claim(&store, 2).await,
         IdempotencyClaim::First,

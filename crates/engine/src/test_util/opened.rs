@@ -43,7 +43,7 @@ pub async fn open(parts: EngineParts) -> Engine {
 /// When there is a key already.
 #[expect(clippy::expect_used, reason = "of a test")]
 pub async fn admin_and_other(engine: &Engine) -> (String, String) {
-    let minted = engine.mint_first_key().await.expect("a store");
+    let minted = engine.mint_first_key(|_| Ok(())).await.expect("a store");
     let admin: ApiKey = minted.expect("the first key");
     let known = engine.authenticate(&admin).await.expect("a store");
     let me: Principal = known.expect("a key");

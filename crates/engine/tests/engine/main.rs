@@ -486,6 +486,43 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
     }
 }
 
+#[tokio::test]
+async fn a_request_whose_sandbox_outlives_the_server_makes_no_second_one() {
+    let Fixture {
+        directory,
+        driver,
+        clock,
+        engine,
+        me,
+        ..
+    } = fixture().await;
+    let asked = |key: &str| {
+        Some(Idempotency {
+            key: key.to_owned(),
+            request: [1; 32],
+        })
+    };
+    let made = engine.create(&me, new("base"), asked("k")).await.unwrap();
+    let other = engine.create(&me, new("base"), asked("o")).await.unwrap();
+    drop(engine);
+    // Killed after both ran, and before it had noted that the requests were through; the machine
+    // has lost one of them.
+    let store = rusqlite::Connection::open(directory.path().join("shoal.db")).unwrap();
+    let unsettled = store.execute("UPDATE idempotency SET sandbox = NULL", []);
+    assert_eq!(unsettled.unwrap(), 2);
+    drop(store);
+    let lost = &other.record.id;
+    shoal_core::driver::Driver::destroy(&driver, lost)
+        .await
+        .unwrap();
+
+    let engine = engine_on(directory.path(), &driver, &clock, |_| {}).await;
+    let again = engine.create(&me, new("base"), asked("k")).await.unwrap();
+    assert_eq!(again.record.id, made.record.id);
+    let anew = engine.create(&me, new("base"), asked("o")).await.unwrap();
+    assert_ne!(anew.record.id, *lost);
+}
+
 fn rusqlite_delete(directory: &Path, id: &SandboxId) {
     let connection = rusqlite::Connection::open(directory.join("shoal.db")).unwrap();
     connection
@@ -600,7 +637,7 @@ async fn a_key_speaks_for_its_tenant_until_it_is_removed() {
         "a key cannot remove itself"
     );
     assert!(
-        engine.mint_first_key().await.unwrap().is_none(),
+        engine.mint_first_key(|_| Ok(())).await.unwrap().is_none(),
         "there is a key"
     );
 }

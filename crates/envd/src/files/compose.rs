@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,6 +94,7 @@ impl Order {
                 "path is a directory: {shown}"
             )));
         }
+        self.must_differ()?;
         let mut beside = self.destination.clone().into_os_string();
         beside.push(format!(".compose-{:016x}.tmp", random()));
         let beside = PathBuf::from(beside);
@@ -118,12 +119,25 @@ impl Order {
         })
     }
 
+    /// A source that is the destination by another name would be removed as a source in the end. Asked
+    /// when the directories are there through which the name of the destination leads.
+    fn must_differ(&self) -> Result<(), Refusal> {
+        let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+        let Ok(destination) = identity(&self.destination) else {
+            // There is none yet.
+            return Ok(());
+        };
+        let is_same = |source: &&PathBuf| identity(source).is_ok_and(|it| it == destination);
+        match self.sources.iter().find(is_same) {
+            Some(source) => Err(is_destination(source)),
+            None => Ok(()),
+        }
+    }
+
     fn open(&self, source: &Path) -> Result<File, Refusal> {
         let shown = source.display();
         if *source == self.destination {
-            return Err(Refusal::bad_request(format!(
-                "source path '{shown}' cannot be the same as destination"
-            )));
+            return Err(is_destination(source));
         }
         let file = OpenOptions::new()
             .read(true)
@@ -157,6 +171,13 @@ impl Order {
         }
         Ok(())
     }
+}
+
+fn is_destination(source: &Path) -> Refusal {
+    let shown = source.display();
+    Refusal::bad_request(format!(
+        "source path '{shown}' cannot be the same as destination"
+    ))
 }
 
 /// A number that nobody guesses.

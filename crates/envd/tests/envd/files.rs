@@ -472,6 +472,30 @@ async fn files_are_composed_into_one_and_removed() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_composed_into_itself_by_another_name_stays() {
+    let daemon = daemon!();
+    let home = daemon.home();
+    std::fs::write(home.join("x"), "kept").unwrap();
+    std::fs::create_dir(home.join("d")).unwrap();
+    std::os::unix::fs::symlink(&home, home.join("d/home")).unwrap();
+    for (source, destination) in [
+        ("x", "x"),
+        ("d/../x", "x"),
+        ("x", "d/../x"),
+        ("d/home/x", "x"),
+        // Of a directory that is made first.
+        ("x", "new/../x"),
+    ] {
+        let (source, destination) = (daemon.path(source), daemon.path(destination));
+        let request = json!({"source_paths": [source], "destination": destination});
+        let answer = daemon.post_json("/files/compose", request.clone()).await;
+        assert_eq!(answer.error().0, 400, "{request}");
+        let kept = std::fs::read_to_string(home.join("x"));
+        assert_eq!(kept.unwrap(), "kept", "{request}");
+    }
+}
+
+#[tokio::test]
 async fn with_a_token_a_file_needs_it_or_a_signature() {
     let daemon = daemon!();
     std::fs::write(daemon.path("f"), "x").unwrap();

@@ -1,5 +1,8 @@
 //! The gateway between a client and a server, both real, over loopback.
 
+mod bounds;
+mod streams;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http_body_util::StreamBody;
@@ -125,6 +128,10 @@ fn sandbox() -> Route {
 }
 
 async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
+    fixture_with(GatewayConfig::default(), change).await
+}
+
+async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) -> Fixture {
     let (saw, asked) = mpsc::unbounded_channel();
     let server = serve(move |request: Request<Incoming>| {
         let saw = saw.clone();
@@ -143,7 +150,7 @@ async fn fixture(change: impl FnOnce(&mut Route)) -> Fixture {
         asleep: Mutex::default(),
         busy: Mutex::default(),
     });
-    let gateway = Gateway::new(GatewayConfig::default(), catalog.clone());
+    let gateway = Gateway::new(config, catalog.clone());
     let gateway = serve(move |request: Request<Incoming>| {
         let gateway = gateway.clone();
         async move {
@@ -202,6 +209,11 @@ async fn respond(parts: &http::request::Parts, body: Incoming) -> Response<Forwa
             );
             response
         }
+        "/nothing" => {
+            let mut response = Response::new(empty());
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
         _ => answer_of(Response::new(Bytes::from("hello"))),
     }
 }
@@ -212,6 +224,14 @@ where
     R: Future<Output = Response<ForwardedBody>> + Send + 'static,
 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    serve_on(listener, answer)
+}
+
+fn serve_on<F, R>(listener: TcpListener, answer: F) -> SocketAddr
+where
+    F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response<ForwardedBody>> + Send + 'static,
+{
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         loop {
@@ -222,7 +242,9 @@ where
                 async move { Ok::<_, std::convert::Infallible>(answered.await) }
             });
             tokio::spawn(async move {
-                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let mut builder =
+                    hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                builder.http2().enable_connect_protocol();
                 // A client may go at any time.
                 let stream = TokioIo::new(stream);
                 let _ = builder

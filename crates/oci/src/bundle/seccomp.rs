@@ -57,8 +57,19 @@ wait4 waitid write writev
 /// The bits of `clone` that ask for new namespaces.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
-/// Address families that reach past the network of the sandbox.
-const AF_VSOCK: u64 = 40;
+/// The families of sockets that there are: those of the sandbox's own network. Others reach past it
+/// (the machine's hypervisor) or open parts of the kernel that no program here needs (its ciphers,
+/// Bluetooth, buses of cars).
+const FAMILIES: [libc::c_int; 4] = [
+    libc::AF_UNIX,
+    libc::AF_INET,
+    libc::AF_INET6,
+    libc::AF_NETLINK,
+];
+
+/// What the kernel reads of an argument that is an `int`: it ignores the upper half of the register,
+/// so a comparison that does not is one that everybody can evade.
+const INT: u64 = 0xffff_ffff;
 
 fn rule(names: &[&str]) -> LinuxSyscallBuilder {
     LinuxSyscallBuilder::default()
@@ -82,37 +93,95 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
         .value_two(0u64)
         .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
         .build()?;
-    let not_vsock = LinuxSeccompArgBuilder::default()
-        .index(0usize)
-        .value(AF_VSOCK)
-        .op(LinuxSeccompOperator::ScmpCmpNe)
-        .build()?;
+    let sockets = FAMILIES.map(|family| {
+        let of_family = LinuxSeccompArgBuilder::default()
+            .index(0usize)
+            .value(INT)
+            .value_two(u64::from(family.unsigned_abs()))
+            .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
+            .build()?;
+        rule(&["socket"]).args(vec![of_family]).build()
+    });
     // Its arguments lie in memory, where a filter cannot look: callers fall back to `clone`.
     let clone3: LinuxSyscall = rule(&["clone3"])
         .action(LinuxSeccompAction::ScmpActErrno)
         .errno_ret(libc::ENOSYS.unsigned_abs())
         .build()?;
     let allowed: Vec<&str> = ALLOWED.split_whitespace().collect();
+    let mut syscalls = vec![
+        rule(&allowed).build()?,
+        rule(&["clone"]).args(vec![without_namespaces]).build()?,
+        clone3,
+    ];
+    for socket in sockets {
+        syscalls.push(socket?);
+    }
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActErrno)
         .default_errno_ret(libc::EPERM.unsigned_abs())
-        .architectures(vec![
-            Arch::ScmpArchX86_64,
-            Arch::ScmpArchX86,
-            Arch::ScmpArchAarch64,
-        ])
-        .syscalls(vec![
-            rule(&allowed).build()?,
-            rule(&["clone"]).args(vec![without_namespaces]).build()?,
-            rule(&["socket"]).args(vec![not_vsock]).build()?,
-            clone3,
-        ])
+        // Not the calls of 32 bits beside those of x86-64: there sockets are made by `socketcall` too,
+        // whose arguments lie in memory, so the families could not be told apart. Who makes one is
+        // ended; gVisor has none of them either.
+        .architectures(vec![Arch::ScmpArchX86_64, Arch::ScmpArchAarch64])
+        .syscalls(syscalls)
         .build()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether the filter lets a call through whose first argument is this register.
+    fn lets_through(call: &str, register: u64) -> bool {
+        let filter = filter().unwrap();
+        let rules = filter.syscalls().as_deref().unwrap_or_default();
+        rules
+            .iter()
+            .filter(|rule| rule.names().iter().any(|name| name == call))
+            .filter(|rule| rule.action() == LinuxSeccompAction::ScmpActAllow)
+            .any(|rule| {
+                let arguments = rule.args().as_deref().unwrap_or_default();
+                arguments.iter().all(|argument| {
+                    assert_eq!(argument.index(), 0);
+                    let value = argument.value();
+                    match argument.op() {
+                        LinuxSeccompOperator::ScmpCmpNe => register != value,
+                        LinuxSeccompOperator::ScmpCmpEq => register == value,
+                        LinuxSeccompOperator::ScmpCmpMaskedEq => {
+                            Some(register & value) == argument.value_two()
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                })
+            })
+    }
+
+    #[test]
+    fn a_socket_is_of_the_sandboxs_own_network_however_its_family_is_written() {
+        for family in [
+            libc::AF_UNIX,
+            libc::AF_INET,
+            libc::AF_INET6,
+            libc::AF_NETLINK,
+        ] {
+            assert!(lets_through("socket", u64::from(family.unsigned_abs())));
+        }
+        // The kernel takes an `int` from the register.
+        for upper in [0, 1 << 32, 0xffff_ffff << 32] {
+            for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET, libc::AF_XDP] {
+                let register = upper | u64::from(family.unsigned_abs());
+                assert!(!lets_through("socket", register), "{register:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clone_asks_for_no_namespace_however_its_flags_are_written() {
+        assert!(lets_through("clone", 17));
+        for upper in [0, 1 << 32] {
+            assert!(!lets_through("clone", upper | 0x1000_0000 | 17));
+        }
+    }
 
     #[test]
     fn what_opens_the_kernel_is_not_on_the_list() {

@@ -44,6 +44,26 @@ pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
     })
 }
 
+/// Limits memory, and memory and swap together to the same, where swap is counted (cgroup v1). The
+/// second may never be less than the first, so it goes ahead upwards and follows downwards.
+///
+/// # Errors
+/// When the kernel refuses, as it does below what is in use.
+pub(super) fn limit_memory_v1(group: &Path, bytes: u64) -> io::Result<()> {
+    let memory = group.join("memory.limit_in_bytes");
+    let with_swap = group.join("memory.memsw.limit_in_bytes");
+    if !with_swap.exists() {
+        return write(&memory, bytes);
+    }
+    let (first, second) = if bytes > number(&with_swap)? {
+        (with_swap, memory)
+    } else {
+        (memory, with_swap)
+    };
+    write(&first, bytes)?;
+    write(&second, bytes)
+}
+
 /// Hands the controllers that are offered at `root` down to the parent of `group` (cgroup v2).
 ///
 /// # Errors

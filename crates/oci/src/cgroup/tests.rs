@@ -38,6 +38,36 @@ fn a_missing_controller_is_named() {
 }
 
 #[test]
+fn swap_is_no_way_around_a_limit_on_memory_that_grows_and_shrinks() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: cgroups need root");
+        return;
+    }
+    let name = format!("swap{}", std::process::id());
+    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let limits = Resources {
+        memory: Mib(64),
+        ..Resources::default()
+    };
+    let group = hierarchy.create(&name, &limits).unwrap();
+    let swap = match group.place(Controller::Memory) {
+        Place::V1(path) => path.join("memory.memsw.limit_in_bytes"),
+        Place::V2(path) => path.join("memory.swap.max"),
+    };
+    for memory in [64, 256, 96, 96].map(Mib) {
+        group.set_memory(memory).unwrap();
+        match group.place(Controller::Memory) {
+            // There together with memory.
+            Place::V1(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), memory.bytes()),
+            Place::V2(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), 0),
+            _ => eprintln!("skipped: this kernel counts no swap"),
+        }
+    }
+    group.remove().unwrap();
+    hierarchy.remove_parents();
+}
+
+#[test]
 fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: cgroups need root");

@@ -1,7 +1,7 @@
 //! What is set up before anything runs, and why it may not be.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::OciConfig;
 use crate::cgroup::Hierarchy;
@@ -11,7 +11,7 @@ use crate::host_limits;
 use crate::layers::envd_layer;
 use crate::network::Network;
 use crate::rootfs::mounts_below;
-use crate::runtime::{self, Missing, Runtime};
+use crate::runtime::{self, Kind, Missing, Runtime, RuntimeConfig};
 
 /// Why the driver cannot work here.
 #[derive(Debug, thiserror::Error)]
@@ -19,9 +19,14 @@ pub enum OpenError {
     /// Sandboxes are made of namespaces, mounts and groups, which only root may make.
     #[error("the driver needs root: run it with sudo")]
     NotRoot,
-    /// There is no OCI runtime.
-    #[error("no OCI runtime can be used ({}): `shoal doctor` says what to install", list(.0))]
-    NoRuntime(Vec<Missing>),
+    /// The OCI runtime is not there that runs what asks for none. Another never takes its place
+    /// unasked: it would isolate less, or bear less.
+    #[error(
+        "the default OCI runtime cannot be used: {}. `shoal doctor` says how to install it{}",
+        .0,
+        instead(.0.kind)
+    )]
+    NoRuntime(Missing),
     /// The daemon for sandboxes is not where it was said to be.
     #[error("cannot read the daemon {path}: build it with `make build`, or set `envd`")]
     NoDaemon {
@@ -40,12 +45,22 @@ pub enum OpenError {
     },
 }
 
-fn list(missing: &[Missing]) -> String {
-    missing
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("; ")
+fn instead(missing: Kind) -> &'static str {
+    match missing {
+        Kind::Runsc => {
+            "; runtime.default = \"runc\" makes do with the isolation of namespaces, for code that you trust"
+        }
+        Kind::Runc => "; runtime.default = \"runsc\" takes gVisor",
+    }
+}
+
+/// The runtimes that can be used, the default first.
+pub(super) fn runtimes(config: &RuntimeConfig, run: &Path) -> Result<Vec<Runtime>, OpenError> {
+    let (found, missing) = runtime::detect(config, run);
+    match missing.into_iter().find(|m| m.kind == config.default) {
+        Some(missing) => Err(OpenError::NoRuntime(missing)),
+        None => Ok(found),
+    }
 }
 
 /// What [`OciDriver::open`](super::OciDriver::open) sets up.
@@ -60,7 +75,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
         let part = |part| move |source| OpenError::Part { part, source };
-        let (runtimes, _) = runtime::detect(&config.runtimes, &home.run);
+        let runtimes = runtimes(&config.runtimes, &home.run)?;
         host_limits::raise();
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
         let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;

@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv4Net};
 use serde_json::{Value, json};
 use shoal_core::network::{AddressRange, BLOCKED_V4, Egress};
 
-use super::{GUEST_ADDRESS, ROUTER_ADDRESS};
+use super::{GUEST_ADDRESS, NAME_ADDRESSES, ROUTER_ADDRESS};
 
 /// The table, in every slot and on the host.
 const TABLE: &str = "shoal";
@@ -119,7 +119,7 @@ pub(super) fn slot() -> Value {
             is(meta("iifname"), json!(OUTER)), is(meta("nfproto"), json!("ipv4")), dnat_guest]),
         rule(TABLE, "prerouting", vec![
             is(meta("iifname"), json!(INNER)),
-            is(destination(), json!(ROUTER_ADDRESS.to_string())),
+            is(destination(), json!({"set": NAME_ADDRESSES.map(|name| name.to_string())})),
             json!({"jump": {"target": "resolve"}})]),
         rule(TABLE, "postrouting", vec![
             is(meta("oifname"), json!(OUTER)), json!({"masquerade": null})]),
@@ -185,19 +185,30 @@ pub(super) fn egress(policy: &Egress, resolvers: &[Ipv4Addr]) -> Value {
     json!({"nftables": commands})
 }
 
-/// Names are asked at the router's own address, and passed on from there: the answer to whom is
-/// the slot's, so the sandbox needs no other configuration when that changes.
+/// Names are asked at addresses that are the slot's, and passed on from there, each to a name server
+/// of its own: the answer to whom is the slot's, so the sandbox needs no other configuration when
+/// that changes. What is asked at an address for which there is no server is refused at once.
 fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
-    let resolver = policy.dns_servers.first().or(resolvers.first());
+    let servers = if policy.dns_servers.is_empty() {
+        resolvers
+    } else {
+        &policy.dns_servers
+    };
     let everything: IpAddr = Ipv4Addr::new(1, 1, 1, 1).into();
     let closed = policy.internet == Some(false)
         || policy
             .deny
             .iter()
             .any(|r| r.net().prefix_len() == 0 && r.net().contains(&everything));
-    let Some(resolver) = resolver.filter(|_| !closed) else {
+    if closed {
         return Vec::new();
-    };
+    }
+    let pairs = NAME_ADDRESSES.iter().zip(servers);
+    pairs.flat_map(|(name, server)| ask(name, server)).collect()
+}
+
+/// What is asked at `name` is passed on to `server`.
+fn ask(name: &Ipv4Addr, server: &Ipv4Addr) -> [Value; 2] {
     let dns = || {
         vec![
             within(meta("l4proto"), json!({"set": ["tcp", "udp"]})),
@@ -208,16 +219,17 @@ fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
         ]
     };
     let mut pass_on = dns();
-    pass_on.push(json!({"dnat": {"family": "ip", "addr": resolver.to_string()}}));
+    pass_on.push(is(destination(), json!(name.to_string())));
+    pass_on.push(json!({"dnat": {"family": "ip", "addr": server.to_string()}}));
     let mut let_through = dns();
-    let_through.push(is(destination(), json!(resolver.to_string())));
-    // Only what asked at the router's address: a private resolver is not opened for anything else.
+    let_through.push(is(destination(), json!(server.to_string())));
+    // Only what asked at the slot's address: a private resolver is not opened for anything else.
     let_through.push(is(
         json!({"ct": {"key": "ip daddr", "dir": "original"}}),
-        json!(ROUTER_ADDRESS.to_string()),
+        json!(name.to_string()),
     ));
     let_through.push(accept());
-    vec![
+    [
         rule(TABLE, "resolve", pass_on),
         rule(TABLE, "egress", let_through),
     ]
@@ -288,6 +300,25 @@ mod tests {
         };
         assert!(text(&own).contains("9.9.9.9"));
         assert!(!text(&own).contains("10.9.8.7"));
+    }
+
+    #[test]
+    fn each_server_is_asked_at_an_address_of_its_own() {
+        let servers = [1, 2, 3, 4].map(|last| Ipv4Addr::new(9, 9, 9, last));
+        let rules = name_service(&Egress::default(), &servers);
+        assert_eq!(rules.len(), 2 * NAME_ADDRESSES.len());
+        for (rules, (name, server)) in rules.chunks(2).zip(NAME_ADDRESSES.iter().zip(servers)) {
+            for rule in rules {
+                let rule = rule.to_string();
+                assert!(rule.contains(&format!("\"{name}\"")), "{rule}");
+                assert!(rule.contains(&format!("\"{server}\"")), "{rule}");
+            }
+        }
+        let own = Egress {
+            dns_servers: servers[..1].to_vec(),
+            ..Egress::default()
+        };
+        assert_eq!(name_service(&own, &servers[1..]).len(), 2);
     }
 
     #[test]

@@ -165,6 +165,54 @@ async fn a_slot_is_closed_until_a_policy_is_in_force() {
     network.close().await.unwrap();
 }
 
+#[tokio::test]
+async fn names_are_asked_at_as_many_addresses_as_there_are_servers_and_refused_at_the_others() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t5", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let policy = Egress {
+        dns_servers: [7, 8]
+            .map(|last| Ipv4Addr::new(198, 51, 100, last))
+            .to_vec(),
+        ..Egress::default()
+    };
+    network.set_egress(slot.index, &policy).await.unwrap();
+    let [first, second, third] = NAME_ADDRESSES;
+    for name in [first, second] {
+        let before = packets_out(&slot);
+        ask_name(&slot, name).unwrap();
+        // Nobody answers in this test.
+        assert!(packets_out(&slot) > before, "{name} leads out");
+    }
+    let before = packets_out(&slot);
+    let asked = ask_name(&slot, third).unwrap();
+    asked
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    let refused = asked.recv(&mut [0]).unwrap_err();
+    assert_ne!(
+        refused.kind(),
+        io::ErrorKind::WouldBlock,
+        "nobody waits for it"
+    );
+    assert_eq!(packets_out(&slot), before, "{refused}");
+    network.release(slot.index).await.unwrap();
+    network.close().await.unwrap();
+}
+
+/// Asks for a name from the sandbox of `slot`.
+fn ask_name(slot: &Slot, at: Ipv4Addr) -> io::Result<std::net::UdpSocket> {
+    inside(slot, || {
+        let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+        socket.connect((at, 53))?;
+        socket.send(b"who?")?;
+        Ok(socket)
+    })
+}
+
 /// Sends a datagram from the sandbox of `slot` to a public address.
 fn send_out(slot: &Slot) {
     let sent = inside(slot, || {

@@ -18,6 +18,8 @@ pub struct RuntimeConfig {
     pub runsc: PathBuf,
     /// The reference runtime; looked for on the path when it is a bare name.
     pub runc: PathBuf,
+    /// Which of them runs what asks for none.
+    pub default: Kind,
     /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm` where there is one).
     pub platform: String,
     /// How long they may take.
@@ -29,18 +31,31 @@ impl Default for RuntimeConfig {
         Self {
             runsc: "runsc".into(),
             runc: "runc".into(),
+            default: Kind::Runsc,
             platform: "systrap".to_owned(),
             patience: Patience::default(),
         }
     }
 }
 
+impl RuntimeConfig {
+    /// The one that is tried first, and then the other.
+    fn programs(&self) -> [(Kind, &Path); 2] {
+        let runsc = (Kind::Runsc, self.runsc.as_path());
+        let runc = (Kind::Runc, self.runc.as_path());
+        match self.default {
+            Kind::Runsc => [runsc, runc],
+            Kind::Runc => [runc, runsc],
+        }
+    }
+}
+
 /// A runtime that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{program}: {reason}")]
+#[error("{} {reason}", kind.program())]
 pub struct Missing {
-    /// The program's name.
-    pub program: &'static str,
+    /// Which one.
+    pub kind: Kind,
     /// Why it cannot be used.
     pub reason: String,
 }
@@ -49,13 +64,10 @@ pub struct Missing {
 pub(crate) fn detect(config: &RuntimeConfig, run: &Path) -> (Vec<Runtime>, Vec<Missing>) {
     let mut found = Vec::new();
     let mut missing = Vec::new();
-    for (kind, program) in [(Kind::Runsc, &config.runsc), (Kind::Runc, &config.runc)] {
+    for (kind, program) in config.programs() {
         match probe(kind, program, config, run) {
             Ok(runtime) => found.push(runtime),
-            Err(reason) => missing.push(Missing {
-                program: kind.program(),
-                reason,
-            }),
+            Err(reason) => missing.push(Missing { kind, reason }),
         }
     }
     (found, missing)
@@ -72,9 +84,7 @@ fn probe(
     let first = said.lines().next().unwrap_or_default();
     let version = first.rsplit(' ').next().unwrap_or_default().to_owned();
     if kind == Kind::Runsc && !output_of(&program, &["flags"])?.contains("allow-suid") {
-        return Err(format!(
-            "version {version} is too old: 2025 or later is needed"
-        ));
+        return Err(format!("{version} is too old: 2025 or later is needed"));
     }
     let name: RuntimeName = kind.program().parse().map_err(|e| format!("{e}"))?;
     let info = RuntimeInfo {

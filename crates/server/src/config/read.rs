@@ -1,5 +1,6 @@
 //! Reads settings one by one and remembers what was wrong with each.
 
+use std::fmt::Display;
 use std::str::FromStr;
 
 use super::{SETTINGS, Sources};
@@ -25,19 +26,31 @@ impl<'a> Reader<'a> {
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let said = self.sources.get(name);
-        let default = SETTINGS.iter().find(|setting| setting.name == name);
-        let (text, place) = match (&said, default) {
-            (Some((text, place)), _) => (text.trim(), place.clone()),
-            (None, Some(setting)) => (setting.default, name.to_owned()),
-            (None, None) => ("", name.to_owned()),
-        };
+        let (text, place) = self.said(name);
         let value = parse(text);
         if value.is_none() {
             self.mistakes
                 .push(format!("{place}: {text:?} is not {expected}"));
         }
         value
+    }
+
+    /// The text of a setting, and how to name where it was said.
+    fn said(&self, name: &str) -> (&'a str, String) {
+        if let Some((text, place)) = self.sources.get(name) {
+            return (text.trim(), place);
+        }
+        let default = SETTINGS.iter().find(|setting| setting.name == name);
+        (
+            default.map_or("", |setting| setting.default),
+            name.to_owned(),
+        )
+    }
+
+    /// Notes what is wrong with a setting that could be read.
+    pub(super) fn refuse(&mut self, name: &str, why: impl Display) {
+        let (_, place) = self.said(name);
+        self.mistakes.push(format!("{place}: {why}"));
     }
 
     /// Reads a setting that knows how to be read.

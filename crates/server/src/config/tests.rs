@@ -64,12 +64,56 @@ fn all_mistakes_are_told_at_once_with_where_and_what() {
 }
 
 #[test]
+fn what_could_be_read_and_cannot_work_is_among_the_mistakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().join("there.pem");
+    std::fs::write(&there, "").unwrap();
+    let tls = format!("{},/nowhere/key.pem", there.display());
+    let environment = [
+        ("SHOAL_LOG_LEVEL", "wran"),
+        ("SHOAL_TLS", tls.as_str()),
+        ("SHOAL_METRICS_LISTEN", "0.0.0.0:9100"),
+        ("SHOAL_STARTS", "0"),
+    ];
+    let text = Config::read(&sources("", &environment, &[]))
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "4 mistake(s)",
+        "SHOAL_LOG_LEVEL: \"wran\" is neither a level",
+        "did you mean warn?",
+        "SHOAL_TLS: cannot read the key /nowhere/key.pem: No such file",
+        "SHOAL_METRICS_LISTEN: 0.0.0.0:9100 is reached by other machines",
+        "metrics.public",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+#[test]
+fn metrics_are_told_to_others_only_where_that_is_said() {
+    let said = |listen: &str, public: &str| {
+        let environment = [
+            ("SHOAL_METRICS_LISTEN", listen),
+            ("SHOAL_METRICS_PUBLIC", public),
+        ];
+        Config::read(&sources("", &environment, &[])).map(|config| config.metrics_listen)
+    };
+    for address in ["127.0.0.1:9100", "[::1]:9100"] {
+        assert_eq!(said(address, "false").unwrap(), address.parse().ok());
+    }
+    for address in ["0.0.0.0:9100", "192.0.2.1:9100", "[::]:9100"] {
+        assert!(said(address, "false").is_err(), "{address}");
+        assert_eq!(said(address, "true").unwrap(), address.parse().ok());
+    }
+}
+
+#[test]
 fn every_setting_is_read() {
     // A setting that nobody reads would accept anything.
     for setting in SETTINGS {
         let free_text = [
             "data",
-            "log.level",
             "envd",
             "templates.file",
             "runtime.runsc",

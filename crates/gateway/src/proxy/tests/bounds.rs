@@ -1,0 +1,57 @@
+//! How many may come, and how long one waits for a server that is just starting.
+
+use super::*;
+
+/// How long anything here may take.
+const BOUND: std::time::Duration = std::time::Duration::from_secs(20);
+
+#[tokio::test]
+async fn more_connections_than_a_sandbox_may_have_are_refused_until_one_ends() {
+    let config = GatewayConfig {
+        connections: 1,
+        ..GatewayConfig::default()
+    };
+    let fixture = fixture_with(config, |_| {}).await;
+    let port = fixture.server.port();
+    let mut first = send(&fixture, &to(port, "/forever", "")).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"first\r\n") {
+        seen.push(first.read_u8().await.unwrap());
+    }
+    let answer = ask(&fixture, &to(port, "/", "")).await;
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["connectionLimit"], 1);
+    assert_eq!(body["sandboxId"], "iabc");
+    drop(first);
+    let let_in = async { while !ask(&fixture, &to(port, "/", "")).await.ends_with("hello") {} };
+    tokio::time::timeout(BOUND, let_in).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_waits_for_a_server_that_opens_its_port_a_moment_later() {
+    // An address of loopback of this test's own, with a daemon that says when it is asked.
+    let own = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 88, own[2], own[3] | 1);
+    let daemon = TcpListener::bind((address, ENVD_PORT)).await.unwrap();
+    let free = TcpListener::bind((address, 0)).await.unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let fixture = fixture(|route| route.address = address.into()).await;
+    let request = to(port, "/", "");
+    let answer = ask(&fixture, &request);
+    let open = async {
+        // The port was closed, and whether it is open on the sandbox's loopback is asked now.
+        let (asked, _) = daemon.accept().await.unwrap();
+        let server = TcpListener::bind((address, port)).await.unwrap();
+        serve_on(server, |_| async {
+            answer_of(Response::new(Bytes::from("at last")))
+        });
+        drop((asked, daemon));
+    };
+    let both = async { tokio::join!(answer, open) };
+    let (answer, ()) = tokio::time::timeout(BOUND, both).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.ends_with("at last"), "{answer}");
+}

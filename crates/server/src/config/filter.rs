@@ -1,0 +1,68 @@
+//! What is logged.
+
+use tracing_subscriber::EnvFilter;
+
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// How far a word may be from a level to have been meant as one.
+const NEAR: usize = 2;
+
+/// Reads a level, or a list of levels and of `target=level`. A word alone is none of these, though a
+/// filter would take it for a target of which nothing is ever heard.
+///
+/// # Errors
+/// What is wrong with it, and what may have been meant.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    for part in text.split(',') {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        let level = level.trim().to_ascii_lowercase();
+        if !LEVELS.contains(&level.as_str()) {
+            let near = LEVELS
+                .iter()
+                .map(|known| (strsim::damerau_levenshtein(&level, known), known))
+                .min()
+                .filter(|(distance, _)| *distance <= NEAR);
+            let meant =
+                near.map_or_else(String::new, |(_, known)| format!("; did you mean {known}?"));
+            return Err(format!(
+                "{part:?} is neither a level ({}) nor <target>=<level>{meant}",
+                LEVELS.join(", ")
+            ));
+        }
+    }
+    EnvFilter::builder()
+        .parse(text)
+        .map(|_| ())
+        .map_err(|error| format!("{text:?} is no filter: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_targets_with_levels_are_filters() {
+        for good in [
+            "warn",
+            "INFO",
+            "off",
+            "info,shoal_engine=debug",
+            "shoal_oci::network=trace, warn",
+        ] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_would_silence_everything_is_no_filter() {
+        for (bad, part) in [
+            ("wran", "did you mean warn?"),
+            ("info,shoal_engine", "\"shoal_engine\" is neither a level"),
+            ("shoal_engine=verbose", "<target>=<level>"),
+            ("info,", "\"\" is neither"),
+        ] {
+            let why = check(bad).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+    }
+}
