@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::command::Command;
 use super::pool::Pool;
 use crate::id::TemplateId;
-use crate::network::{AddressRange, AskedNetwork, Egress, HostMask};
+use crate::network::{AddressRange, AskedEgress, AskedNetwork, HostMask};
 use crate::quantity::{CpuQuantity, MemoryQuantity};
 use crate::resources::{Mib, MilliCpu};
 use crate::snapshot::Contents;
@@ -148,18 +148,13 @@ impl EntryNetwork {
     /// The same as a policy of which parts may not be said.
     #[must_use]
     pub fn asked(&self) -> AskedNetwork {
-        let said = self.allow_internet_access.is_some()
-            || self.allow_out.is_some()
-            || self.deny_out.is_some()
-            || self.dns_servers.is_some();
-        let egress = said.then(|| Egress {
-            internet: self.allow_internet_access,
-            allow: self.allow_out.clone().unwrap_or_default(),
-            deny: self.deny_out.clone().unwrap_or_default(),
-            dns_servers: self.dns_servers.clone().unwrap_or_default(),
-        });
         AskedNetwork {
-            egress,
+            egress: AskedEgress {
+                internet: self.allow_internet_access,
+                allow: self.allow_out.clone(),
+                deny: self.deny_out.clone(),
+                dns_servers: self.dns_servers.clone(),
+            },
             said_open: false,
             allow_public_traffic: self.allow_public_traffic,
             mask_request_host: self.mask_request_host.clone(),

@@ -162,7 +162,7 @@ fn our_own_fields_are_read() {
     let layer = Layer::from(entry.as_ref());
     assert_eq!(layer.persistent, Some(Contents::Filesystem));
     assert_eq!(layer.network.allow_public_traffic, Some(false));
-    assert_eq!(layer.network.egress.unwrap().internet, Some(false));
+    assert_eq!(layer.network.egress.internet, Some(false));
     let after = |name: &str| {
         let pool = catalogue.entry(name).unwrap().pool.clone().unwrap();
         pool.scale_down_after.unwrap().time()
@@ -441,6 +441,42 @@ fn a_request_wins_over_a_template_and_that_over_its_image() {
         rows.iter()
             .any(|row| row.field == "env.C" && row.from == Source::Image)
     );
+}
+
+fn of_network(from: Source, said: Value) -> (Source, Layer) {
+    let entry = json!([{"name": "x", "image": "i", "description": "d", "network": said}]);
+    let catalogue = Catalogue::parse(&entry.to_string()).unwrap();
+    (from, Layer::from(catalogue.entry("x").unwrap().as_ref()))
+}
+
+#[test]
+fn outbound_rules_are_merged_one_by_one() {
+    let entry =
+        json!({"allowInternetAccess": false, "allowOut": ["1.1.1.1"], "denyOut": ["2.2.2.2"]});
+    let template = of_network(Source::Template, entry);
+    let asked = |said: Value| {
+        let request = of_network(Source::Request, said);
+        merge(&[request, template.clone()]).egress
+    };
+    // Who says one thing has not said the others.
+    let servers = asked(json!({"dnsServers": ["9.9.9.9"]}));
+    assert_eq!(servers.dns_servers.from, Source::Request);
+    assert_eq!(
+        (servers.internet.value, servers.internet.from),
+        (Some(false), Source::Template)
+    );
+    assert_eq!(
+        (servers.allow.value.len(), servers.deny.value.len()),
+        (1, 1)
+    );
+    let denied = asked(json!({"denyOut": ["3.3.3.3"]}));
+    assert_eq!(denied.deny.value, ["3.3.3.3".parse().unwrap()]);
+    assert_eq!(denied.internet.value, Some(false));
+    // Who closes the internet closes it: what is reached all the same he says himself.
+    let closed = asked(json!({"allowInternetAccess": false}));
+    assert!(closed.allow.value.is_empty());
+    let opened = asked(json!({"allowInternetAccess": false, "allowOut": ["4.4.4.4"]}));
+    assert_eq!(opened.allow.value, ["4.4.4.4".parse().unwrap()]);
 }
 
 #[test]
