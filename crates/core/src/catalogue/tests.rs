@@ -355,6 +355,8 @@ fn what_is_odd_is_told_and_taken() {
         {"name": "tight", "image": "i:1", "description": "d",
          "resources": {"cpu": "1", "cpuLimit": "1", "memory": "100Mi", "memoryLimit": "1Gi"},
          "pool": {"size": 1, "resources": {"cpu": "2"}}},
+        {"name": "same", "image": "i:1", "description": "d", "resources": {"memoryLimit": "1Gi"},
+         "pool": {"size": 1, "resources": {"memory": "1Gi", "cpu": "0.1"}}},
         {"name": "still", "image": "i:1", "description": " ", "pattern": "x"},
     ]);
     let told: Vec<String> = catalogue(odd)
@@ -371,7 +373,8 @@ fn what_is_odd_is_told_and_taken() {
         "wide: `pool`",
         "tight: `resources`: cpuLimit of 1",
         "tight: `resources`: memoryLimit of 1Gi",
-        "tight: `pool`: has resources above",
+        "tight: `pool`: has resources that are not below",
+        "same: `pool`: has resources that are not below",
         "still: `pattern`: means nothing",
         "still: `description`",
     ] {
