@@ -46,6 +46,12 @@ impl Catalogue {
                 limits(resources, &mut say);
             }
             pool(entry, &mut say);
+            if entry.args.is_some() && entry.start_cmd.is_none() {
+                say(
+                    "args",
+                    "go to no program: the image's own is not started here; say it in `startCmd`",
+                );
+            }
         }
         warnings
     }

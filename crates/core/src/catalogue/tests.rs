@@ -173,6 +173,32 @@ fn our_own_fields_are_read() {
 }
 
 #[test]
+fn arguments_go_to_what_is_started_and_its_port_is_waited_for() {
+    let start = |more: Value| {
+        let mut entry = plain("x");
+        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let catalogue = catalogue(json!([entry])).unwrap();
+        let start = catalogue.entry("x").unwrap().start();
+        start.map(|start| (start.command, start.ready))
+    };
+    let line = |command: &str, ready: Option<&str>| Some((command.to_owned(), ready.map(str::to_owned)));
+    assert_eq!(start(json!({"port": 80, "args": ["a"]})), None, "nothing is started");
+    assert_eq!(
+        start(json!({"startCmd": "serve", "args": ["a", "b c", "it's"]})),
+        line(r"serve 'a' 'b c' 'it'\''s'", None)
+    );
+    let probe = Some("exec 3<>/dev/tcp/127.0.0.1/80");
+    assert_eq!(start(json!({"startCmd": "serve", "port": 80})), line("serve", probe));
+    let waited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": false});
+    assert_eq!(start(waited), line("serve", probe));
+    let unwaited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": true});
+    assert_eq!(start(unwaited), line("serve", None));
+    let own = json!({"startCmd": "serve", "port": 80, "readyCmd": "test -e /up"});
+    assert_eq!(start(own), line("serve", Some("test -e /up")));
+    assert_eq!(start(json!({"readyCmd": "true"})), line("", Some("true")));
+}
+
+#[test]
 fn what_is_kept_reads_as_the_same_catalogue() {
     let written = seed().to_json();
     assert_eq!(Catalogue::parse(&written).unwrap(), seed());
@@ -357,7 +383,8 @@ fn what_is_odd_is_told_and_taken() {
          "pool": {"size": 1, "resources": {"cpu": "2"}}},
         {"name": "same", "image": "i:1", "description": "d", "resources": {"memoryLimit": "1Gi"},
          "pool": {"size": 1, "resources": {"memory": "1Gi", "cpu": "0.1"}}},
-        {"name": "still", "image": "i:1", "description": " ", "pattern": "x"},
+        {"name": "still", "image": "i:1", "description": " ", "pattern": "x",
+         "args": ["a"]},
     ]);
     let told: Vec<String> = catalogue(odd)
         .unwrap()
@@ -377,6 +404,7 @@ fn what_is_odd_is_told_and_taken() {
         "same: `pool`: has resources that are not below",
         "still: `pattern`: means nothing",
         "still: `description`",
+        "still: `args`",
     ] {
         assert!(
             told.iter().any(|line| line.starts_with(part)),

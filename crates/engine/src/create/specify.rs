@@ -65,14 +65,7 @@ fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, Stri
         }
         Meaning::Entry { found, .. } => match resolved.base() {
             Some(base) => (base.start.clone(), base.build_env.clone()),
-            None => {
-                let (command, ready) = (&found.entry.start_cmd, &found.entry.ready_cmd);
-                let start = (command.is_some() || ready.is_some()).then(|| StartCommand {
-                    command: command.clone().unwrap_or_default(),
-                    ready: ready.clone(),
-                });
-                (start, BTreeMap::new())
-            }
+            None => (found.entry.start(), BTreeMap::new()),
         },
         Meaning::Image => (None, BTreeMap::new()),
     }
