@@ -217,7 +217,8 @@ def test_the_catalogue_from_the_command_line(client, server, tmp_path):
     file = tmp_path / "templates.json"
     odd = {"name": "Odd_One", "image": "i:1", "description": "d"}
     file.write_text(json.dumps(held + [odd]))
-    seen = version(server)
+    seen = client.run("template", "ls", "--json").json["catalogue"]["version"]
+    assert seen == version(server)
     linted = client.run("template", "lint", str(file))
     assert linted.code == 0 and "Odd_One: `name`" in linted.out, linted
     assert client.run("template", "lint", str(file), "--strict").code == 1
@@ -226,6 +227,9 @@ def test_the_catalogue_from_the_command_line(client, server, tmp_path):
     assert client.run("template", "apply", str(file), "--if-version", str(seen)).code != 0
     rows = [line.split()[:2] for line in client.ok("template", "ls").splitlines()]
     assert ["Odd_One", "catalogue"] in rows and any(row[0] == "base" for row in rows)
+    listed = client.run("template", "ls", "--json").json
+    assert odd in listed["catalogue"]["templates"] and ["base"] in [one["names"] for one in listed["templates"]]
+    assert ["catalogue", "version", str(seen + 1)] in [line.split() for line in client.ok("template", "get", "odd_one").splitlines()]
     assert client.run("template", "get", "odd_one", "--json").json == odd
     assert client.run("template", "get", "base", "--json").json["names"] == ["base"]
     assert client.ok("template", "rm", "Odd_One") == "Odd_One"

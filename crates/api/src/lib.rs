@@ -13,6 +13,7 @@ mod host;
 mod labels;
 mod native;
 mod patience;
+mod quantities;
 mod query;
 mod rate;
 mod request_id;

@@ -17,7 +17,7 @@ use shoal_engine::{EngineParts, UPLOAD_MAX};
 use tower::ServiceExt;
 
 struct Fixture {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     router: Router,
     clock: Arc<ManualClock>,
     me: String,
@@ -41,7 +41,7 @@ async fn fixture_with(upload_max: u64) -> Fixture {
     .await;
     let (me, other) = admin_and_other(&engine).await;
     Fixture {
-        _directory: directory,
+        directory,
         router: router(engine, ApiConfig::default()),
         clock,
         me,
@@ -147,6 +147,66 @@ async fn an_upload_that_is_too_large_or_breaks_off_is_not_kept() {
     let broken = Body::from_stream(stream::iter(pieces));
     assert_eq!(fixture.put(&path, broken).await, StatusCode::BAD_REQUEST);
     assert!(!fixture.link(&template, &hash).await.0);
+}
+
+#[tokio::test]
+async fn what_is_coming_counts_before_it_has_come_and_the_same_comes_once_at_a_time() {
+    let fixture = fixture_with(1 << 20).await;
+    let (template, _) = fixture.announced().await;
+    let uploads = fixture.directory.path().join("uploads");
+    let on_disk = || -> u64 {
+        let files = std::fs::read_dir(&uploads)
+            .unwrap()
+            .map(|file| file.unwrap());
+        files
+            .map(|file| file.metadata().unwrap())
+            .filter(|about| about.is_file())
+            .map(|about| about.len())
+            .sum()
+    };
+    // Each has sent all but its end, to an address of its own or to the same one.
+    let begin = async |number: u8| {
+        let (_, path) = fixture.link(&template, &format!("{number:064x}")).await;
+        let (ends, end) = tokio::sync::oneshot::channel::<()>();
+        let (came, coming) = tokio::sync::oneshot::channel::<()>();
+        let whole = stream::once(async { Ok(Bytes::from(vec![0; 1 << 20])) });
+        let rest = stream::once(async {
+            let _ = came.send(());
+            let _ = end.await;
+            Err(std::io::Error::other("broken off"))
+        });
+        let body = Body::from_stream(stream::StreamExt::chain(whole, rest));
+        let request = Request::builder()
+            .method("PUT")
+            .uri(path)
+            .body(body)
+            .unwrap();
+        let sent = tokio::spawn(fixture.router.clone().oneshot(request));
+        (sent, coming, ends)
+    };
+    let mut open = Vec::new();
+    for number in 1..=4 {
+        let (sent, coming, ends) = begin(number).await;
+        coming.await.unwrap();
+        open.push((sent, ends));
+    }
+    let (_, path) = fixture.link(&template, &format!("{:064x}", 5)).await;
+    let full = fixture.put(&path, Body::from("tar!")).await;
+    assert_eq!(full, StatusCode::INSUFFICIENT_STORAGE);
+    let (again, coming, ends) = begin(1).await;
+    assert!(on_disk() <= 4 << 20);
+    // One has ended: what came of it goes, and the same may come.
+    let (first, end) = open.remove(0);
+    drop(end);
+    assert_eq!(
+        first.await.unwrap().unwrap().status(),
+        StatusCode::BAD_REQUEST
+    );
+    coming.await.unwrap();
+    assert!(on_disk() <= 4 << 20);
+    drop(ends);
+    again.await.unwrap().unwrap();
+    assert_eq!(fixture.put(&path, Body::from("tar!")).await, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -305,3 +305,29 @@ async fn pools_are_an_admins_to_see_and_to_make_anew() {
         .await;
     assert_eq!(removed.0, 200);
 }
+
+#[tokio::test]
+async fn the_answer_says_whether_a_sandbox_came_from_a_pool() {
+    let fixture = fixture().await;
+    let running = fixture.engine.clone();
+    let running = tokio::spawn(async move { running.run().await });
+    let warm = json!([{"name": "warm", "image": "registry.test/warm:1", "description": "d",
+        "pool": {"size": 1}}]);
+    let (status, applied) = fixture.post(&fixture.admin, TEMPLATES, warm).await;
+    assert_eq!(status, 200, "{applied}");
+    while fixture.engine.pools().iter().any(|pool| pool.ready == 0) {
+        tokio::task::yield_now().await;
+    }
+    let made = async || {
+        let body = json!({"template": "warm"});
+        let (status, made) = fixture.post(&fixture.user, "/api/v1/sandbox", body).await;
+        assert_eq!(status, 201, "{made}");
+        let data = &made["data"];
+        (data["origin"].clone(), data["isPool"].clone())
+    };
+    assert_eq!(made().await, (json!("pooled"), json!(false)));
+    running.abort();
+    let none = json!([{"name": "warm", "image": "registry.test/warm:1", "description": "d"}]);
+    fixture.post(&fixture.admin, TEMPLATES, none).await;
+    assert_eq!(made().await, (json!("cold"), json!(false)));
+}

@@ -523,6 +523,38 @@ async fn the_same_key_and_request_make_one_sandbox() {
 }
 
 #[tokio::test]
+async fn a_request_says_processors_and_memory_over_its_template() {
+    let fixture = fixture().await;
+    let limits = |made: &Value| (made["cpuCount"].clone(), made["memoryMB"].clone());
+    for path in ["/sandboxes", "/v2/sandboxes", "/e2b/v1/sandboxes"] {
+        let asked = json!({"templateID": "base", "cpu": "3000m", "memory": "256Mi"});
+        let (status, made) = fixture.post(path, asked).await;
+        assert_eq!(status, StatusCode::CREATED, "{path}: {made}");
+        let id = made["sandboxID"].as_str().unwrap();
+        let (_, shown) = fixture.get(&format!("/sandboxes/{id}")).await;
+        assert_eq!(limits(&shown), (json!(3), json!(256)), "{path}");
+        for (field, value) in [
+            ("cpu", json!("lots")),
+            ("memory", json!(-1)),
+            ("memoryLimit", json!("0")),
+        ] {
+            let (status, refused) = fixture
+                .post(path, json!({"templateID": "base", field: value}))
+                .await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{path} {field}: {refused}");
+        }
+    }
+    // The limits count, in whichever words.
+    for (limit, memory) in [("cpu_limit", "memory_limit"), ("cpuLimit", "memoryLimit")] {
+        let asked = json!({"templateID": "base", "cpu": "0.5", limit: "2", "memory": "64Mi", memory: "512Mi"});
+        let (_, made) = fixture.post("/sandboxes", asked).await;
+        let id = made["sandboxID"].as_str().unwrap();
+        let (_, shown) = fixture.get(&format!("/sandboxes/{id}")).await;
+        assert_eq!(limits(&shown), (json!(2), json!(512)));
+    }
+}
+
+#[tokio::test]
 async fn a_route_may_be_called_so_often() {
     let calls = NonZeroU32::new(2).unwrap();
     let rate_limit = Some(RateLimit {

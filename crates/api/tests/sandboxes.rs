@@ -125,6 +125,7 @@ async fn a_sandbox_is_made_seen_by_its_name_and_removed() {
         ("idle_timeout", json!(-1)),
         ("autoResume", json!(true)),
         ("isPool", json!(false)),
+        ("origin", json!("cold")),
         ("cmd", json!("sleep")),
         ("args", json!(["9"])),
         ("envVars", json!({"A": "1"})),

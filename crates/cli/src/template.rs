@@ -5,7 +5,8 @@ mod catalogue;
 
 use clap::{Args, Subcommand};
 use http::Method;
-use shoal_protocol::native::{NewTemplate, Template};
+use serde::Serialize;
+use shoal_protocol::native::{Catalogue, NewTemplate, Template};
 
 use crate::calls::encode;
 use crate::connection::{Connection, ConnectionArgs};
@@ -141,10 +142,21 @@ fn processors(milli: u32) -> String {
     format!("{}", f64::from(milli) / 1000.0)
 }
 
+/// All that sandboxes may start from.
+#[derive(Debug, Serialize)]
+struct Listed {
+    templates: Vec<Template>,
+    catalogue: Catalogue,
+}
+
 async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
     let templates: Vec<Template> = server.native_get("/templates").await?;
+    let catalogue = catalogue::in_force(server).await?;
     if json {
-        return output::json(&templates);
+        return output::json(&Listed {
+            templates,
+            catalogue,
+        });
     }
     let mut table = Table::new(&[
         "NAME",
@@ -166,7 +178,7 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
             template.description,
         ]);
     }
-    catalogue::list(catalogue::in_force(server).await?, &mut table);
+    catalogue::list(catalogue, &mut table);
     table.print()
 }
 
@@ -179,7 +191,7 @@ async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure
         && let Ok(in_force) = catalogue::in_force(server).await
         && let Some(entry) = catalogue::entry(&in_force, asked)
     {
-        return catalogue::show(entry, json);
+        return catalogue::show(&in_force, entry, json);
     }
     let template = match found {
         Err(failure) => return Err(with_near(server, asked, failure).await),

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
-pub use self::asked::AskedNetwork;
+pub use self::asked::{AskedEgress, AskedNetwork};
 
 /// The most entries a list of rules may have.
 pub const MAX_RULES: usize = 1024;

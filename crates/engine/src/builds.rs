@@ -1,6 +1,7 @@
 //! Builds: what there is of them, what they have said, and the layers that they stand on.
 
 mod one;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,13 +14,10 @@ use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::StoreError;
 use shoal_core::template::Template;
-use tokio::sync::Semaphore;
 
 pub(crate) use self::one::Build;
+use self::turns::Turns;
 use crate::engine::{Engine, Shared};
-
-/// How many builds are carried out at once; the others wait for their turn.
-const AT_ONCE: usize = 2;
 
 /// How many builds of a template are remembered that no tag means.
 const BUILDS_KEPT: usize = 20;
@@ -38,7 +36,7 @@ const LAYERS_MAX: usize = 128;
 pub(crate) struct Builds {
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
     layers: RwLock<Vec<Layer>>,
-    pub(crate) turns: Semaphore,
+    pub(crate) turns: Turns,
     /// Where a build is, and what tags of a template mean, is read and written by one at a time.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
@@ -49,7 +47,7 @@ impl Builds {
         Self {
             all: RwLock::new(all),
             layers: RwLock::new(layers),
-            turns: Semaphore::new(AT_ONCE),
+            turns: Turns::default(),
             changing: tokio::sync::Mutex::new(()),
         }
     }

@@ -21,7 +21,7 @@ use shoal_core::template::{RuntimeName, TemplateKey};
 use tokio::sync::oneshot;
 
 pub use self::error::CreateError;
-use self::specify::Specified;
+pub(crate) use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::names::KeptName;
@@ -304,7 +304,7 @@ impl Engine {
         principal: &Principal,
         specified: Specified,
     ) -> Result<Created, CreateError> {
-        let Specified { spec, wanted } = specified;
+        let Specified { spec, wanted, .. } = specified;
         let claimed = match wanted {
             Some(wanted) => self.claim(principal, &wanted, &spec).await?,
             None => None,

@@ -83,5 +83,5 @@ pub use store::SqliteStore;
 pub use system_clock::SystemClock;
 pub use tags::TagError;
 pub use templates::{Starts, TemplateError};
-pub use uploads::{UPLOAD_MAX, UploadError};
+pub use uploads::{IncomingUpload, UPLOAD_MAX, UploadError};
 pub use usage::Use;

@@ -11,7 +11,7 @@ mod seed;
 mod view;
 mod warm;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -45,6 +45,8 @@ pub(crate) struct Pools {
     changed: Arc<Notify>,
     /// How many members are being handed out.
     claiming: Arc<AtomicUsize>,
+    /// The pools that gauges were last set for.
+    counted: Mutex<BTreeSet<EntryName>>,
 }
 
 /// A member is being handed out, until this is dropped.

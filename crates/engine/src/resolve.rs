@@ -77,7 +77,7 @@ impl Resolved {
         base.filter(|_| self.image_from != Source::Request)
     }
 
-    fn of_template(template: Arc<Template>) -> Self {
+    pub(crate) fn of_template(template: Arc<Template>) -> Self {
         Self {
             name: template.names.first().map(ToString::to_string),
             id: template.id.clone(),
@@ -261,7 +261,7 @@ impl Engine {
             (_, Err(error)) => TemplateError::Invalid(error.clone()),
             (None, Ok(_)) => TemplateError::NotFound(text.to_owned()),
         };
-        match catalogue.dynamic(text)? {
+        match catalogue.dynamic(untagged)? {
             Some(found) => shared.entry(found),
             None => Err(unknown),
         }

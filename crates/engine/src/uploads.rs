@@ -3,6 +3,8 @@
 //! An archive is named by the digest that its client counted over what is in it, which nobody here
 //! can check: whoever lies to it lies to his own team alone.
 
+mod incoming;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,6 +15,9 @@ use parking_lot::Mutex;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
 use tempfile::{NamedTempFile, TempPath};
+
+pub use self::incoming::IncomingUpload;
+use self::incoming::{Coming, Taken};
 
 /// The largest archive, in bytes, unless the configuration says another.
 pub const UPLOAD_MAX: u64 = 4 << 30;
@@ -33,6 +38,9 @@ pub enum UploadError {
          begin, or copy less"
     )]
     Full(u64),
+    /// It has more bytes than an archive may have.
+    #[error("an archive has at most {0} bytes")]
+    TooLarge(u64),
     /// It cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -45,7 +53,8 @@ pub(crate) struct Uploads {
     /// How many bytes are kept for a team.
     team_max: u64,
     /// One at a time makes room and takes it.
-    keeping: Mutex<()>,
+    keeping: Mutex<Taken>,
+    coming: Coming,
 }
 
 impl Uploads {
@@ -59,7 +68,8 @@ impl Uploads {
         let uploads = Self {
             directory,
             team_max: largest.saturating_mul(TEAM_MAX),
-            keeping: Mutex::new(()),
+            keeping: Mutex::default(),
+            coming: Coming::default(),
         };
         uploads.clear()?;
         Ok(uploads)
@@ -103,13 +113,29 @@ impl Uploads {
         Ok(NamedTempFile::new_in(&self.directory)?.into_temp_path())
     }
 
-    /// Gives a filled file the name under which it is found. What was used since `needed` is needed
-    /// still.
-    pub(crate) fn keep(
+    /// Takes room for so many bytes more of an archive that is coming.
+    fn take_room(
+        &self,
+        team: TeamId,
+        coming: &FilesHash,
+        bytes: u64,
+        needed: Option<SystemTime>,
+    ) -> Result<(), UploadError> {
+        let mut taken = self.keeping.lock();
+        let all = taken.of(team).saturating_add(bytes);
+        self.make_room(team, coming, all, needed)?;
+        taken.set(team, all);
+        Ok(())
+    }
+
+    /// Gives a filled file the name under which it is found, and back the room that was `taken` for
+    /// it. What was used since `needed` is needed still.
+    fn keep(
         &self,
         team: TeamId,
         hash: &FilesHash,
         file: TempPath,
+        taken: &mut u64,
         needed: Option<SystemTime>,
     ) -> Result<(), UploadError> {
         let path = self.path(team, hash);
@@ -120,8 +146,10 @@ impl Uploads {
         filled.set_modified(SystemTime::now())?;
         filled.sync_all()?;
         let size = filled.metadata()?.len();
-        let _keeping = self.keeping.lock();
-        self.make_room(team, hash, size, needed)?;
+        let mut keeping = self.keeping.lock();
+        keeping.give_back(team, std::mem::take(taken));
+        // What else is coming has its room.
+        self.make_room(team, hash, size + keeping.of(team), needed)?;
         file.persist(&path).map_err(|e| e.error)?;
         Ok(())
     }
@@ -136,7 +164,9 @@ impl Uploads {
         needed: Option<SystemTime>,
     ) -> Result<(), UploadError> {
         let mut kept = Vec::new();
-        for entry in fs::read_dir(self.directory.join(team.to_string()))? {
+        let directory = self.directory.join(team.to_string());
+        fs::create_dir_all(&directory)?;
+        for entry in fs::read_dir(directory)? {
             let entry = entry?;
             // The same again takes the place of what was there.
             if entry.file_name() != newest.as_str() {
@@ -204,7 +234,7 @@ impl crate::Engine {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn new_upload(&self) -> io::Result<TempPath> {
+    pub(crate) fn new_upload(&self) -> io::Result<TempPath> {
         self.shared.uploads.temporary()
     }
 
@@ -212,21 +242,26 @@ impl crate::Engine {
     ///
     /// # Errors
     /// See [`UploadError`].
-    pub fn keep_upload(
+    pub(crate) fn keep_upload(
         &self,
         team: TeamId,
         hash: &FilesHash,
         file: TempPath,
     ) -> Result<(), UploadError> {
+        let needed = self.uploads_needed_since(team);
+        self.shared.uploads.keep(team, hash, file, &mut 0, needed)
+    }
+
+    /// Since when a team's builds that have not ended may need archives, if there are any.
+    fn uploads_needed_since(&self, team: TeamId) -> Option<SystemTime> {
         // Files are sent after their build was announced.
         let builds = self.shared.builds.records().into_iter();
         let under_way = builds.filter(|build| build.team == team && !build.status.is_final());
         let oldest = under_way.map(|build| build.created_at).min();
-        let needed = oldest.map(|at| {
+        oldest.map(|at| {
             let millis = u64::try_from(at.unix_millis()).unwrap_or_default();
             UNIX_EPOCH + Duration::from_millis(millis)
-        });
-        self.shared.uploads.keep(team, hash, file, needed)
+        })
     }
 }
 
@@ -258,7 +293,7 @@ mod tests {
         ) -> Result<(), UploadError> {
             let file = self.temporary().unwrap();
             fs::write(&file, vec![0; usize::try_from(bytes).unwrap()]).unwrap();
-            self.keep(team(1), &hash(number), file, needed)
+            self.keep(team(1), &hash(number), file, &mut 0, needed)
         }
 
         /// Lets an archive have been used so many hours ago.

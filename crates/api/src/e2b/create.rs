@@ -19,6 +19,7 @@ use super::network::NetworkBody;
 use super::view::{Ran, Sandbox};
 use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::quantities::AskedQuantities;
 use crate::router::ApiConfig;
 use crate::texts;
 
@@ -53,6 +54,15 @@ pub(super) struct NewSandboxBody {
     /// Ours: an image, over that of the template, or in the place of one (seed 000).
     #[serde(default)]
     image: Option<String>,
+    /// Agent-Sandbox's, as in its own dialect (seed 000): over what the template says.
+    #[serde(default)]
+    cpu: Option<Value>,
+    #[serde(default, alias = "cpu_limit")]
+    cpu_limit: Option<Value>,
+    #[serde(default)]
+    memory: Option<Value>,
+    #[serde(default, alias = "memory_limit")]
+    memory_limit: Option<Value>,
     #[serde(default)]
     timeout: Option<i64>,
     #[serde(default)]
@@ -194,9 +204,16 @@ impl NewSandboxBody {
         texts::check("metadata", &metadata)?;
         texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
+        let resources = AskedQuantities {
+            cpu: self.cpu,
+            cpu_limit: self.cpu_limit,
+            memory: self.memory,
+            memory_limit: self.memory_limit,
+        };
         Ok(NewSandbox {
             template,
             image,
+            resources: resources.read()?,
             resize,
             timeout: Duration::from_secs(timeout),
             on_timeout: if auto_pause {

@@ -62,21 +62,16 @@ impl NetworkBody {
         Ok(egress)
     }
 
-    /// All of it, as far as it is said. What clients send unasked, an open internet, says nothing:
-    /// else no template could have rules of its own.
+    /// All of it, as far as it is said.
     pub(crate) fn asked(&self, internet: Option<bool>) -> Result<AskedNetwork, ApiError> {
         let mask = self
             .mask_request_host
             .as_deref()
             .filter(|mask| !mask.is_empty());
         let egress = self.egress(internet)?;
-        let silent = Egress {
-            internet: egress.internet.filter(|open| !open),
-            ..egress.clone()
-        } == Egress::default();
         Ok(AskedNetwork {
             said_open: egress.internet == Some(true),
-            egress: (!silent).then_some(egress),
+            egress: egress.into(),
             allow_public_traffic: self.allow_public_traffic,
             mask_request_host: mask.map(str::parse).transpose()?,
         })

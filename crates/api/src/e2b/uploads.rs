@@ -16,7 +16,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
-use shoal_engine::{Engine, UploadError};
+use shoal_engine::{Engine, IncomingUpload, UploadError};
 use shoal_protocol::build::FileLink;
 use tokio::io::AsyncWriteExt;
 
@@ -78,6 +78,28 @@ async fn receive(
     Query(signed): Query<Signed>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
+    let (team, hash) = meant(&engine, &team, &hash, signed)?;
+    let announced = request.headers().get(CONTENT_LENGTH);
+    let announced = announced.and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+    let most = engine.upload_max();
+    if announced.is_some_and(|bytes| bytes > most) {
+        return Err(refusal(UploadError::TooLarge(most)));
+    }
+    let mut incoming = engine.begin_upload(team, &hash).await.map_err(failed)?;
+    fill(&mut incoming, request).await?;
+    let kept = tokio::task::spawn_blocking(move || incoming.keep()).await;
+    let kept = kept.map_err(|e| failed(std::io::Error::other(e)))?;
+    kept.map_err(refusal)?;
+    Ok(StatusCode::OK)
+}
+
+/// The archive that an address gives the right to write.
+fn meant(
+    engine: &Engine,
+    team: &str,
+    hash: &str,
+    signed: Signed,
+) -> Result<(TeamId, FilesHash), ApiError> {
     let refused = |why: &str| {
         ApiError::new(
             StatusCode::FORBIDDEN,
@@ -95,32 +117,15 @@ async fn receive(
     if engine.now().unix_millis() / 1000 > expires {
         return Err(refused("it was good until a while ago: ask for another"));
     }
-    let most = engine.upload_max();
-    let too_large = || {
-        ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("an archive has at most {most} bytes"),
-        )
-    };
-    let announced = request.headers().get(CONTENT_LENGTH);
-    let announced = announced.and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|bytes| bytes > most) {
-        return Err(too_large());
-    }
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::StorageFull => ApiError::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "no space left for the archive",
-        ),
-        _ => ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the archive cannot be written: {error}"),
-        ),
-    };
-    let file = engine.new_upload().map_err(failed)?;
-    let mut target = tokio::fs::File::create(&file).await.map_err(failed)?;
+    Ok((team, hash))
+}
+
+/// Writes what comes, as far as there is room for it.
+async fn fill(incoming: &mut IncomingUpload, request: Request) -> Result<(), ApiError> {
+    let gone = || failed(std::io::ErrorKind::NotFound.into());
+    let path = incoming.path().ok_or_else(gone)?;
+    let mut target = tokio::fs::File::create(path).await.map_err(failed)?;
     let mut body = request.into_body().into_data_stream();
-    let mut left = most;
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, body.next()).await;
         let next = next.map_err(|_| {
@@ -129,16 +134,30 @@ async fn receive(
         let Some(piece) = next else { break };
         let piece =
             piece.map_err(|e| ApiError::invalid(format_args!("the archive broke off: {e}")))?;
-        left = left.checked_sub(piece.len() as u64).ok_or_else(too_large)?;
+        incoming.coming(piece.len() as u64).map_err(refusal)?;
         target.write_all(&piece).await.map_err(failed)?;
     }
-    target.flush().await.map_err(failed)?;
-    drop(target);
-    let kept = tokio::task::spawn_blocking(move || engine.keep_upload(team, &hash, file)).await;
-    let kept = kept.map_err(|e| failed(std::io::Error::other(e)))?;
-    kept.map_err(|error| match error {
-        UploadError::Full(_) => ApiError::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
-        UploadError::Io(error) => failed(error),
-    })?;
-    Ok(StatusCode::OK)
+    target.flush().await.map_err(failed)
+}
+
+fn refusal(error: UploadError) -> ApiError {
+    let status = match error {
+        UploadError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        UploadError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        UploadError::Io(error) => return failed(error),
+    };
+    ApiError::new(status, error.to_string())
+}
+
+fn failed(error: std::io::Error) -> ApiError {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => ApiError::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "no space left for the archive",
+        ),
+        _ => ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the archive cannot be written: {error}"),
+        ),
+    }
 }

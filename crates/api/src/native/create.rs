@@ -5,18 +5,16 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::State;
-use serde_json::Value;
 use shoal_core::auth::Principal;
-use shoal_core::resources::{AskedResources, Mib, MilliCpu};
 use shoal_core::sandbox::{NAME_KEY, OnTimeout};
 use shoal_engine::{Created, Engine, GuestCommand, NewSandbox as Order};
 use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
 
 use super::answer::Answer;
-use super::resize::{cpu, memory};
 use super::view::{COMMAND_KEY, whole};
 use crate::body::JsonBody;
 use crate::error::ApiError;
+use crate::quantities::AskedQuantities;
 use crate::texts;
 
 /// Answers when the sandbox runs, with its program started if it has one.
@@ -69,7 +67,12 @@ fn order(
             "`idle_timeout`: only {LONGEST} is supported; `timeout` ends a sandbox"
         )));
     }
-    let resources = resources(&new)?;
+    let resources = AskedQuantities {
+        cpu: new.cpu.clone(),
+        cpu_limit: new.cpu_limit.clone(),
+        memory: new.memory.clone(),
+        memory_limit: new.memory_limit.clone(),
+    };
     let timeout = timeout(engine, new.timeout)?;
     let env = new.env_vars.clone().unwrap_or_default();
     texts::check_env("envVars", &env)?;
@@ -90,7 +93,7 @@ fn order(
         env,
         workdir: new.workdir.filter(|dir| !dir.is_empty()),
         port: new.port,
-        resources,
+        resources: resources.read()?,
         ..order
     })
 }
@@ -159,41 +162,5 @@ fn timeout(engine: &Engine, asked: Option<i64>) -> Result<Duration, ApiError> {
         Some(seconds) => u64::try_from(seconds)
             .map(Duration::from_secs)
             .map_err(|_| ApiError::invalid("`timeout`: seconds, or -1 for as long as it may live")),
-    }
-}
-
-/// The limits that are asked for over those of the template. What a sandbox is given is bounded by
-/// its limits alone, so those count where both are said.
-fn resources(new: &NewSandbox) -> Result<AskedResources, ApiError> {
-    let cpu = larger::<MilliCpu>(
-        ("cpu", cpu("cpu", quantity(&new.cpu))?),
-        cpu("cpu_limit", quantity(&new.cpu_limit))?,
-    )?;
-    let memory = larger::<Mib>(
-        ("memory", memory("memory", quantity(&new.memory))?),
-        memory("memory_limit", quantity(&new.memory_limit))?,
-    )?;
-    Ok(AskedResources {
-        cpu,
-        memory,
-        ..AskedResources::default()
-    })
-}
-
-/// A quantity as it was sent; an empty text says nothing.
-fn quantity(value: &Option<Value>) -> Option<Value> {
-    value.clone().filter(|value| value.as_str() != Some(""))
-}
-
-/// The limit, or what is asked for at least where there is none.
-fn larger<T: PartialOrd>(
-    (name, least): (&str, Option<T>),
-    most: Option<T>,
-) -> Result<Option<T>, ApiError> {
-    match (least, most) {
-        (Some(least), Some(most)) if least > most => Err(ApiError::invalid(format_args!(
-            "`{name}`: is more than `{name}_limit`"
-        ))),
-        (least, most) => Ok(most.or(least)),
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         } else {
             record.team.to_string()
         },
+        // Those that wait in a pool are nobody's yet and not shown here.
         is_pool: false,
         cmd,
         args,
@@ -52,6 +53,7 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         created_at: record.created_at.to_string(),
         expires_at: record.deadline.to_string(),
         runtime: record.report.as_ref().map(|ran| ran.runtime.to_string()),
+        origin: record.report.as_ref().map(|ran| ran.origin.to_string()),
         metadata: labels(&spec.metadata),
     }
 }

@@ -29,7 +29,8 @@ It takes the place of the catalogue in force, as a whole or not at all.")]
 pub(super) struct ApplyArgs {
     /// The file; - for standard input.
     file: PathBuf,
-    /// Only if the catalogue in force has this version: nobody has changed it meanwhile.
+    /// Only if the catalogue in force has this version: nobody has changed it since `shoal template
+    /// ls --json` showed it (`.catalogue.version`).
     #[arg(long, value_name = "NUMBER")]
     if_version: Option<u64>,
 }
@@ -104,19 +105,19 @@ pub(super) fn list(catalogue: Catalogue, table: &mut Table) {
     }
 }
 
-/// Shows an entry as it is written.
-pub(super) fn show(entry: &Value, json: bool) -> Result<(), Failure> {
+/// Shows an entry as it is written, and for people the version of the catalogue that it is of.
+pub(super) fn show(catalogue: &Catalogue, entry: &Value, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(entry);
     }
     let Value::Object(fields) = entry else {
         return output::json(entry);
     };
-    let shown: Vec<(&str, String)> = fields
+    let shown = fields
         .iter()
-        .map(|(name, value)| (name.as_str(), said(value)))
-        .collect();
-    output::fields(&shown)
+        .map(|(name, value)| (name.as_str(), said(value)));
+    let version = ("catalogue version", catalogue.version.to_string());
+    output::fields(&shown.chain([version]).collect::<Vec<_>>())
 }
 
 /// Text as it is, all else as JSON.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::image::{ImageName, RegistryAuth};
-use crate::template::TemplateRef;
+use crate::template::TemplateKey;
 
 /// The digest of what a `COPY` step takes along, as its client counted it: 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,8 +64,9 @@ impl fmt::Display for FilesHash {
 pub enum Base {
     /// An image, which may need an account at its registry.
     Image(ImageName, Option<RegistryAuth>),
-    /// A template that its team may use.
-    Template(TemplateRef),
+    /// Whatever a create of the same name begins with: a template that its team may use, an entry of the
+    /// catalogue, a snapshot.
+    Template(TemplateKey),
     /// An earlier stage of the same build.
     Stage(usize),
 }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::command::Command;
 use super::pool::Pool;
+use crate::build::StartCommand;
 use crate::id::TemplateId;
-use crate::network::{AddressRange, AskedNetwork, Egress, HostMask};
+use crate::network::{AddressRange, AskedEgress, AskedNetwork, HostMask};
 use crate::quantity::{CpuQuantity, MemoryQuantity};
 use crate::resources::{Mib, MilliCpu};
 use crate::snapshot::Contents;
@@ -148,18 +149,13 @@ impl EntryNetwork {
     /// The same as a policy of which parts may not be said.
     #[must_use]
     pub fn asked(&self) -> AskedNetwork {
-        let said = self.allow_internet_access.is_some()
-            || self.allow_out.is_some()
-            || self.deny_out.is_some()
-            || self.dns_servers.is_some();
-        let egress = said.then(|| Egress {
-            internet: self.allow_internet_access,
-            allow: self.allow_out.clone().unwrap_or_default(),
-            deny: self.deny_out.clone().unwrap_or_default(),
-            dns_servers: self.dns_servers.clone().unwrap_or_default(),
-        });
         AskedNetwork {
-            egress,
+            egress: AskedEgress {
+                internet: self.allow_internet_access,
+                allow: self.allow_out.clone(),
+                deny: self.deny_out.clone(),
+                dns_servers: self.dns_servers.clone(),
+            },
             said_open: false,
             allow_public_traffic: self.allow_public_traffic,
             mask_request_host: self.mask_request_host.clone(),
@@ -229,10 +225,10 @@ pub struct Entry {
     /// How many of them are made ahead of time, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Whether nobody waits for its port.
+    /// Whether nobody waits for the port of what `startCmd` starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_startup_probe: Option<bool>,
-    /// Arguments of the image's program.
+    /// Arguments of what `startCmd` starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
     /// Labels of its sandboxes, below those of a request.
@@ -271,6 +267,25 @@ impl Entry {
         self.kind == Some(Kind::Dynamic)
     }
 
+    /// What its sandboxes start, when it stands on an image: `startCmd` with `args` behind it, and what
+    /// succeeds once that is ready: `readyCmd`, else a probe of its `port` (seed 000: unless
+    /// `noStartupProbe`). The program of an image itself is not started here, so that without a
+    /// `startCmd` there is nothing that `args` could go to, or that could answer at the port.
+    #[must_use]
+    pub fn start(&self) -> Option<StartCommand> {
+        let command = self.start_cmd.as_ref().map(|command| {
+            let args = self.args.iter().flatten();
+            args.fold(command.clone(), |line, arg| format!("{line} {}", quoted(arg)))
+        });
+        let probed = self.port.filter(|_| command.is_some() && self.no_startup_probe != Some(true));
+        let probe = probed.map(|port| format!("exec 3<>/dev/tcp/127.0.0.1/{port}"));
+        let ready = self.ready_cmd.clone().or(probe);
+        (command.is_some() || ready.is_some()).then(|| StartCommand {
+            command: command.unwrap_or_default(),
+            ready,
+        })
+    }
+
     /// What `warmupCmd` of its pool says, as a program and its arguments.
     #[must_use]
     pub fn warmup_argv(&self) -> Option<Vec<String>> {
@@ -282,4 +297,9 @@ impl Entry {
     pub fn startup_argv(&self) -> Option<Vec<String>> {
         self.pool.as_ref()?.startup_cmd.as_ref().map(Command::argv)
     }
+}
+
+/// A text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -46,6 +46,12 @@ impl Catalogue {
                 limits(resources, &mut say);
             }
             pool(entry, &mut say);
+            if entry.args.is_some() && entry.start_cmd.is_none() {
+                say(
+                    "args",
+                    "go to no program: the image's own is not started here; say it in `startCmd`",
+                );
+            }
         }
         warnings
     }
@@ -158,12 +164,12 @@ fn pool(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
         }
         return;
     };
-    let above = |own: Option<MilliCpu>, most: MilliCpu| own.is_some_and(|own| own > most);
-    let above_memory = |own: Option<Mib>, most: Mib| own.is_some_and(|own| own > most);
-    if above(own.most_cpu(), cpu) || above_memory(own.most_memory(), memory) {
+    let above = |own: Option<MilliCpu>, most: MilliCpu| own.is_some_and(|own| own >= most);
+    let near_memory = |own: Option<Mib>, most: Mib| own.is_some_and(|own| own >= most);
+    if above(own.most_cpu(), cpu) || near_memory(own.most_memory(), memory) {
         say(
             "pool",
-            "has resources above the template's: idle ones are best given less",
+            "has resources that are not below the template's: idle ones are best given less",
         );
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
 use crate::image::Image;
-use crate::network::{AskedNetwork, Egress, HostMask, NetworkPolicy};
+use crate::network::{AddressRange, AskedNetwork, Egress, HostMask, NetworkPolicy};
 use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::template::{RuntimeName, Template};
@@ -169,7 +170,7 @@ pub struct Merged {
     /// What a pause or a snapshot keeps.
     pub persistent: Sourced<Contents>,
     /// What it may reach.
-    pub egress: Sourced<Egress>,
+    pub egress: MergedEgress,
     /// Whether ports answer without the traffic access token.
     pub allow_public_traffic: Sourced<bool>,
     /// What servers in the sandbox see as `Host`.
@@ -178,6 +179,42 @@ pub struct Merged {
     pub env: BTreeMap<String, Sourced<String>>,
     /// Labels.
     pub metadata: BTreeMap<String, Sourced<String>>,
+}
+
+/// What a sandbox may reach, rule by rule: see [`Egress`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergedEgress {
+    /// Whether the internet is open at all.
+    pub internet: Sourced<Option<bool>>,
+    /// What is reached whatever is denied.
+    pub allow: Sourced<Vec<AddressRange>>,
+    /// What is not reached.
+    pub deny: Sourced<Vec<AddressRange>>,
+    /// The name servers to ask.
+    pub dns_servers: Sourced<Vec<Ipv4Addr>>,
+}
+
+/// Rule by rule. Whoever closes the internet closes, too, what is allowed below him: he has not said
+/// that of anything.
+fn merge_egress(layers: &[(Source, Layer)]) -> MergedEgress {
+    let internet = |layer: &Layer| layer.network.egress.internet;
+    let said = layers.iter().position(|(_, l)| internet(l).is_some());
+    let above = match said.and_then(|place| layers.get(..=place)) {
+        Some(above)
+            if above
+                .last()
+                .is_some_and(|(_, l)| internet(l) == Some(false)) =>
+        {
+            above
+        }
+        _ => layers,
+    };
+    MergedEgress {
+        internet: pick(layers, None, |layer| internet(layer).map(Some)),
+        allow: pick(above, Vec::new(), |l| l.network.egress.allow.clone()),
+        deny: pick(layers, Vec::new(), |l| l.network.egress.deny.clone()),
+        dns_servers: pick(layers, Vec::new(), |l| l.network.egress.dns_servers.clone()),
+    }
 }
 
 /// What is said in layers, the upper ones first; what none says is a default.
@@ -193,9 +230,7 @@ pub fn merge(layers: &[(Source, Layer)]) -> Merged {
         user: pick(layers, USER.to_owned(), |layer| layer.user.clone()),
         workdir: pick(layers, None, |layer| layer.workdir.clone().map(Some)),
         persistent: pick(layers, Contents::default(), |layer| layer.persistent),
-        egress: pick(layers, Egress::default(), |layer| {
-            layer.network.egress.clone()
-        }),
+        egress: merge_egress(layers),
         allow_public_traffic: pick(layers, true, |layer| layer.network.allow_public_traffic),
         mask_request_host: pick(layers, None, |layer| {
             layer.network.mask_request_host.clone().map(Some)
@@ -247,7 +282,12 @@ impl Merged {
     #[must_use]
     pub fn network(&self) -> NetworkPolicy {
         NetworkPolicy {
-            egress: self.egress.value.clone(),
+            egress: Egress {
+                internet: self.egress.internet.value,
+                allow: self.egress.allow.value.clone(),
+                deny: self.egress.deny.value.clone(),
+                dns_servers: self.egress.dns_servers.value.clone(),
+            },
             allow_public_traffic: self.allow_public_traffic.value,
             mask_request_host: self.mask_request_host.value.clone(),
         }
@@ -281,15 +321,17 @@ impl Merged {
             row("persistentContents", &self.persistent, |contents| {
                 json!(contents.to_string().split(',').collect::<Vec<_>>())
             }),
-            row("network.allowInternetAccess", &self.egress, |egress| {
-                json!(egress.internet)
+            row(
+                "network.allowInternetAccess",
+                &self.egress.internet,
+                |open| json!(open),
+            ),
+            row("network.allowOut", &self.egress.allow, |ranges| {
+                list(ranges)
             }),
-            row("network.allowOut", &self.egress, |egress| {
-                list(&egress.allow)
-            }),
-            row("network.denyOut", &self.egress, |egress| list(&egress.deny)),
-            row("network.dnsServers", &self.egress, |egress| {
-                list(&egress.dns_servers)
+            row("network.denyOut", &self.egress.deny, |ranges| list(ranges)),
+            row("network.dnsServers", &self.egress.dns_servers, |servers| {
+                list(servers)
             }),
             row(
                 "network.allowPublicTraffic",

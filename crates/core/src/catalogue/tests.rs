@@ -162,7 +162,7 @@ fn our_own_fields_are_read() {
     let layer = Layer::from(entry.as_ref());
     assert_eq!(layer.persistent, Some(Contents::Filesystem));
     assert_eq!(layer.network.allow_public_traffic, Some(false));
-    assert_eq!(layer.network.egress.unwrap().internet, Some(false));
+    assert_eq!(layer.network.egress.internet, Some(false));
     let after = |name: &str| {
         let pool = catalogue.entry(name).unwrap().pool.clone().unwrap();
         pool.scale_down_after.unwrap().time()
@@ -170,6 +170,32 @@ fn our_own_fields_are_read() {
     assert_eq!(entry.pool.as_ref().unwrap().keep_running, Some(true));
     assert_eq!(after("ours"), Duration::from_secs(300));
     assert_eq!(after("seconds"), Duration::from_secs(90));
+}
+
+#[test]
+fn arguments_go_to_what_is_started_and_its_port_is_waited_for() {
+    let start = |more: Value| {
+        let mut entry = plain("x");
+        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let catalogue = catalogue(json!([entry])).unwrap();
+        let start = catalogue.entry("x").unwrap().start();
+        start.map(|start| (start.command, start.ready))
+    };
+    let line = |command: &str, ready: Option<&str>| Some((command.to_owned(), ready.map(str::to_owned)));
+    assert_eq!(start(json!({"port": 80, "args": ["a"]})), None, "nothing is started");
+    assert_eq!(
+        start(json!({"startCmd": "serve", "args": ["a", "b c", "it's"]})),
+        line(r"serve 'a' 'b c' 'it'\''s'", None)
+    );
+    let probe = Some("exec 3<>/dev/tcp/127.0.0.1/80");
+    assert_eq!(start(json!({"startCmd": "serve", "port": 80})), line("serve", probe));
+    let waited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": false});
+    assert_eq!(start(waited), line("serve", probe));
+    let unwaited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": true});
+    assert_eq!(start(unwaited), line("serve", None));
+    let own = json!({"startCmd": "serve", "port": 80, "readyCmd": "test -e /up"});
+    assert_eq!(start(own), line("serve", Some("test -e /up")));
+    assert_eq!(start(json!({"readyCmd": "true"})), line("", Some("true")));
 }
 
 #[test]
@@ -355,7 +381,10 @@ fn what_is_odd_is_told_and_taken() {
         {"name": "tight", "image": "i:1", "description": "d",
          "resources": {"cpu": "1", "cpuLimit": "1", "memory": "100Mi", "memoryLimit": "1Gi"},
          "pool": {"size": 1, "resources": {"cpu": "2"}}},
-        {"name": "still", "image": "i:1", "description": " ", "pattern": "x"},
+        {"name": "same", "image": "i:1", "description": "d", "resources": {"memoryLimit": "1Gi"},
+         "pool": {"size": 1, "resources": {"memory": "1Gi", "cpu": "0.1"}}},
+        {"name": "still", "image": "i:1", "description": " ", "pattern": "x",
+         "args": ["a"]},
     ]);
     let told: Vec<String> = catalogue(odd)
         .unwrap()
@@ -371,9 +400,11 @@ fn what_is_odd_is_told_and_taken() {
         "wide: `pool`",
         "tight: `resources`: cpuLimit of 1",
         "tight: `resources`: memoryLimit of 1Gi",
-        "tight: `pool`: has resources above",
+        "tight: `pool`: has resources that are not below",
+        "same: `pool`: has resources that are not below",
         "still: `pattern`: means nothing",
         "still: `description`",
+        "still: `args`",
     ] {
         assert!(
             told.iter().any(|line| line.starts_with(part)),
@@ -441,6 +472,42 @@ fn a_request_wins_over_a_template_and_that_over_its_image() {
         rows.iter()
             .any(|row| row.field == "env.C" && row.from == Source::Image)
     );
+}
+
+fn of_network(from: Source, said: Value) -> (Source, Layer) {
+    let entry = json!([{"name": "x", "image": "i", "description": "d", "network": said}]);
+    let catalogue = Catalogue::parse(&entry.to_string()).unwrap();
+    (from, Layer::from(catalogue.entry("x").unwrap().as_ref()))
+}
+
+#[test]
+fn outbound_rules_are_merged_one_by_one() {
+    let entry =
+        json!({"allowInternetAccess": false, "allowOut": ["1.1.1.1"], "denyOut": ["2.2.2.2"]});
+    let template = of_network(Source::Template, entry);
+    let asked = |said: Value| {
+        let request = of_network(Source::Request, said);
+        merge(&[request, template.clone()]).egress
+    };
+    // Who says one thing has not said the others.
+    let servers = asked(json!({"dnsServers": ["9.9.9.9"]}));
+    assert_eq!(servers.dns_servers.from, Source::Request);
+    assert_eq!(
+        (servers.internet.value, servers.internet.from),
+        (Some(false), Source::Template)
+    );
+    assert_eq!(
+        (servers.allow.value.len(), servers.deny.value.len()),
+        (1, 1)
+    );
+    let denied = asked(json!({"denyOut": ["3.3.3.3"]}));
+    assert_eq!(denied.deny.value, ["3.3.3.3".parse().unwrap()]);
+    assert_eq!(denied.internet.value, Some(false));
+    // Who closes the internet closes it: what is reached all the same he says himself.
+    let closed = asked(json!({"allowInternetAccess": false}));
+    assert!(closed.allow.value.is_empty());
+    let opened = asked(json!({"allowInternetAccess": false, "allowOut": ["4.4.4.4"]}));
+    assert_eq!(opened.allow.value, ["4.4.4.4".parse().unwrap()]);
 }
 
 #[test]

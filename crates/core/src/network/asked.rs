@@ -1,22 +1,34 @@
 //! What somebody says of a sandbox's network; the rest comes from elsewhere.
 
-use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 
-use super::{Egress, HostMask, InvalidRule, NetworkPolicy};
+use super::{AddressRange, Egress, HostMask, InvalidRule};
 
 /// A policy of which parts may not be said.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AskedNetwork {
-    /// Outbound, as one: half of somebody's rules would be nobody's.
-    pub egress: Option<Egress>,
+    /// Outbound.
+    pub egress: AskedEgress,
     /// The internet was said to be open, as some clients do unasked: shown, and nothing more, as no
     /// template could close it otherwise.
-    #[serde(default)]
     pub said_open: bool,
     /// Whether ports answer without the traffic access token.
     pub allow_public_traffic: Option<bool>,
     /// What servers in the sandbox see as `Host`.
     pub mask_request_host: Option<HostMask>,
+}
+
+/// Outbound rules of which some may not be said: see [`Egress`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskedEgress {
+    /// Whether the internet is open at all.
+    pub internet: Option<bool>,
+    /// What is reached whatever is denied.
+    pub allow: Option<Vec<AddressRange>>,
+    /// What is not reached.
+    pub deny: Option<Vec<AddressRange>>,
+    /// The name servers to ask.
+    pub dns_servers: Option<Vec<Ipv4Addr>>,
 }
 
 impl AskedNetwork {
@@ -25,18 +37,33 @@ impl AskedNetwork {
     /// # Errors
     /// See [`Egress::validate`].
     pub fn validate(&self) -> Result<(), InvalidRule> {
-        self.egress.as_ref().map_or(Ok(()), Egress::validate)
+        let AskedEgress {
+            internet,
+            allow,
+            deny,
+            dns_servers,
+        } = self.egress.clone();
+        let said = Egress {
+            internet,
+            allow: allow.unwrap_or_default(),
+            deny: deny.unwrap_or_default(),
+            dns_servers: dns_servers.unwrap_or_default(),
+        };
+        said.validate()
     }
 }
 
-impl From<NetworkPolicy> for AskedNetwork {
-    /// All of it is said.
-    fn from(policy: NetworkPolicy) -> Self {
+/// What a client says. An open internet and an empty list say nothing: clients send them unasked.
+impl From<Egress> for AskedEgress {
+    fn from(said: Egress) -> Self {
+        fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+            (!list.is_empty()).then_some(list)
+        }
         Self {
-            said_open: policy.egress.internet == Some(true),
-            egress: Some(policy.egress),
-            allow_public_traffic: Some(policy.allow_public_traffic),
-            mask_request_host: policy.mask_request_host,
+            internet: said.internet.filter(|open| !open),
+            allow: some(said.allow),
+            deny: some(said.deny),
+            dns_servers: some(said.dns_servers),
         }
     }
 }

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use shoal_core::BoxFuture;
 use shoal_core::build::{Base, BuildFailure, BuildState, LogLevel, Part, StartCommand};
 use shoal_core::image::{Image, ImageName, RegistryAuth};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
-use shoal_core::template::TemplateRef;
+use shoal_core::template::TemplateKey;
 
 use super::keys::Key;
 use super::run::{Ground, Run};
 use super::scripts;
 use super::workshop::{Place, Workshop};
-use crate::create::NewSandbox;
+use crate::create::{CreateError, NewSandbox, Specified};
+use crate::resolve::{Meaning, Resolved};
+use crate::templates::TemplateError;
 
 /// How long the sandbox of a build may live: an hour for the steps of a stage (as E2B has it).
 const WORKSHOP_WITHIN: Duration = Duration::from_secs(3600);
@@ -31,7 +34,7 @@ impl Run<'_> {
                 let ground = self.done.get(*number).cloned();
                 ground.ok_or_else(|| place.failure(format_args!("there is no stage {number}")))
             }
-            Base::Template(reference) => self.template(reference, place).await,
+            Base::Template(name) => self.template(name, bare, workshop, place).await,
             Base::Image(name, auth) => {
                 self.say(LogLevel::Info, part, &format!("[base] FROM {name}"));
                 let image = self.image(name, auth.as_ref(), place).await?;
@@ -39,48 +42,113 @@ impl Run<'_> {
                     image: Some(name.clone()),
                     ..NewSandbox::unnamed()
                 };
-                let key = if bare {
-                    Key::of_bare_image(&image.digest)
-                } else {
-                    Key::of_image(&image.digest)
-                };
+                let key = Key::of_image(&image.digest);
                 let engine = self.engine;
                 let spec = engine.specify_over(self.principal, new, Some(image)).await;
                 let spec = spec.map_err(|e| place.failure(e))?;
-                let ground = self.ground(spec, key.clone(), BuildState::default(), None);
                 if bare {
                     // Nothing runs in it: it may be no more than one program.
-                    return Ok(ground);
+                    return Ok(self.ground(spec, key.bare(), BuildState::default(), None));
                 }
+                let ground = self.ground(spec, key.clone(), BuildState::default(), None);
                 self.provision(ground, &key, workshop, place).await
             }
         }
     }
 
+    /// What a create of this name begins with: the files, and whatever else the steps carry on, are of
+    /// the same meaning.
     async fn template(
-        &self,
-        reference: &TemplateRef,
+        &mut self,
+        name: &TemplateKey,
+        bare: bool,
+        workshop: &mut Option<Workshop>,
         place: Place,
     ) -> Result<Ground, BuildFailure> {
-        let from = format!("[base] FROM TEMPLATE {reference}");
+        let from = format!("[base] FROM TEMPLATE {name}");
         self.say(LogLevel::Info, place.part, &from);
-        let found = self.engine.resolve_template(self.principal, reference);
-        let template = found.map_err(|e| place.failure(e))?;
-        let new = NewSandbox::of(reference.clone());
-        let spec = self.engine.specify(self.principal, new).await;
-        let mut spec = spec.map_err(|e| place.failure(e))?;
+        let specified = self.meaning(name).await;
+        let Specified {
+            mut spec,
+            resolved,
+            image,
+            ..
+        } = specified.map_err(|e| place.failure(e))?;
         if let Some(snapshot) = &mut spec.snapshot {
             // Steps change files; what ran is started again at the end.
             snapshot.memory = false;
         }
-        let home = || format!("/home/{}", template.user);
         let state = BuildState {
-            user: template.user.clone(),
-            workdir: template.workdir.clone().unwrap_or_else(home),
-            env: template.build_env.clone(),
+            user: spec.user.clone(),
+            workdir: spec.workdir.clone().unwrap_or_else(|| home_of(&spec.user)),
+            env: spec.start_env.clone(),
         };
-        let key = Key::of_template(template.build);
-        Ok(self.ground(spec, key, state, template.start.clone()))
+        let key = self.key_of(&resolved, image, &spec, &state, place).await?;
+        let start = spec.start.clone();
+        // The templates of the installation are fit for use, and what was saved was made so.
+        let stock = matches!(&resolved.meaning, Meaning::Template(t) if t.team.is_none());
+        let fit = stock || spec.snapshot.is_some();
+        match (fit, bare) {
+            (true, _) => Ok(self.ground(spec, key, state, start)),
+            (false, true) => Ok(self.ground(spec, key.bare(), state, start)),
+            (false, false) => {
+                let ground = self.ground(spec, key.clone(), state, start);
+                self.provision(ground, &key, workshop, place).await
+            }
+        }
+    }
+
+    /// What a name means to whoever builds. In a box: it may begin another build, whose type would be a
+    /// part of itself.
+    fn meaning<'a>(
+        &'a self,
+        name: &'a TemplateKey,
+    ) -> BoxFuture<'a, Result<Specified, CreateError>> {
+        let (engine, principal) = (self.engine, self.principal);
+        let new = NewSandbox::of(name.clone());
+        if !self.build.record().stock {
+            return Box::pin(engine.specified_with_stock(principal, new));
+        }
+        Box::pin(async move {
+            // The plan was written for a template of the installation, whatever the catalogue calls so.
+            let reference = name.reference().map_err(TemplateError::from)?;
+            let template = engine.resolve_template(principal, &reference)?;
+            let resolved = Resolved::of_template(template);
+            engine.specified_as(resolved, new, None).await
+        })
+    }
+
+    /// The key of what a name means. Whatever the steps find is in it.
+    async fn key_of(
+        &self,
+        resolved: &Resolved,
+        image: Option<Image>,
+        spec: &SandboxSpec,
+        state: &BuildState,
+        place: Place,
+    ) -> Result<Key, BuildFailure> {
+        if let Meaning::Snapshot(snapshot) = &resolved.meaning {
+            return Ok(Key::of_snapshot(snapshot.id));
+        }
+        let image = match image {
+            Some(image) => Some(image),
+            // It is found by its name again when a sandbox starts: under the name may be another now.
+            None if spec.snapshot.is_none() => {
+                let images = &self.engine.shared.images;
+                let found = images.find(&spec.image).await;
+                found.map_err(|e| place.failure(e))?
+            }
+            None => None,
+        };
+        let digest = image.map(|image| image.digest);
+        let key = match (resolved.base(), digest) {
+            (Some(base), digest) => Key::of_template(base.build, digest.as_deref()),
+            (None, digest) => Key::of_image(&digest.unwrap_or_default()),
+        };
+        Ok(match &resolved.meaning {
+            Meaning::Entry { .. } => key.of_entry(state, &spec.env),
+            _ => key,
+        })
     }
 
     /// The image, brought here when it is not.
@@ -141,8 +209,9 @@ impl Run<'_> {
             return Ok(ground.on(layer.snapshot));
         }
         let opened = self.open(workshop, &ground, place).await?;
+        let (user, workdir) = (&ground.state.user, &ground.state.workdir);
         let provisioned = opened
-            .script(self.build, place, scripts::PROVISION, &[])
+            .script(self.build, place, scripts::PROVISION, &[user, workdir])
             .await;
         provisioned.map_err(|failure| BuildFailure {
             message: format!("the image cannot be made fit for use: {}", failure.message),
@@ -150,5 +219,13 @@ impl Run<'_> {
         })?;
         let snapshot = self.keep(opened, key, &ground, place).await?;
         Ok(ground.on(snapshot))
+    }
+}
+
+/// Where an account's files are as a rule, when nobody says where commands start.
+fn home_of(user: &str) -> String {
+    match user {
+        "root" => "/root".to_owned(),
+        user => format!("/home/{user}"),
     }
 }

@@ -1,13 +1,15 @@
 //! What layers are found by: a digest of everything that was done to come there.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
 use shoal_core::build::{Action, BuildState, Source};
 use shoal_core::driver::RuntimeInfo;
-use shoal_core::id::BuildId;
+use shoal_core::id::{BuildId, SnapshotId};
 use shoal_core::resources::Resources;
 
 /// Changes when the same words do something else than before.
-const VERSION: &str = "shoal-layer-2";
+const VERSION: &str = "shoal-layer-3";
 
 /// A digest of what was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,14 +21,33 @@ impl Key {
         Self::of(&[VERSION, "image", digest])
     }
 
-    /// Of an image as it is.
-    pub(super) fn of_bare_image(digest: &str) -> Self {
-        Self::of(&[VERSION, "bare image", digest])
+    /// Of a template, by its build, and by the digest of its image where nothing was saved of it.
+    pub(super) fn of_template(build: BuildId, image: Option<&str>) -> Self {
+        let build = build.to_string();
+        match image {
+            Some(digest) => Self::of(&[VERSION, "template", &build, digest]),
+            None => Self::of(&[VERSION, "template", &build]),
+        }
     }
 
-    /// Of a template, by its build.
-    pub(super) fn of_template(build: BuildId) -> Self {
-        Self::of(&[VERSION, "template", &build.to_string()])
+    /// Of a snapshot.
+    pub(super) fn of_snapshot(id: SnapshotId) -> Self {
+        Self::of(&[VERSION, "snapshot", &id.to_string()])
+    }
+
+    /// Of an entry of the catalogue over this, by all that it changes for the steps.
+    pub(super) fn of_entry(&self, state: &BuildState, env: &BTreeMap<String, String>) -> Self {
+        let hex = self.hex();
+        let mut parts = vec!["entry", &hex, &state.user, &state.workdir];
+        for (name, value) in env {
+            parts.extend([name.as_str(), value.as_str()]);
+        }
+        Self::of(&parts)
+    }
+
+    /// Of the same as it is, without being made fit for use.
+    pub(super) fn bare(&self) -> Self {
+        Self::of(&["bare", &self.hex()])
     }
 
     /// After a step. `from` is the key of the stage that it copies from.

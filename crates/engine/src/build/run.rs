@@ -90,8 +90,7 @@ impl Engine {
             part: Part::Base,
             line: None,
         };
-        let turn = self.shared.builds.turns.acquire().await;
-        let _turn = turn.map_err(|e| place.failure(e))?;
+        let _turn = self.shared.builds.turns.acquire(principal.team).await;
         let mut run = Run {
             engine: self,
             principal,

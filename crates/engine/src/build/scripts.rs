@@ -3,21 +3,34 @@
 //! Each is a script for `/bin/sh`, the least that an image has, run as root. What a user says comes
 //! in as an argument and is never part of the script.
 
-/// Makes an image fit for use: a shell that the field's clients call, the user that they run as, and
-/// the places that they write to.
+/// Makes an image fit for use: a shell that the field's clients call, the user that they run as and
+/// the way for him to be root, and the places that they write to. Arguments: who steps run as, and
+/// where they start.
+///
+/// An image without `sudo` is as good as its mirror can be reached; one without bash is no good.
 pub(super) const PROVISION: &str = r#"
 set -eu
 have() { command -v "$1" >/dev/null 2>&1; }
+get() {
+    if have apt-get; then
+        export DEBIAN_FRONTEND=noninteractive
+        set -- -o Acquire::Retries=1 -o Acquire::http::Timeout=20 install -y -qq --no-install-recommends "$@"
+        apt-get update -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 && apt-get "$@"
+    elif have apk; then apk add --no-cache "$@"
+    elif have dnf; then dnf install -y -q "$@"
+    elif have pacman; then pacman -Sy --noconfirm "$@"
+    else echo "no package manager is known here to get $*" >&2; return 65
+    fi
+}
 if ! have bash; then
     echo "bash is missing and is installed"
-    if have apt-get; then apt-get update -qq && apt-get install -y -qq --no-install-recommends bash
-    elif have apk; then apk add --no-cache bash
-    elif have dnf; then dnf install -y -q bash
-    elif have pacman; then pacman -Sy --noconfirm bash
-    else echo "the image has no bash and no package manager that is known to get it" >&2; exit 65
-    fi
+    get bash || { echo "the image has no bash, and it cannot be installed" >&2; exit 65; }
 fi
 [ -x /bin/bash ] || ln -s "$(command -v bash)" /bin/bash
+if ! have sudo; then
+    echo "sudo is missing and is installed"
+    get sudo || echo "warning: the image has no sudo, and it cannot be installed: do as root what needs it" >&2
+fi
 have tar || { echo "the image has no tar: files cannot be copied into it" >&2; }
 if ! id user >/dev/null 2>&1; then
     if have useradd; then useradd --create-home --shell /bin/bash user
@@ -30,18 +43,31 @@ fi
 mkdir -p /home/user /code
 chown user: /home/user
 chmod 0777 /code /usr/local
-if [ -d /etc/sudoers.d ]; then
-    echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/user
-    chmod 0440 /etc/sudoers.d/user
+if [ ! -d "$2" ]; then
+    mkdir -p "$2"
+    chown "$1" "$2"
 fi
+mkdir -p /etc/sudoers.d
+echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/user
+chmod 0440 /etc/sudoers.d/user
 "#;
 
 /// Puts files where they belong. Arguments: the archive, the path in it, the target (a `/` at its end
 /// says into), the owner as `user` or `user:group`, the mode or nothing.
+///
+/// A directory that is new is the owner's, on the way to the target too, and the target is as open as
+/// what is copied.
 pub(super) const COPY: &str = r#"
 set -eu
 archive=$1 path=$2 target=$3 owner=$4 mode=$5
 case $owner in *:*) ;; *) owner=$owner:$(id -gn "$owner" 2>/dev/null || echo "$owner") ;; esac
+make() {
+    if [ ! -d "$1" ]; then
+        make "$(dirname "$1")"
+        mkdir "$1"
+        chown "$owner" "$1"
+    fi
+}
 temporary=$(mktemp -d /tmp/.copy.XXXXXX)
 trap 'rm -rf "$temporary" "$archive"' EXIT
 tar -xf "$archive" -C "$temporary"
@@ -57,7 +83,12 @@ if [ -n "$mode" ]; then
 fi
 if [ -d "$source" ] && [ ! -L "$source" ]; then
     # A directory that is there stays as it is: whose, how open, and behind which link.
-    mkdir -p "$target"
+    if [ ! -d "$target" ]; then
+        make "$target"
+        if [ -n "$mode" ]; then chmod "$mode" "$target"
+        elif [ -n "$path" ]; then chmod "$(stat -c %a "$source")" "$target"
+        fi
+    fi
     if tar --help 2>/dev/null | grep -q keep-directory-symlink; then
         tar -C "$source" -cf - . | tar -C "$target" --keep-directory-symlink --no-overwrite-dir -xpf -
     else
@@ -69,10 +100,10 @@ if [ -d "$source" ] && [ ! -L "$source" ]; then
 else
     case $target in */) into=yes ;; *) into= ;; esac
     if [ -n "$into" ] || [ -d "$target" ]; then
-        mkdir -p "$target"
+        make "$target"
         target=${target%/}/$(basename "$source")
     else
-        mkdir -p "$(dirname "$target")"
+        make "$(dirname "$target")"
     fi
     rm -f "$target"
     mv "$source" "$target"
@@ -165,6 +196,7 @@ pub(super) fn without_pattern(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::process::Command;
 
     use super::*;
@@ -229,6 +261,74 @@ mod tests {
         for none in [".shoal", ".shoal/envd", ".sh*", "etc/machine*", "none"] {
             assert_eq!(packed(none), None, "{none}");
         }
+    }
+
+    /// What became of a script, when this is run as root.
+    fn as_root(script: &str, args: &[&str]) -> Option<()> {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            eprintln!("skipped: only root gives files away");
+            return None;
+        }
+        let ran = Command::new("/bin/sh")
+            .args(["-c", script, "sh"])
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{said}");
+        Some(())
+    }
+
+    /// Who has what lies at a path, and its mode.
+    fn of(path: &std::path::Path) -> (u32, u32) {
+        let about = fs::symlink_metadata(path).unwrap();
+        (about.uid(), about.mode() & 0o777)
+    }
+
+    /// Copies a tree with a file in it to a place in a directory that is there.
+    fn copied_to(target: &str, mode: &str) -> Option<tempfile::TempDir> {
+        let root = tempfile::tempdir().unwrap();
+        let (tree, archive) = (
+            root.path().join("from/tree"),
+            root.path().join("archive.tar"),
+        );
+        fs::create_dir_all(&tree).unwrap();
+        fs::set_permissions(&tree, fs::Permissions::from_mode(0o750)).unwrap();
+        fs::write(tree.join("file"), "").unwrap();
+        fs::create_dir(root.path().join("there")).unwrap();
+        fs::set_permissions(root.path().join("there"), fs::Permissions::from_mode(0o711)).unwrap();
+        let mut packed = tar::Builder::new(fs::File::create(&archive).unwrap());
+        packed.append_dir_all("tree", &tree).unwrap();
+        packed.finish().unwrap();
+        drop(packed);
+        let target = root.path().join(target);
+        let args = [
+            archive.to_str()?,
+            "tree",
+            target.to_str()?,
+            "1234:1234",
+            mode,
+        ];
+        as_root(COPY, &args)?;
+        Some(root)
+    }
+
+    #[test]
+    fn directories_that_a_copy_makes_are_the_owners_and_as_open_as_what_is_copied() {
+        let Some(root) = copied_to("there/new/tree", "") else {
+            return;
+        };
+        let at = |path: &str| of(&root.path().join(path));
+        assert_eq!(at("there"), (0, 0o711), "it was there");
+        assert_eq!(at("there/new"), (1234, 0o755));
+        assert_eq!(at("there/new/tree"), (1234, 0o750));
+        assert_eq!(at("there/new/tree/file").0, 1234);
+        let root = copied_to("there/tree", "700").unwrap();
+        let at = |path: &str| of(&root.path().join(path));
+        assert_eq!(at("there/tree"), (1234, 0o700));
+        assert_eq!(at("there/tree/file"), (1234, 0o700));
+        let root = copied_to("there", "700").unwrap();
+        assert_eq!(of(&root.path().join("there")), (0, 0o711));
     }
 
     #[test]

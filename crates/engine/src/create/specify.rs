@@ -65,14 +65,7 @@ fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, Stri
         }
         Meaning::Entry { found, .. } => match resolved.base() {
             Some(base) => (base.start.clone(), base.build_env.clone()),
-            None => {
-                let (command, ready) = (&found.entry.start_cmd, &found.entry.ready_cmd);
-                let start = (command.is_some() || ready.is_some()).then(|| StartCommand {
-                    command: command.clone().unwrap_or_default(),
-                    ready: ready.clone(),
-                });
-                (start, BTreeMap::new())
-            }
+            None => (found.entry.start(), BTreeMap::new()),
         },
         Meaning::Image => (None, BTreeMap::new()),
     }
@@ -81,6 +74,10 @@ fn start_of(resolved: &Resolved) -> (Option<StartCommand>, BTreeMap<String, Stri
 /// What a sandbox is to be, and from where it may come.
 pub(crate) struct Specified {
     pub(crate) spec: SandboxSpec,
+    /// What its name means.
+    pub(crate) resolved: Resolved,
+    /// Its image, when that says what the template does not.
+    pub(crate) image: Option<Image>,
     /// The members of a pool that would do.
     pub(crate) wanted: Option<Wanted>,
 }
@@ -119,15 +116,7 @@ fn can_be_taken_over(spec: &SandboxSpec, unasked: &Merged, usual: Option<&Runtim
 impl Engine {
     /// What a sandbox is to be: what was said, and the rest from its template, its image, and the
     /// defaults.
-    pub(crate) async fn specify(
-        &self,
-        principal: &Principal,
-        new: NewSandbox,
-    ) -> Result<SandboxSpec, CreateError> {
-        self.specify_over(principal, new, None).await
-    }
-
-    /// The same, with its image when that was brought here already.
+    /// `image` is its image when that was brought here already.
     pub(crate) async fn specify_over(
         &self,
         principal: &Principal,
@@ -153,6 +142,16 @@ impl Engine {
         }
         new.network.validate()?;
         let resolved = self.resolve(principal, new.template.as_ref(), new.image.as_ref())?;
+        self.specified_as(resolved, new, image).await
+    }
+
+    /// The same, of what was resolved already.
+    pub(crate) async fn specified_as(
+        &self,
+        resolved: Resolved,
+        new: NewSandbox,
+        image: Option<Image>,
+    ) -> Result<Specified, CreateError> {
         let image = match image {
             None if resolved.needs_image() => Some(self.shared.image_of(&resolved).await?),
             brought => brought,
@@ -169,7 +168,12 @@ impl Engine {
         let wanted = wanted(&resolved, image.as_ref());
         let usual = self.capabilities().runtimes.first().map(|info| &info.name);
         let wanted = wanted.filter(|_| can_be_taken_over(&spec, &unasked, usual));
-        Ok(Specified { spec, wanted })
+        Ok(Specified {
+            spec,
+            resolved,
+            image,
+            wanted,
+        })
     }
 
     /// `merged` is what the sandbox is to be, and `unasked` what it would be if the request said

@@ -165,13 +165,28 @@ impl Engine {
         Some(count)
     }
 
-    /// Counts the pools, for whoever reads the gauges next.
+    /// Counts the pools, for whoever reads the gauges next. Of one that is there no longer nothing is
+    /// left: no gauge can be taken back.
     pub(crate) fn count_pools(&self) {
-        #[expect(clippy::cast_precision_loss, reason = "a pool is small")]
-        for pool in self.pools() {
-            let labels = [("template", pool.template.to_string())];
-            metrics::gauge!("shoal_pool_size", &labels).set(pool.size as f64);
-            metrics::gauge!("shoal_pool_ready", &labels).set(pool.ready as f64);
+        let pools = self.pools();
+        let mut counted = self.shared.pools.counted.lock();
+        let gone = counted.iter().filter(|&name| {
+            let called = |pool: &PoolView| pool.template == *name;
+            !pools.iter().any(called)
+        });
+        for name in gone {
+            set_gauges(name, 0, 0);
         }
+        for pool in &pools {
+            set_gauges(&pool.template, pool.size, pool.ready);
+        }
+        *counted = pools.into_iter().map(|pool| pool.template).collect();
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a pool is small")]
+fn set_gauges(template: &EntryName, size: usize, ready: usize) {
+    let labels = [("template", template.to_string())];
+    metrics::gauge!("shoal_pool_size", &labels).set(size as f64);
+    metrics::gauge!("shoal_pool_ready", &labels).set(ready as f64);
 }

@@ -1,5 +1,6 @@
 //! Builds: steps are done once, tags mean builds, and nothing is left of one that has ended.
 
+mod bases;
 mod begun;
 mod forgotten;
 mod stages;

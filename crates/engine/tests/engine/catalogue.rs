@@ -4,7 +4,7 @@ use serde_json::json;
 use shoal_core::build::{Base, BuildStatus, Plan, Stage};
 use shoal_core::catalogue::merge::Source;
 use shoal_core::image::{ImageError, ImageName, RegistryAuth};
-use shoal_core::network::AskedNetwork;
+use shoal_core::network::{AskedEgress, AskedNetwork};
 use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
@@ -170,6 +170,10 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
         secure: false,
         network: AskedNetwork {
             said_open: true,
+            egress: AskedEgress {
+                dns_servers: Some(vec![[9, 9, 9, 9].into()]),
+                ..AskedEgress::default()
+            },
             ..AskedNetwork::default()
         },
         ..NewSandbox::of("Code".parse::<TemplateKey>().unwrap())
@@ -209,8 +213,8 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
 async fn a_dynamic_template_means_many_images_and_each_is_fetched_once() {
     let fixture = Registered::new(|_| {}).await;
     fixture.put(json!([family()])).await;
-    for _ in 0..2 {
-        let record = fixture.create("faas-code-python.3.11").await.unwrap();
+    for name in ["faas-code-python.3.11", "faas-code-python.3.11:default"] {
+        let record = fixture.create(name).await.unwrap();
         assert_eq!(record.spec.image, image("registry.test/agent/python:3.11"));
         assert_eq!(record.spec.template_name.as_deref(), Some("faas-code"));
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use shoal_core::clock::Clock;
 use shoal_core::driver::{Driver, Origin, Start};
-use shoal_core::network::AskedNetwork;
+use shoal_core::network::{AskedEgress, AskedNetwork};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::template::TemplateKey;
@@ -202,10 +202,10 @@ async fn a_claimed_member_is_what_was_asked_for() {
     new.env.insert("OWN".to_owned(), "1".to_owned());
     new.metadata.insert("own".to_owned(), "label".to_owned());
     new.network = AskedNetwork {
-        egress: Some(Egress {
+        egress: AskedEgress {
             internet: Some(false),
-            ..Egress::default()
-        }),
+            ..AskedEgress::default()
+        },
         ..AskedNetwork::default()
     };
     let made = fixture.asked(new).await;

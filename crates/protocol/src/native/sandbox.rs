@@ -133,6 +133,10 @@ pub struct Sandbox {
     /// What runs it; absent before anything does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
+    /// `pooled` when it was ready in a pool, `cold` when it was started for whoever asked, or what it
+    /// went on from (ours); absent before anything runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// Labels.
     pub metadata: BTreeMap<String, String>,
 }

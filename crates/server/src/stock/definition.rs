@@ -128,7 +128,7 @@ impl Definition {
         });
         Plan {
             stages: vec![Stage {
-                base: Base::Template(self.from.clone()),
+                base: Base::Template(self.from.clone().into()),
                 steps: steps.collect(),
             }],
             start: written.start.clone(),

@@ -1,7 +1,5 @@
 //! What is counted of pools, and how it is called: dashboards know it by that.
 
-use std::collections::BTreeSet;
-
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
     SharedString, Unit,
@@ -10,37 +8,68 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// Remembers what was counted of pools, and under which labels.
+/// Remembers what was counted of pools, under which labels, and to which values.
 #[derive(Debug, Clone, Default)]
-struct Seen(Arc<Mutex<BTreeSet<String>>>);
+struct Seen(Arc<Mutex<BTreeMap<String, f64>>>);
+
+/// One of them.
+#[derive(Debug)]
+struct One(Seen, String);
 
 impl Seen {
-    fn note(&self, kind: &str, key: &Key) {
-        if key.name().starts_with("shoal_pool") {
-            let labels = key.labels().map(|l| format!("{}={}", l.key(), l.value()));
-            let labels: Vec<String> = labels.collect();
-            let line = format!("{kind} {} {}", key.name(), labels.join(","));
-            self.0.lock().insert(line);
-        }
+    fn note(&self, kind: &str, key: &Key) -> Arc<One> {
+        let labels = key.labels().map(|l| format!("{}={}", l.key(), l.value()));
+        let labels: Vec<String> = labels.collect();
+        let line = format!("{kind} {} {}", key.name(), labels.join(","));
+        Arc::new(One(self.clone(), line))
+    }
+
+    /// What was counted of pools.
+    fn of_pools(&self) -> BTreeMap<String, f64> {
+        let mut all = self.0.lock().clone();
+        all.retain(|line, _| line.contains(" shoal_pool_"));
+        all
     }
 }
 
-#[derive(Debug)]
-struct Nothing;
-
-impl CounterFn for Nothing {
-    fn increment(&self, _: u64) {}
-    fn absolute(&self, _: u64) {}
+impl One {
+    fn change(&self, to: impl Fn(f64) -> f64) {
+        let mut all = self.0.0.lock();
+        let value = all.entry(self.1.clone()).or_default();
+        *value = to(*value);
+    }
 }
 
-impl GaugeFn for Nothing {
-    fn increment(&self, _: f64) {}
-    fn decrement(&self, _: f64) {}
-    fn set(&self, _: f64) {}
+#[expect(clippy::cast_precision_loss, reason = "few are counted")]
+impl CounterFn for One {
+    fn increment(&self, by: u64) {
+        self.change(|before| before + by as f64);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.change(|_| value as f64);
+    }
 }
 
-impl HistogramFn for Nothing {
-    fn record(&self, _: f64) {}
+impl GaugeFn for One {
+    fn increment(&self, by: f64) {
+        self.change(|before| before + by);
+    }
+
+    fn decrement(&self, by: f64) {
+        self.change(|before| before - by);
+    }
+
+    fn set(&self, value: f64) {
+        self.change(|_| value);
+    }
+}
+
+impl HistogramFn for One {
+    /// How often is counted.
+    fn record(&self, _: f64) {
+        self.change(|before| before + 1.0);
+    }
 }
 
 impl Recorder for Seen {
@@ -49,18 +78,15 @@ impl Recorder for Seen {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        self.note("counter", key);
-        Counter::from_arc(Arc::new(Nothing))
+        Counter::from_arc(self.note("counter", key))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        self.note("gauge", key);
-        Gauge::from_arc(Arc::new(Nothing))
+        Gauge::from_arc(self.note("gauge", key))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        self.note("histogram", key);
-        Histogram::from_arc(Arc::new(Nothing))
+        Histogram::from_arc(self.note("histogram", key))
     }
 }
 
@@ -69,20 +95,36 @@ async fn what_is_counted_of_pools_is_called_as_it_was() {
     let seen = Seen::default();
     // All of the engine runs on the thread of this test.
     let _counting = metrics::set_default_local_recorder(&seen);
-    let fixture = Pooled::each_warmed_up(1).await;
+    let fixture = Pooled::each_warmed_up(2).await;
     assert_eq!(origin(&*fixture.create().await), Origin::Pooled);
-    fixture.full(1).await;
+    fixture.full(2).await;
+    // No other gets ready: two are handed out, and one is missed.
     fixture.guest.endless.lock().insert("warm up".to_owned());
-    fixture.create().await;
-    fixture.create().await;
+    for _ in 0..3 {
+        fixture.create().await;
+    }
     fixture.engine.count_states();
     let expected = [
-        "counter shoal_pool_claims_total template=warm",
-        "counter shoal_pool_misses_total template=warm",
-        "gauge shoal_pool_ready template=warm",
-        "gauge shoal_pool_size template=warm",
-        "histogram shoal_pool_claim_seconds template=warm",
+        ("counter shoal_pool_claims_total template=warm", 3.0),
+        ("counter shoal_pool_misses_total template=warm", 1.0),
+        ("gauge shoal_pool_ready template=warm", 0.0),
+        ("gauge shoal_pool_size template=warm", 2.0),
+        ("histogram shoal_pool_claim_seconds template=warm", 3.0),
     ];
-    let seen = seen.0.lock().clone();
-    assert_eq!(seen.into_iter().collect::<Vec<_>>(), expected);
+    let expected = expected.map(|(line, value)| (line.to_owned(), value));
+    assert_eq!(seen.of_pools(), BTreeMap::from(expected));
+}
+
+#[tokio::test]
+async fn of_a_pool_that_has_gone_nothing_is_counted_any_more() {
+    let seen = Seen::default();
+    let _counting = metrics::set_default_local_recorder(&seen);
+    let fixture = Pooled::filled(3).await;
+    let gauges = || {
+        fixture.engine.count_states();
+        ["ready", "size"].map(|of| seen.of_pools()[&format!("gauge shoal_pool_{of} template=warm")])
+    };
+    assert_eq!(gauges(), [3.0, 3.0]);
+    fixture.put(json!([])).await;
+    assert_eq!(gauges(), [0.0, 0.0]);
 }

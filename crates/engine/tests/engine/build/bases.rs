@@ -1,0 +1,166 @@
+//! What a build stands on when it names a template: whatever a create of the same name begins with.
+
+use serde_json::{Value, json};
+use shoal_core::build::{Base, Made, Plan, Stage};
+use shoal_engine::test_util::FakeRegistry;
+
+use super::*;
+
+/// Over images that come from a registry.
+async fn registered() -> Fixture {
+    let fixture = fixture().await;
+    let (directory, guest) = (fixture.directory.path(), &fixture.guest);
+    let images = Arc::new(FakeRegistry::default());
+    let (driver, clock) = (&fixture.driver, &fixture.clock);
+    let engine = engine_over(directory, driver, clock, guest, images, |_| {}).await;
+    Fixture { engine, ..fixture }
+}
+
+impl Fixture {
+    async fn catalogue(&self, entries: Value) {
+        let json = entries.to_string();
+        self.engine.replace_catalogue(&json, None).await.unwrap();
+    }
+
+    /// Builds one step on what is called so.
+    async fn built_on(&self, base: &str) -> Made {
+        let stage = Stage {
+            base: Base::Template(base.parse().unwrap()),
+            steps: vec![run("step")],
+        };
+        let plan = Plan {
+            stages: vec![stage],
+            ..plan(&[])
+        };
+        let build = self.announce("made").await;
+        self.begin(&build, plan).await.unwrap();
+        let build = self.built(&build).await;
+        assert_eq!(build.status, BuildStatus::Ready, "{:?}", build.failure);
+        build.made.clone().unwrap()
+    }
+
+    /// As whom and where the step was done; nothing when it was not done again.
+    fn done(&self) -> Option<(String, String)> {
+        let commands = std::mem::take(&mut *self.guest.commands.lock());
+        let steps = commands
+            .into_iter()
+            .filter(|(_, c)| c.args.ends_with(&["step".to_owned()]));
+        let mut steps: Vec<_> = steps.collect();
+        assert!(steps.len() <= 1);
+        let (door, command) = steps.pop()?;
+        Some((door.user.unwrap(), command.cwd.unwrap()))
+    }
+}
+
+fn done(user: &str, workdir: &str) -> Option<(String, String)> {
+    Some((user.to_owned(), workdir.to_owned()))
+}
+
+#[tokio::test]
+async fn files_user_and_layers_are_of_the_entry_that_a_create_of_the_name_gets() {
+    let fixture = registered().await;
+    let stock = fixture.built_on("base").await;
+    assert_eq!(stock.image.as_str(), "test/image:1");
+    assert_eq!(fixture.done(), done("user", "/home/user"));
+    fixture
+        .catalogue(
+            json!([{"name": "base", "image": "registry.test/other:1", "description": "d",
+            "env": {"OWN": "1"}, "startCmd": "serve"}]),
+        )
+        .await;
+    let other = fixture.built_on("base").await;
+    assert_eq!(other.image.as_str(), "registry.test/other:1");
+    assert_eq!(
+        (other.user.as_str(), other.workdir.as_deref()),
+        ("node", Some("/app"))
+    );
+    assert_eq!(other.env["OWN"], "1");
+    assert_eq!(other.start.unwrap().command, "serve");
+    // Nothing was done on this yet, whatever it is called.
+    assert_eq!(fixture.done(), done("node", "/app"));
+    fixture.built_on("base").await;
+    assert_eq!(fixture.done(), None);
+    // What steps find has changed.
+    fixture
+        .catalogue(
+            json!([{"name": "base", "image": "registry.test/other:1", "description": "d",
+            "env": {"OWN": "2"}, "user": "root"}]),
+        )
+        .await;
+    fixture.built_on("base").await;
+    assert_eq!(fixture.done(), done("root", "/app"));
+    fixture.catalogue(json!([])).await;
+    assert_eq!(
+        fixture.built_on("base").await.image.as_str(),
+        "test/image:1"
+    );
+    assert_eq!(fixture.done(), None, "it was done at first");
+}
+
+#[tokio::test]
+async fn a_dynamic_entry_and_a_snapshot_are_stood_on_as_a_create_does() {
+    let fixture = registered().await;
+    fixture
+        .catalogue(json!([{"name": "family", "type": "dynamic", "description": "d",
+            "pattern": "family-(?P<name>.+)\\.(?P<version>.+)", "image": "registry.test/<name>:<version>"}]))
+        .await;
+    for name in ["family-go.1.21", "family-go.1.21:default"] {
+        let made = fixture.built_on(name).await;
+        assert_eq!(made.image.as_str(), "registry.test/go:1.21", "{name}");
+    }
+    fixture.done();
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let new = NewSnapshot {
+        name: Some("saved".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    fixture
+        .engine
+        .snapshot(&fixture.me, &permit, new)
+        .await
+        .unwrap();
+    let made = fixture.built_on("saved").await;
+    assert_eq!(made.image.as_str(), "test/image:1");
+    assert_eq!(fixture.done(), done("user", "/home/user"));
+}
+
+#[tokio::test]
+async fn steps_on_a_template_of_root_start_in_its_home() {
+    let fixture = registered().await;
+    let template = Template {
+        team: Some(fixture.me.team),
+        user: "root".to_owned(),
+        ..template("roots", "test/image:1")
+    };
+    fixture.engine.put_template(template).await.unwrap();
+    let made = fixture.built_on("roots").await;
+    assert_eq!(made.workdir.as_deref(), Some("/root"));
+    let commands = fixture.guest.commands.lock().clone();
+    // It is made when the image has none, before the step.
+    let made_fit = commands
+        .iter()
+        .position(|(_, c)| c.args.ends_with(&["root".to_owned(), "/root".to_owned()]));
+    let step = commands
+        .iter()
+        .position(|(_, c)| c.args.ends_with(&["step".to_owned()]));
+    assert!(made_fit.unwrap() < step.unwrap());
+    assert_eq!(fixture.done(), done("root", "/root"));
+}
+
+#[tokio::test]
+async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_calls_so() {
+    let fixture = registered().await;
+    fixture.engine.offer_stock(stock::offer());
+    fixture
+        .catalogue(json!([{"name": "base", "image": "registry.test/other:1", "description": "d"}]))
+        .await;
+    let name = stock::NAME.parse().unwrap();
+    let build = fixture
+        .engine
+        .build_stock(&fixture.me, &name, false)
+        .await
+        .unwrap();
+    let build = fixture.built(&build).await;
+    assert_eq!(build.made.as_ref().unwrap().image.as_str(), "test/image:1");
+}
