@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -188,6 +189,39 @@ def test_a_snapshot_is_carried_to_another_installation(server, scratch):
         other.remove()
     inside.kill()
     assert call.delete("/templates/carried")[0] == 204
+
+
+def test_what_was_acknowledged_before_the_last_snapshot_is_in_it(server):
+    """Who ends a sandbox with its snapshot loses nothing that was said to be written."""
+    inside = Sandbox.create("base", timeout=600, **server.options())
+    # More memory takes longer to be kept, and longer to be lost.
+    hog = "python3 -c 'import os,time; b=os.urandom(150 << 20); print(1, flush=True); time.sleep(999)'"
+    for out, _, _ in inside.commands.run(hog, background=True, timeout=0):
+        if out:
+            break
+    acknowledged = []
+
+    def write() -> None:
+        writer = Sandbox.connect(inside.sandbox_id, **server.options())
+        while True:
+            number = len(acknowledged)
+            try:
+                writer.files.write(f"/home/user/written/{number}", "x", request_timeout=5)
+            except Exception:  # noqa: BLE001 - however it ends, it is over
+                return
+            acknowledged.append(number)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    wait_until(lambda: len(acknowledged) > 10, 20, "writing")
+    snapshot = inside.create_snapshot(headers={"x-e2b-kruise-snapshot-keep-running": "false"})
+    writing.join(60)
+    assert not writing.is_alive()
+    clone = Sandbox.create(snapshot.snapshot_id, timeout=60, **server.options())
+    there = {int(entry.name) for entry in clone.files.list("/home/user/written")}
+    assert set(acknowledged) <= there, (len(acknowledged), len(there))
+    clone.kill()
+    assert Call(server).delete(f"/templates/{snapshot.snapshot_id}")[0] == 204
 
 
 def flipped(whole: bytes) -> bytes:

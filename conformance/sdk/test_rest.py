@@ -1,6 +1,7 @@
 """Sandboxes that rest, go on, are copied and change their size: as the SDKs for Python see it."""
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -170,20 +171,61 @@ async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
         await asyncio.sleep(0.1)
 
 
-async def test_a_connection_that_is_open_does_not_stand_in_the_way(sdk):
+#: Holds a connection from outside and one of its own, and notes when the first is gone what the second says.
+HOLDS = """
+import socket
+outside = socket.create_server(("", 8000))
+inside = socket.create_server(("127.0.0.1", 8001))
+far = socket.create_connection(("127.0.0.1", 8001))
+near, _ = inside.accept()
+open("/tmp/ready", "w").close()
+line, _ = outside.accept()
+line.recv(4096)
+line.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 1000\\r\\n\\r\\nopen")
+try:
+    said = line.recv(1)
+except OSError:
+    said = b""
+assert said == b"", said
+near.sendall(b"hello")
+with open("/tmp/noted", "wb") as noted:
+    noted.write(b"gone " + far.recv(5))
+while True:
+    outside.accept()
+"""
+
+
+async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
-    server = "python3 -m http.server 8000"
-    await done(sandbox.commands.run(server, background=True, timeout=0))
-    client = (
-        "exec 3<>/dev/tcp/127.0.0.1/8000; echo open; read line <&3; echo gone"
-    )
-    await done(sandbox.commands.run(
-        "until (exec 3<>/dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done"))
-    await done(sandbox.commands.run(f"bash -c '{client}'", background=True, timeout=0))
-    snapshot = await done(sandbox.create_snapshot())
-    clone = await sdk.create(snapshot.snapshot_id)
-    ran = await done(clone.commands.run("curl -s -o /dev/null -w '%{http_code}' 127.0.0.1:8000/"))
-    assert ran.stdout == "200", "a server that listened listens"
+    await done(sandbox.files.write("holds.py", HOLDS))
+    await done(sandbox.commands.run("python3 holds.py", background=True, timeout=0))
+    await done(sandbox.commands.run("until [ -e /tmp/ready ]; do sleep 0.05; done"))
+    host, port = sdk.server.url.split("//")[1].split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall(
+            b"GET / HTTP/1.1\r\nHost: sandbox\r\n"
+            + f"E2b-Sandbox-Id: {sandbox.sandbox_id}\r\nE2b-Sandbox-Port: 8000\r\n\r\n".encode())
+        seen = b""
+        while not seen.endswith(b"open"):
+            piece = line.recv(4096)
+            assert piece, seen
+            seen += piece
+        snapshot = await done(sandbox.create_snapshot())
+        assert not await done(sandbox.files.exists("/tmp/noted")), "the source and its clients go on"
+        clone = await sdk.create(snapshot.snapshot_id)
+        noted = "until grep -s hello /tmp/noted; do sleep 0.05; done"
+        # Nobody is at the other end of a clone's, and its own ends are both there.
+        assert (await done(clone.commands.run(noted, timeout=20))).stdout == "gone hello\n"
+        assert not await done(sandbox.files.exists("/tmp/noted"))
+        await done(sandbox.pause())
+        try:
+            assert line.recv(4096) == b"", "it ends with the pause"
+        except ConnectionResetError:
+            pass
+    again = await sdk.call("connect", sandbox.sandbox_id)
+    assert (await done(again.commands.run(noted, timeout=20))).stdout == "gone hello\n"
+    # What listened listens.
+    await done(again.commands.run("exec 3<>/dev/tcp/127.0.0.1/8000"))
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
 
 
@@ -429,6 +471,46 @@ async def test_rules_and_tokens_stay_over_a_pause(sdk):
 FACTOR = "e2b.agents.kruise.io/cpu-scale-factor"
 
 
+def quota(sdk, sandbox) -> float:
+    """The processors of a sandbox, as the kernel has them."""
+    groups = [group for group in sdk.server.groups() if group.name == sandbox.sandbox_id]
+    for group in groups:
+        if (group / "cpu.cfs_quota_us").exists():
+            return int((group / "cpu.cfs_quota_us").read_text()) / 100_000
+        if (group / "cpu.max").exists():
+            return int((group / "cpu.max").read_text().split()[0]) / 100_000
+    raise AssertionError("no group of the sandbox bounds its processors")
+
+
+async def test_a_factor_is_in_force_when_the_sandbox_is_there(sdk):
+    plain = await sdk.create(timeout=300)
+    whole = quota(sdk, plain)
+    half = await sdk.create(timeout=300, metadata={FACTOR: "0.5"})
+    assert quota(sdk, half) == whole / 2
+    call = Call(sdk.server)
+    assert call.get(f"/sandboxes/{half.sandbox_id}")[1]["shoal"]["resize"] == "completed"
+    assert (await done(half.commands.run("echo on"))).stdout == "on\n"
+
+
+async def test_who_does_not_wait_for_the_factor_has_it_soon(sdk):
+    whole = quota(sdk, await sdk.create(timeout=300))
+    early = {"e2b.agents.kruise.io/cpu-resize-early-return": "true"}
+    sandbox = await sdk.create(timeout=300, metadata={FACTOR: "0.5"} | early)
+    # It may be used before, and what else is changed meanwhile leaves that alone.
+    assert (await done(sandbox.commands.run("echo on"))).stdout == "on\n"
+    call = Call(sdk.server)
+    path = f"/api/v1/sandbox/{sandbox.sandbox_id}/resources"
+    status, answer = call("PATCH", path, {"memory": 700})
+    assert status == 200, answer
+    seen, end = None, time.monotonic() + 20
+    while seen != "completed":
+        assert time.monotonic() < end, seen
+        seen = call.get(f"/sandboxes/{sandbox.sandbox_id}")[1]["shoal"]["resize"]
+        assert seen in ("in_progress", "completed")
+    assert quota(sdk, sandbox) == whole / 2
+    assert call.get(f"/sandboxes/{sandbox.sandbox_id}")[1]["memoryMB"] == 700
+
+
 async def test_processor_time_grows_in_place(sdk):
     small = await sdk.create(
         timeout=300, metadata={"e2b.agents.kruise.io/cpu-limit": "500m"}
@@ -446,20 +528,10 @@ async def test_processor_time_grows_in_place(sdk):
         ran = await done(small.commands.run(burn))
         return sum(int(line) for line in ran.stdout.split())
 
-    def quota() -> float:
-        """Processors, as the kernel has them."""
-        groups = [group for group in sdk.server.groups() if group.name == small.sandbox_id]
-        for group in groups:
-            if (group / "cpu.cfs_quota_us").exists():
-                return int((group / "cpu.cfs_quota_us").read_text()) / 100_000
-            if (group / "cpu.max").exists():
-                return int((group / "cpu.max").read_text().split()[0]) / 100_000
-        raise AssertionError("no group of the sandbox bounds its processors")
-
     counter = await Counter.start(sdk, small)
     assert await counter.ask("one") == "one 42 1"
     little = await used()
-    assert quota() == 0.5
+    assert quota(sdk, small) == 0.5
     import httpx
 
     answer = httpx.patch(
@@ -469,7 +541,7 @@ async def test_processor_time_grows_in_place(sdk):
     )
     assert answer.status_code == 200, answer.text
     assert (await done(small.get_info())).cpu_count == 2
-    assert quota() == 2
+    assert quota(sdk, small) == 2
     # Four times as much; half of that, on a machine that others use too.
     much = await used()
     assert much > little * 1.3, (little, much)

@@ -177,11 +177,14 @@ mod tests {
 
     #[test]
     fn who_leaves_a_program_behind_is_not_waited_for_until_that_ends() {
-        let mut command = shell("sleep 100 & echo $!");
-        command.stderr(Stdio::piped()).stdout(Stdio::null());
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = shell("sleep 100 & echo $! > left");
+        command.current_dir(directory.path()).stderr(Stdio::piped());
         let begun = Instant::now();
         assert!(run(command, LONG).unwrap().status.success());
         assert!(begun.elapsed() < LONG);
+        let left = std::fs::read_to_string(directory.path().join("left")).unwrap();
+        pidfd::kill(&pidfd::open(left.trim().parse().unwrap()).unwrap()).unwrap();
     }
 
     #[test]
