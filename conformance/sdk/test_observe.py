@@ -40,13 +40,15 @@ def test_figures_say_what_ran(watched):
         runtime: ("shoal_sandboxes", f'runtime="{runtime}"', 'state="running"') for runtime in ("runsc", "runc")
     }
     assert {figures(watched)[name] for name in running.values()} == {0}
-    with Sandbox.create(timeout=60, metadata={"shoal/runtime": "runc"}, **watched.options()):
+    with Sandbox.create(timeout=60, metadata={"shoal/runtime": "runc"}, **watched.options()) as made:
         seen = figures(watched)
         assert (seen[running["runc"]], seen[running["runsc"]]) == (1, 0)
         started = [name for name in seen if name[0] == "shoal_sandbox_starts_total"]
         assert any('runtime="runc"' in name and 'isolation="namespaces"' in name for name in started), started
-        passed = [name for name in seen if name[0] == "shoal_gateway_requests_total"]
-        assert not passed or all(any(label.startswith("status=") for label in name) for name in passed)
+        passed = ("shoal_gateway_requests_total", 'runtime="runc"', 'status="2xx"')
+        before = seen.get(passed, 0)
+        made.commands.run("true")
+        assert figures(watched)[passed] > before
     ended = ("shoal_sandbox_kills_total", 'reason="Requested"', 'runtime="runc"')
     wait_until(lambda: figures(watched).get(ended), 30, f"{ended} in {list(figures(watched))}")
     assert figures(watched)[running["runc"]] == 0

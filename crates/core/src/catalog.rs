@@ -8,6 +8,7 @@ use crate::auth::{ApiKey, Token};
 use crate::id::{ExecutionId, SandboxId};
 use crate::network::HostMask;
 use crate::state::FailReason;
+use crate::template::RuntimeName;
 
 /// How to reach a running sandbox, and what to ask of those who want to.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct Route {
     pub sandbox: SandboxId,
     /// Which run of it: an answer from another run is not this one's.
     pub execution: ExecutionId,
+    /// What runs it, for figures.
+    pub runtime: RuntimeName,
     /// Where its ports answer.
     pub address: IpAddr,
     /// What the daemon inside asks for; none when the sandbox is not secured.

@@ -375,13 +375,16 @@ impl Sandbox {
 
 /// How to reach the sandbox, while it runs; nobody reaches a member of a pool.
 fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
-    let StartReport { address, .. } = record
+    let StartReport {
+        address, runtime, ..
+    } = record
         .report
         .as_ref()
         .filter(|_| record.state.is_running() && record.membership().is_none())?;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
         execution: record.execution,
+        runtime: runtime.clone(),
         address: *address,
         envd_access_token: shared.envd_access_token(record),
         traffic_access_token: shared.traffic_access_token(record),

@@ -1,6 +1,7 @@
 //! A request's way to a sandbox and back.
 
 mod enter;
+mod exchange;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,24 +11,22 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
 use shoal_core::id::ExecutionId;
+use shoal_core::template::RuntimeName;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 
+use self::exchange::{give_back, prepare};
 use crate::answer::Refusal;
-use crate::forward::{TRAFFIC_TOKEN, ask_upgrade, introduce, needs_http2, strip_hop_by_hop};
-use crate::guarded::Guarded;
-use crate::limit::{Connections, Slot};
+use crate::forward::{TRAFFIC_TOKEN, needs_http2};
+use crate::limit::Connections;
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
 use crate::tunnel::{self, Asked};
-use crate::upstream::{BoxError, ForwardedBody, Upstream, uri_for};
+use crate::upstream::{BoxError, ForwardedBody, Upstream};
 
 /// How the gateway works.
 #[derive(Debug, Clone)]
@@ -123,45 +122,80 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         let asked = request.headers().clone();
-        let passed = self
+        let (passed, runtime) = self
             .pass_on(request, &target, client, Vouched::ByNobody)
             .await;
         let answer =
             passed.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, Some(&target))));
-        count(&answer);
+        count(&answer, runtime.as_ref());
         answer
     }
 
+    /// Passes a request on when it may pass; also says what runs the sandbox, when one does.
     async fn pass_on<B>(
         &self,
         request: Request<B>,
         target: &Target,
         client: Client,
         vouched: Vouched,
+    ) -> (Result<Response<GatewayBody>, Refusal>, Option<RuntimeName>)
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        // First: what is refused by its head alone wakes nothing.
+        let asked = match Asked::by(&request) {
+            Ok(asked) => asked,
+            Err(refusal) => return (Err(refusal), None),
+        };
+        let (headers, path) = (request.headers(), request.uri().path());
+        match self.route(headers, path, target, vouched).await {
+            Ok(route) => {
+                let runtime = route.runtime.clone();
+                let reached = self.reach(request, asked, target, route, client).await;
+                (reached, Some(runtime))
+            }
+            Err(refusal) => (Err(refusal), None),
+        }
+    }
+
+    /// Where a request goes that may pass. A sandbox that rests is woken for it.
+    async fn route(
+        &self,
+        headers: &http::HeaderMap,
+        path: &str,
+        target: &Target,
+        vouched: Vouched,
+    ) -> Result<Arc<Route>, Refusal> {
+        if target.port == ENVD_PORT && is_internal_route(path) {
+            return Err(Refusal::Internal(path.to_owned()));
+        }
+        let route = match self.shared.catalog.lookup(&target.sandbox) {
+            Lookup::Running(route) => route,
+            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, headers, vouched).await?,
+            Lookup::Busy => return Err(Refusal::Busy),
+            Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
+            Lookup::Unknown => return Err(Refusal::NotFound),
+        };
+        if vouched == Vouched::ByNobody {
+            ask_traffic_token(route.traffic_access_token.as_ref(), target, headers)?;
+        }
+        Ok(route)
+    }
+
+    async fn reach<B>(
+        &self,
+        request: Request<B>,
+        asked: Asked,
+        target: &Target,
+        route: Arc<Route>,
+        client: Client,
     ) -> Result<Response<GatewayBody>, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let shared = &self.shared;
-        let asked = Asked::by(&request)?;
-        if target.port == ENVD_PORT && is_internal_route(request.uri().path()) {
-            return Err(Refusal::Internal(request.uri().path().to_owned()));
-        }
-        let route = match shared.catalog.lookup(&target.sandbox) {
-            Lookup::Running(route) => route,
-            Lookup::Asleep(sleeper) => {
-                let headers = request.headers();
-                self.wake(&sleeper, target, headers, vouched).await?
-            }
-            Lookup::Busy => return Err(Refusal::Busy),
-            Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
-            Lookup::Unknown => return Err(Refusal::NotFound),
-        };
-        if vouched == Vouched::ByNobody {
-            let token = route.traffic_access_token.as_ref();
-            ask_traffic_token(token, target, request.headers())?;
-        }
         let slot = shared.connections.take(&target.sandbox);
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
         let http2 = needs_http2(request.version(), request.headers()) && asked != Asked::Stream;
@@ -260,10 +294,17 @@ enum Vouched {
     ByKey,
 }
 
-fn count(answer: &Response<GatewayBody>) {
+fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {
     let class = answer.status().as_u16() / 100;
-    metrics::counter!("shoal_gateway_requests_total", "status" => format!("{class}xx"))
-        .increment(1);
+    let labels = [
+        ("status", format!("{class}xx")),
+        // Of what no sandbox is reached by.
+        (
+            "runtime",
+            runtime.map_or_else(|| "none".to_owned(), ToString::to_string),
+        ),
+    ];
+    metrics::counter!("shoal_gateway_requests_total", &labels).increment(1);
 }
 
 /// Whether a request has what opens the port that it is for.
@@ -297,75 +338,6 @@ fn ask_traffic_token(
         Ok(())
     } else {
         Err(Refusal::TokenInvalid)
-    }
-}
-
-/// Makes the request that goes on, and keeps the client's side of an upgrade.
-fn prepare<B>(
-    mut request: Request<B>,
-    target: &Target,
-    route: &Route,
-    client: Client,
-    asked: &Asked,
-) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
-where
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let upgrade = asked.protocol();
-    let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-    if *asked == Asked::Stream {
-        tunnel::ask(&mut request);
-    }
-    let uri =
-        uri_for(target.port, request.uri()).map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
-    let proto = if client.tls { "https" } else { "http" };
-    let named = std::mem::replace(request.uri_mut(), uri);
-    let headers = request.headers_mut();
-    strip_hop_by_hop(headers);
-    let mask = route.mask_request_host.as_ref();
-    introduce(headers, &named, target.port, mask, client.address, proto);
-    if let Some(protocol) = upgrade {
-        ask_upgrade(headers, protocol);
-    }
-    // Each side speaks its own version.
-    *request.version_mut() = http::Version::HTTP_11;
-    request.extensions_mut().clear();
-    Ok((
-        request.map(|body| body.map_err(Into::into).boxed_unsync()),
-        client_side,
-    ))
-}
-
-/// Makes the answer that goes back, cut when the sandbox ends.
-fn give_back(
-    mut response: Response<hyper::body::Incoming>,
-    sides: Option<(OnUpgrade, OnUpgrade)>,
-    ended: BoxFuture<'static, ()>,
-    slot: Slot,
-) -> Response<GatewayBody> {
-    if let Some((client_side, sandbox_side)) = sides {
-        tokio::spawn(copy(client_side, sandbox_side, ended, slot));
-        return response.map(|_| empty());
-    }
-    strip_hop_by_hop(response.headers_mut());
-    *response.version_mut() = http::Version::HTTP_11;
-    response.map(|body| {
-        let body = body.map_err(Into::into).boxed_unsync();
-        Guarded::new(body, ended, slot).boxed_unsync()
-    })
-}
-
-/// Copies an upgraded connection both ways until a side closes or the sandbox ends.
-async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, ()>, _slot: Slot) {
-    let Ok((client, sandbox)) = tokio::try_join!(client, sandbox) else {
-        return;
-    };
-    let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));
-    tokio::select! {
-        // How a connection ends is between the two that spoke.
-        _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
-        () = ended => {}
     }
 }
 

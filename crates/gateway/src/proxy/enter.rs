@@ -34,12 +34,14 @@ impl Gateway {
         B::Error: Into<BoxError>,
     {
         let asked = request.headers().clone();
-        let mut target = None;
+        let (mut target, mut runtime) = (None, None);
         let answer = match self.admit(&door, &asked).await {
             Ok((found, vouched)) => match door.pass(&mut request) {
                 Ok(()) => {
                     let found = &*target.insert(found);
-                    self.pass_on(request, found, client, vouched).await
+                    let (passed, ran) = self.pass_on(request, found, client, vouched).await;
+                    runtime = ran;
+                    passed
                 }
                 Err(invalid) => Err(Refusal::Invalid(invalid)),
             },
@@ -48,7 +50,7 @@ impl Gateway {
         let mut answer =
             answer.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, target.as_ref())));
         door::disown(answer.headers_mut());
-        count(&answer);
+        count(&answer, runtime.as_ref());
         answer
     }
 

@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::catalog::{Admitted, NotAdmitted, Proof};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
 use super::*;
+use crate::forward::ask_upgrade;
 
 /// A key of the sandbox's team.
 const KEY: &str = "e2b_abababababababababababababababab";
@@ -119,6 +121,7 @@ fn sandbox() -> Route {
     let sandbox: shoal_core::id::SandboxId = "iabc".parse().unwrap();
     Route {
         execution: ExecutionId::from_entropy([1; 16]),
+        runtime: "runsc".parse().unwrap(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         envd_access_token: Some(TokenSeed::new([1; 32]).envd_access_token(&sandbox)),
         traffic_access_token: None,

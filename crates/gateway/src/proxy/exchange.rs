@@ -1,0 +1,88 @@
+//! What goes on to the server in a sandbox, and what comes back.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use shoal_core::BoxFuture;
+use shoal_core::catalog::Route;
+
+use super::{Client, GatewayBody, empty};
+use crate::answer::Refusal;
+use crate::forward::{ask_upgrade, introduce, strip_hop_by_hop};
+use crate::guarded::Guarded;
+use crate::limit::Slot;
+use crate::target::{InvalidTarget, Target};
+use crate::tunnel::{self, Asked};
+use crate::upstream::{BoxError, ForwardedBody, uri_for};
+
+/// Makes the request that goes on, and keeps the client's side of an upgrade.
+pub(super) fn prepare<B>(
+    mut request: Request<B>,
+    target: &Target,
+    route: &Route,
+    client: Client,
+    asked: &Asked,
+) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let upgrade = asked.protocol();
+    let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    if *asked == Asked::Stream {
+        tunnel::ask(&mut request);
+    }
+    let uri =
+        uri_for(target.port, request.uri()).map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
+    let proto = if client.tls { "https" } else { "http" };
+    let named = std::mem::replace(request.uri_mut(), uri);
+    let headers = request.headers_mut();
+    strip_hop_by_hop(headers);
+    let mask = route.mask_request_host.as_ref();
+    introduce(headers, &named, target.port, mask, client.address, proto);
+    if let Some(protocol) = upgrade {
+        ask_upgrade(headers, protocol);
+    }
+    // Each side speaks its own version.
+    *request.version_mut() = http::Version::HTTP_11;
+    request.extensions_mut().clear();
+    Ok((
+        request.map(|body| body.map_err(Into::into).boxed_unsync()),
+        client_side,
+    ))
+}
+
+/// Makes the answer that goes back, cut when the sandbox ends.
+pub(super) fn give_back(
+    mut response: Response<hyper::body::Incoming>,
+    sides: Option<(OnUpgrade, OnUpgrade)>,
+    ended: BoxFuture<'static, ()>,
+    slot: Slot,
+) -> Response<GatewayBody> {
+    if let Some((client_side, sandbox_side)) = sides {
+        tokio::spawn(copy(client_side, sandbox_side, ended, slot));
+        return response.map(|_| empty());
+    }
+    strip_hop_by_hop(response.headers_mut());
+    *response.version_mut() = http::Version::HTTP_11;
+    response.map(|body| {
+        let body = body.map_err(Into::into).boxed_unsync();
+        Guarded::new(body, ended, slot).boxed_unsync()
+    })
+}
+
+/// Copies an upgraded connection both ways until a side closes or the sandbox ends.
+async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, ()>, _slot: Slot) {
+    let Ok((client, sandbox)) = tokio::try_join!(client, sandbox) else {
+        return;
+    };
+    let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));
+    tokio::select! {
+        // How a connection ends is between the two that spoke.
+        _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
+        () = ended => {}
+    }
+}
