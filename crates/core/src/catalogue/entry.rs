@@ -275,9 +275,13 @@ impl Entry {
     pub fn start(&self) -> Option<StartCommand> {
         let command = self.start_cmd.as_ref().map(|command| {
             let args = self.args.iter().flatten();
-            args.fold(command.clone(), |line, arg| format!("{line} {}", quoted(arg)))
+            args.fold(command.clone(), |line, arg| {
+                format!("{line} {}", quoted(arg))
+            })
         });
-        let probed = self.port.filter(|_| command.is_some() && self.no_startup_probe != Some(true));
+        let probed = self
+            .port
+            .filter(|_| command.is_some() && self.no_startup_probe != Some(true));
         let probe = probed.map(|port| format!("exec 3<>/dev/tcp/127.0.0.1/{port}"));
         let ready = self.ready_cmd.clone().or(probe);
         (command.is_some() || ready.is_some()).then(|| StartCommand {

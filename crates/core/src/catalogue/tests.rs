@@ -176,19 +176,30 @@ fn our_own_fields_are_read() {
 fn arguments_go_to_what_is_started_and_its_port_is_waited_for() {
     let start = |more: Value| {
         let mut entry = plain("x");
-        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        entry
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let catalogue = catalogue(json!([entry])).unwrap();
         let start = catalogue.entry("x").unwrap().start();
         start.map(|start| (start.command, start.ready))
     };
-    let line = |command: &str, ready: Option<&str>| Some((command.to_owned(), ready.map(str::to_owned)));
-    assert_eq!(start(json!({"port": 80, "args": ["a"]})), None, "nothing is started");
+    let line =
+        |command: &str, ready: Option<&str>| Some((command.to_owned(), ready.map(str::to_owned)));
+    assert_eq!(
+        start(json!({"port": 80, "args": ["a"]})),
+        None,
+        "nothing is started"
+    );
     assert_eq!(
         start(json!({"startCmd": "serve", "args": ["a", "b c", "it's"]})),
         line(r"serve 'a' 'b c' 'it'\''s'", None)
     );
     let probe = Some("exec 3<>/dev/tcp/127.0.0.1/80");
-    assert_eq!(start(json!({"startCmd": "serve", "port": 80})), line("serve", probe));
+    assert_eq!(
+        start(json!({"startCmd": "serve", "port": 80})),
+        line("serve", probe)
+    );
     let waited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": false});
     assert_eq!(start(waited), line("serve", probe));
     let unwaited = json!({"startCmd": "serve", "port": 80, "noStartupProbe": true});
