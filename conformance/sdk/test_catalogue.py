@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from e2b import Sandbox
+from e2b import Sandbox, Template
 from e2b.exceptions import SandboxException
 
 from ..cli.conftest import Client
@@ -95,6 +95,37 @@ def test_a_sandbox_of_an_entry_is_what_the_entry_says(server):
         assert info.name == "code"
     finally:
         sandbox.kill()
+
+
+def test_a_build_stands_on_what_an_entry_says(server):
+    options = {name: value for name, value in server.options().items() if name != "sandbox_url"}
+    template = Template().from_template("code").run_cmd("pwd > /tmp/said; echo $OTHER >> /tmp/said")
+    Template.build(template, "on-an-entry", cpu_count=1, memory_mb=256, **options)
+    sandbox = Sandbox.create("on-an-entry", **server.options())
+    try:
+        assert sandbox.commands.run("cat /tmp/said; pwd").stdout.split() == ["/srv", "1", "/srv"]
+    finally:
+        sandbox.kill()
+        Call(server).delete("/templates/on-an-entry")
+
+
+def test_a_port_is_waited_for_and_arguments_go_to_what_is_started(server):
+    """An entry that starts a server, which takes its time."""
+    held = Call(server).get(TEMPLATES)[1]["data"]["templates"]
+    line = "exec python3 -c 'import sys, time, http.server as h; time.sleep(2); h.test(h.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind=\"0.0.0.0\")'"
+    serving = {
+        "name": "serving", "image": held[0]["image"], "description": "d", "runtime": "runc",
+        "port": 8123, "startCmd": line, "args": ["8123"],
+    }
+    status, answer = Call(server).post(TEMPLATES, held + [serving])
+    assert status == 200, answer
+    try:
+        sandbox = Sandbox.create("serving", **server.options())
+        said = sandbox.commands.run("curl -s -o /dev/null -w '%{http_code}' localhost:8123/")
+        assert said.stdout == "200"
+        sandbox.kill()
+    finally:
+        Call(server).post(TEMPLATES, held)
 
 
 @pytest.mark.parametrize("name", ["python.3.11", "nodejs.18", "golang.1.21"])

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from e2b import Sandbox
 
+from ..cli.conftest import Client
 from ..installation import OVERHEAD, Installation, wait_until
 from .conftest import RUNTIMES
 
@@ -190,6 +191,25 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
         said = next_.commands.run("echo $OWN $E2B_SANDBOX_ID; ls /tmp/started")
         assert said.stdout.split("\n")[:2] == [f"3 {expected}", "/tmp/started"]
         assert next_.commands.run(FETCH).stdout.strip() == "200"
+
+
+def test_a_pool_is_shown_and_emptied_from_the_command_line(server):
+    client, name = Client(server), "warm-runc"
+    put(server, entry(server, "runc", 2))
+    before = full(server, name, 2)
+    (shown,) = client.run("pool", "ls", "--json").json
+    assert (shown["template"], shown["size"], shown["ready"], shown["starting"]) == (name, 2, 2, 0)
+    for words in (("ls",), ("top", "--once")):
+        rows = [line.split() for line in client.ok("pool", *words).splitlines()]
+        assert any(row[:3] == [name, "2", "2"] for row in rows), rows
+    listed = [line.split()[0] for line in client.ok("pool", "ls", name).splitlines()]
+    assert listed[1:] == before
+    # One member goes, and another takes its place; then all of them do.
+    assert client.run("pool", "rm", before[0]).code == 0
+    again = full(server, name, 2)
+    assert before[0] not in again and before[1] in again
+    assert client.run("pool", "rm", name).code == 0
+    assert not set(full(server, name, 2)) & set(again)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -137,8 +137,12 @@ async def test_files_are_copied_as_it_is_said(sdk, builder, context):
         .copy("a.txt", "/opt/deep/er/name.txt", user="user", mode=0o640)
         .copy("tree/*.txt", "/opt/matched/")
         .copy("tree/*", "/tmp/")
+        .copy("tree", "/opt/shut", mode=0o700)
         .set_user("user")
         .copy("a.txt", ".")
+        .copy("tree", "mine/tree")
+        # What is new is whose the files are.
+        .run_cmd("touch mine/beside mine/tree/more")
     )
     await builder.build(template, "copied")
     sandbox = await sdk.create(builder.name("copied"), timeout=120)
@@ -148,6 +152,7 @@ async def test_files_are_copied_as_it_is_said(sdk, builder, context):
     assert await out(sandbox, "test -L /opt/seen && cat /opt/into/a.txt") == "a\n"
     assert await out(sandbox, "stat -c '%U:%G %a' /opt/deep/er/name.txt") == "user:user 640\n"
     assert await out(sandbox, "stat -c '%a %U' /tmp; ls /tmp/b.txt") == "1777 root\n/tmp/b.txt\n"
+    assert await out(sandbox, "stat -c '%a %U' /opt/shut; cat mine/tree/below/c.py") == "700 root\nc\n"
     assert await out(sandbox, "ls /opt/matched; stat -c %U /opt/there/b.txt ~/a.txt") == "b.txt\nroot\nuser\n"
 
 
@@ -361,6 +366,31 @@ async def test_an_image_of_a_registry_is_made_fit_for_use(sdk, builder, registri
     await builder.build(template, "pulled")
     sandbox = await sdk.create(builder.name("pulled"), runtime, timeout=60)
     assert await out(sandbox, "cat ~/of; pwd; id -un") == "image\n/home/user\nuser\n"
+
+
+async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries):
+    # It has neither: the one is installed, the other made.
+    image = f"{registries[0].address}/small/debian:12"
+    template = (
+        builder.Template().from_image(image)
+        .run_cmd("sudo -n id -un > ~/root")
+        .set_user("fresh")
+        .run_cmd("id -un > /tmp/fresh; echo ~ >> /tmp/fresh; touch ~/own")
+    )
+    await builder.build(template, "accounts")
+    sandbox = await sdk.create(builder.name("accounts"), timeout=60)
+    assert await out(sandbox, "cat /home/user/root /tmp/fresh; id -un; stat -c %U ~/own") == (
+        "root\nfresh\n/home/fresh\nfresh\nfresh\n"
+    )
+    # Nobody says of this template who runs in it, and where.
+    name = builder.name("rooted")
+    made = builder.api("POST", "/api/v1/templates", {"name": name, "image": image})
+    assert made.status_code == 201, made.text
+    builder.made.add(name)
+    upper = builder.Template().from_template(name).run_cmd("pwd > /tmp/where; id -un >> /tmp/where")
+    await builder.build(upper, "over-root")
+    sandbox = await sdk.create(builder.name("over-root"), timeout=60)
+    assert await out(sandbox, "cat /tmp/where") == "/root\nroot\n"
 
 
 async def test_a_registry_that_asks_is_told(sdk, builder, registries):

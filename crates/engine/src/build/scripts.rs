@@ -3,14 +3,45 @@
 //! Each is a script for `/bin/sh`, the least that an image has, run as root. What a user says comes
 //! in as an argument and is never part of the script.
 
+/// What scripts that make accounts begin with. Without a program for it they are written as it would
+/// write them; one that is not in `shadow`, too, cannot become root.
+macro_rules! accounts {
+    () => {
+        r#"
+set -eu
+# Not every image says where these programs are.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+have() { command -v "$1" >/dev/null 2>&1; }
+add() {
+    if have useradd; then useradd --create-home --shell /bin/bash "$1"
+    elif have adduser; then adduser -D -s /bin/bash "$1"
+    else
+        number=1000
+        while grep -q "^[^:]*:[^:]*:$number:" /etc/passwd /etc/group; do number=$((number + 1)); done
+        echo "$1:x:$number:$number::/home/$1:/bin/bash" >> /etc/passwd
+        echo "$1:x:$number:" >> /etc/group
+        if [ -e /etc/shadow ]; then echo "$1:*:20000:0:99999:7:::" >> /etc/shadow; fi
+        mkdir -p "/home/$1"
+        chown "$number:$number" "/home/$1"
+    fi
+}
+may_be_root() {
+    mkdir -p /etc/sudoers.d
+    echo "$1 ALL=(ALL:ALL) NOPASSWD: ALL" > "/etc/sudoers.d/$1"
+    chmod 0440 "/etc/sudoers.d/$1"
+}
+"#
+    };
+}
+
 /// Makes an image fit for use: a shell that the field's clients call, the user that they run as and
 /// the way for him to be root, and the places that they write to. Arguments: who steps run as, and
 /// where they start.
 ///
 /// An image without `sudo` is as good as its mirror can be reached; one without bash is no good.
-pub(super) const PROVISION: &str = r#"
-set -eu
-have() { command -v "$1" >/dev/null 2>&1; }
+pub(super) const PROVISION: &str = concat!(
+    accounts!(),
+    r#"
 get() {
     if have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
@@ -32,14 +63,7 @@ if ! have sudo; then
     get sudo || echo "warning: the image has no sudo, and it cannot be installed: do as root what needs it" >&2
 fi
 have tar || { echo "the image has no tar: files cannot be copied into it" >&2; }
-if ! id user >/dev/null 2>&1; then
-    if have useradd; then useradd --create-home --shell /bin/bash user
-    elif have adduser; then adduser -D -s /bin/bash user
-    else
-        echo 'user:x:1000:1000::/home/user:/bin/bash' >> /etc/passwd
-        echo 'user:x:1000:' >> /etc/group
-    fi
-fi
+id user >/dev/null 2>&1 || add user
 mkdir -p /home/user /code
 chown user: /home/user
 chmod 0777 /code /usr/local
@@ -47,10 +71,9 @@ if [ ! -d "$2" ]; then
     mkdir -p "$2"
     chown "$1" "$2"
 fi
-mkdir -p /etc/sudoers.d
-echo 'user ALL=(ALL:ALL) NOPASSWD: ALL' > /etc/sudoers.d/user
-chmod 0440 /etc/sudoers.d/user
-"#;
+may_be_root user
+"#
+);
 
 /// Puts files where they belong. Arguments: the archive, the path in it, the target (a `/` at its end
 /// says into), the owner as `user` or `user:group`, the mode or nothing.
@@ -169,19 +192,13 @@ fi
 "#;
 
 /// Makes an account unless there is one. Arguments: its name, and `sudo` or nothing.
-pub(super) const USER: &str = r#"
-set -eu
-if ! id "$1" >/dev/null 2>&1; then
-    if command -v useradd >/dev/null 2>&1; then useradd --create-home --shell /bin/bash "$1"
-    else adduser -D -s /bin/bash "$1"
-    fi
-fi
-if [ "$2" = sudo ]; then
-    mkdir -p /etc/sudoers.d
-    echo "$1 ALL=(ALL:ALL) NOPASSWD: ALL" > "/etc/sudoers.d/$1"
-    chmod 0440 "/etc/sudoers.d/$1"
-fi
-"#;
+pub(super) const USER: &str = concat!(
+    accounts!(),
+    r#"
+id "$1" >/dev/null 2>&1 || add "$1"
+if [ "$2" = sudo ]; then may_be_root "$1"; fi
+"#
+);
 
 /// The part of a path that a pattern begins behind: clients have matched patterns themselves, and
 /// have packed what they found under the same names.
