@@ -38,9 +38,11 @@ use crate::settings::Settings;
 use crate::user::Users;
 use crate::want::Want;
 
+mod chance;
 mod connection_file;
 mod context;
 mod contexts;
+mod environment;
 mod execution;
 #[cfg(test)]
 mod fake;

@@ -71,9 +71,20 @@ impl Fake {
 
     /// The id of the next request.
     pub(super) async fn asked(&mut self) -> String {
+        self.request().await.0
+    }
+
+    /// The id of the next request, which is to execute something, and what.
+    pub(super) async fn asked_for_code(&mut self) -> (String, String) {
+        let (id, content) = self.request().await;
+        (id, content["code"].as_str().unwrap().to_owned())
+    }
+
+    async fn request(&mut self) -> (String, Value) {
         let message = self.shell.next().await.unwrap();
         let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
-        header["msg_id"].as_str().unwrap().to_owned()
+        let content = serde_json::from_slice(&message.frames[5]).unwrap();
+        (header["msg_id"].as_str().unwrap().to_owned(), content)
     }
 }
 

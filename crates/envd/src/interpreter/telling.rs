@@ -1,5 +1,6 @@
 //! What the client of an execution is told, and has been.
 
+use std::mem::take;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,8 +25,8 @@ pub(super) struct Telling {
     pub(super) expected: u64,
     counted: bool,
     failed: bool,
-    /// What is said behind the first line: why what the code expects may be gone.
-    pub(super) notice: Option<String>,
+    /// What is said behind the first line: why what the code expects may be gone, or was not there.
+    pub(super) notices: Vec<String>,
     /// Whether the ends of lines are told apart.
     pub(super) ends_apart: bool,
     /// Since when it has heard nothing.
@@ -40,7 +41,7 @@ impl Telling {
             expected: 1,
             counted: false,
             failed: false,
-            notice: None,
+            notices: Vec::new(),
             ends_apart: false,
             silence: Instant::now(),
         }
@@ -117,7 +118,7 @@ impl Telling {
             self.counted = true;
             self.feed.say_with_next(lines::count(self.expected));
             self.silence = Instant::now();
-            if let Some(notice) = self.notice.take() {
+            for notice in take(&mut self.notices) {
                 self.say(lines::notice(&notice, &super::now()));
             }
         }

@@ -94,6 +94,7 @@ impl Starting {
                 variables: self.variables,
                 inherited: self.inherited,
                 sandbox: self.sandbox,
+                refused: None,
                 count: 0,
                 interrupt: self.interrupt,
                 file: self.file,
