@@ -38,6 +38,7 @@ use crate::settings::Settings;
 use crate::user::Users;
 use crate::want::Want;
 
+mod budget;
 mod chance;
 mod connection_file;
 mod context;
@@ -58,6 +59,7 @@ mod variables;
 mod wire;
 mod zmtp;
 
+use budget::Budget;
 use contexts::Contexts;
 use kernel::Launcher;
 use offer::Offer;
@@ -154,6 +156,7 @@ impl Interpreter {
             settings: Arc::clone(&parts.settings),
             time: Arc::clone(&parts.time),
             want: Arc::clone(&parts.want),
+            output: Budget::default(),
             original: parts.original,
             directory: self.root.join(DIRECTORY),
             user: offer.user.clone(),

@@ -1,5 +1,6 @@
 //! One execution: its turn, its environment, what its kernel says, and its end.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,14 +209,17 @@ async fn follow(
             biased;
             () = telling.feed.closed() => return Err(End::Left),
             message = heard.next(), if !idle => {
-                let Some(envelope) = session.open(&message?) else {
+                let mut message = message?;
+                let room = take(&mut message.room);
+                let opened = session.open(&message);
+                drop(message);
+                let Some(envelope) = opened else {
                     continue;
                 };
                 if envelope.parent == id {
-                    let before = Instant::now();
-                    let over = telling.hear(&envelope, count).await?;
-                    // Waiting for the client is not waiting for the kernel.
-                    last = last.map(|last| last + before.elapsed());
+                    let over = telling.hear(envelope, room, count).await?;
+                    // Where something comes, more may.
+                    last = last.map(|_| Instant::now() + LAST);
                     if over && late {
                         let (id, frames) = session.request("kernel_info_request", &Nothing {});
                         shell.send(&frames).await?;

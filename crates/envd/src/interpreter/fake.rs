@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::budget::Budget;
 use super::kernel::{Kernel, Launcher};
 use super::wire::Session;
 use super::zmtp::{Role, Socket};
@@ -26,6 +27,7 @@ pub(super) fn launcher() -> Launcher {
         settings: Arc::new(Settings::new(&Config::default())),
         time: Arc::default(),
         want: Arc::default(),
+        output: Budget::default(),
         original: Original {
             descriptors: None,
             niced: false,

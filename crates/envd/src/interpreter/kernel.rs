@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
+use super::budget::Budget;
 use super::kernelspec::Interrupt;
 use super::lines::{self, Output};
 use super::wire::Session;
@@ -82,6 +83,8 @@ pub(super) struct Launcher {
     pub(super) time: Arc<ActiveTime>,
     /// What looks after the memory.
     pub(super) want: Arc<Want>,
+    /// What all executions may keep waiting together.
+    pub(super) output: Budget,
     /// What the daemon changed for itself.
     pub(super) original: Original,
     /// Where connection files lie.
@@ -183,8 +186,8 @@ impl Kernel {
         } = awaited;
         while !*idle || last.is_none() {
             let (message, by_shell) = tokio::select! {
-                message = self.heard.next(), if !*idle => (message?, false),
-                message = self.shell.next(), if last.is_none() => (message?, true),
+                message = self.heard.next_short(), if !*idle => (message?, false),
+                message = self.shell.next_short(), if last.is_none() => (message?, true),
                 () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             };
             let Some(envelope) = self.session.open(&message) else {

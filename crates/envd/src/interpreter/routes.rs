@@ -164,8 +164,8 @@ impl Routes {
             variables,
             room,
         };
-        let (feed, lines) = feed();
         let launcher = Arc::clone(self.contexts.launcher());
+        let (feed, lines) = feed(&launcher.output);
         tokio::spawn(execution::run(context, launcher, order, feed, place));
         let mut answer = Answer::new(lines.begun().await.body());
         let kind = HeaderValue::from_static("application/x-ndjson");

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until};
 
+use super::budget::Room;
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
 use super::lines::{self, Output};
@@ -65,11 +66,12 @@ impl Telling {
     /// Tells of a message. True when it was the last one.
     pub(super) async fn hear(
         &mut self,
-        envelope: &Envelope,
+        envelope: Envelope,
+        room: Room,
         count: &mut u64,
     ) -> Result<bool, Left> {
         if envelope.skipped > 0 {
-            self.too_long(envelope);
+            self.too_long(&envelope);
             return Ok(false);
         }
         let now = super::now();
@@ -77,13 +79,17 @@ impl Telling {
             && envelope.kind == "stream"
             && let Some(parts) = lines::end_apart(&envelope.content, &now)
         {
+            drop((envelope, room));
             self.begin();
             for part in parts {
                 self.send(part).await?;
             }
             return Ok(false);
         }
-        match lines::read(&envelope.kind, &envelope.content, &now) {
+        let said = lines::read(&envelope.kind, &envelope.content, &now);
+        // While the line waits, what it was made of is not there any more.
+        drop(envelope);
+        match said {
             Some(Output::Count(number)) => {
                 *count = number;
                 self.expected = number;
@@ -91,7 +97,8 @@ impl Telling {
             }
             Some(Output::Line(line)) => {
                 self.begin();
-                self.send(line).await?;
+                self.feed.send(line, room).await?;
+                self.silence = Instant::now();
             }
             Some(Output::Error(line)) => self.error(line).await?,
             Some(Output::Idle) => return Ok(true),
@@ -155,7 +162,7 @@ impl Telling {
 
     /// Sends a line.
     pub(super) async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Left> {
-        self.feed.send(line).await?;
+        self.feed.send(line, Room::default()).await?;
         self.silence = Instant::now();
         Ok(())
     }
