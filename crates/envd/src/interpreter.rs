@@ -38,9 +38,12 @@ use crate::settings::Settings;
 use crate::user::Users;
 use crate::want::Want;
 
+mod budget;
+mod chance;
 mod connection_file;
 mod context;
 mod contexts;
+mod environment;
 mod execution;
 #[cfg(test)]
 mod fake;
@@ -56,6 +59,7 @@ mod variables;
 mod wire;
 mod zmtp;
 
+use budget::Budget;
 use contexts::Contexts;
 use kernel::Launcher;
 use offer::Offer;
@@ -152,6 +156,7 @@ impl Interpreter {
             settings: Arc::clone(&parts.settings),
             time: Arc::clone(&parts.time),
             want: Arc::clone(&parts.want),
+            output: Budget::default(),
             original: parts.original,
             directory: self.root.join(DIRECTORY),
             user: offer.user.clone(),

@@ -57,6 +57,7 @@ const OFFERED: [Offered; 1] = [Offered {
         "kernels/deno.json",
         "kernels/python3.json",
         "matplotlibrc",
+        "start.sh",
         "startup/00-debugger.py",
         "startup/10-data.py",
         "startup/20-charts.py",

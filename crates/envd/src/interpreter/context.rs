@@ -242,6 +242,13 @@ impl Slot {
 impl Context {
     /// One with this kernel, of no language.
     pub(super) async fn of_test(kernel: Kernel) -> Self {
+        let context = Self::of_language("test");
+        context.turn().await.kernel = Some(kernel);
+        context
+    }
+
+    /// One without a kernel.
+    pub(super) fn of_language(language: &str) -> Self {
         let spec = Kernelspec {
             name: "test".to_owned(),
             language: "test".to_owned(),
@@ -250,9 +257,7 @@ impl Context {
             interrupt: super::kernelspec::Interrupt::Signal,
             directory: "/no/such".into(),
         };
-        let context = Self::new(&spec, "test", "/", "/");
-        context.turn().await.kernel = Some(kernel);
-        context
+        Self::new(&spec, language, "/", "/")
     }
 }
 

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, watch};
 
 use super::context::{Context, Listing};
-use super::execution;
+use super::environment;
 use super::kernel::{Launcher, StartFailure};
 use super::kernelspec::{self, Kernelspec};
-use super::offer::Offer;
+use super::offer::{self, Offer};
 use super::variables::Dialect;
 use crate::log::Log;
 use crate::path;
@@ -47,6 +47,17 @@ pub(super) enum NoContext {
     Start(#[from] StartFailure),
 }
 
+/// Why the server is not well.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unwell {
+    /// Its first contexts are not there yet.
+    #[error("The kernels are still starting")]
+    Starting,
+    /// There is none for some languages.
+    #[error("These kernels did not start: {0}")]
+    Failed(String),
+}
+
 impl NoContext {
     fn unknown(id: &str) -> Self {
         Self::Unknown(id.chars().take(80).collect())
@@ -71,6 +82,8 @@ struct Known {
     contexts: Vec<Arc<Context>>,
     /// Those that are meant when only a language is named.
     defaults: BTreeMap<String, Arc<Context>>,
+    /// The languages that should have had one from the beginning, and why they have none.
+    failed: BTreeMap<String, String>,
     /// How many are being made.
     coming: usize,
 }
@@ -93,20 +106,40 @@ impl Contexts {
         &self.launcher
     }
 
-    /// Starts those that are there before anybody asks, as far as there are kernels for them.
+    /// Starts those that are there before anybody asks: all that the template names; of the usual
+    /// ones those that there are kernels for.
     pub(super) async fn start(&self) {
-        for language in &self.offer.start {
-            match self.default(language).await {
-                Ok(_) | Err(NoContext::Language { .. }) => {}
-                Err(error) => {
-                    let entry = self.log.warn("interpreter", "no default context");
-                    let entry = entry.with("language", language.as_str());
-                    entry.with("error", error.to_string()).send();
-                }
-            }
+        let usual = || offer::START.map(ToOwned::to_owned).to_vec();
+        let named = self.offer.start.is_some();
+        for language in self.offer.start.clone().unwrap_or_else(usual) {
+            let error = match self.default(&language).await {
+                Ok(_) => continue,
+                Err(NoContext::Language { .. }) if !named => continue,
+                Err(error) => error.to_string(),
+            };
+            let entry = self.log.warn("interpreter", "no default context");
+            let entry = entry.with("language", language.as_str());
+            entry.with("error", error.as_str()).send();
+            let language = kernelspec::language(&language);
+            self.known.lock().failed.insert(language, error);
         }
-        self.log.info("interpreter", "ready").send();
+        self.log.info("interpreter", "started").send();
         self.started.send_replace(true);
+    }
+
+    /// Waits until the first contexts are there, and says why if they are not all. What did not start
+    /// then and was made since is no reason any more.
+    pub(super) async fn health(&self) -> Result<(), Unwell> {
+        if !self.started().await {
+            return Err(Unwell::Starting);
+        }
+        let known = self.known.lock();
+        let failed = known.failed.iter();
+        let failed: Vec<String> = failed.map(|(name, why)| format!("{name}: {why}")).collect();
+        match failed.as_slice() {
+            [] => Ok(()),
+            failed => Err(Unwell::Failed(failed.join("; "))),
+        }
     }
 
     /// Tells kernels of Python that do nothing what the control plane has said anew, so that no
@@ -116,7 +149,7 @@ impl Contexts {
         let known = self.known.lock();
         let python = |context: &&Arc<Context>| context.dialect() == Some(Dialect::Python);
         for context in known.contexts.iter().filter(python).cloned() {
-            tokio::spawn(execution::refresh(context, Arc::clone(&self.launcher)));
+            tokio::spawn(environment::refresh(context, Arc::clone(&self.launcher)));
         }
     }
 
@@ -156,6 +189,7 @@ impl Contexts {
         let language = kernelspec::language(asked);
         let context = self.create(&language, "").await?;
         let mut known = self.known.lock();
+        known.failed.remove(&language);
         known.defaults.insert(language, Arc::clone(&context));
         Ok(context)
     }
@@ -246,6 +280,8 @@ impl Drop for Coming<'_> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::super::fake::launcher;
     use super::*;
 
@@ -258,5 +294,36 @@ mod tests {
         assert!(full.is_some_and(|text| text.contains("There are 64 contexts already")));
         coming.pop();
         assert!(contexts.room().is_ok());
+    }
+
+    /// The server of a template that says this.
+    fn of(offer: &str) -> Contexts {
+        let offer = serde_json::from_str(offer).unwrap();
+        Contexts::new(launcher(), offer, Log::none())
+    }
+
+    #[tokio::test]
+    async fn a_kernel_that_does_not_start_is_named_with_its_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("k")).unwrap();
+        let kernel = r#"{"argv": ["x"], "language": "python"}"#;
+        std::fs::write(directory.path().join("k/kernel.json"), kernel).unwrap();
+        let named = serde_json::json!({"kernels": [directory.path()], "start": ["python", "js"]});
+        let contexts = of(&named.to_string());
+        contexts.start().await;
+        let Err(Unwell::Failed(why)) = contexts.health().await else {
+            panic!("nothing of it can start");
+        };
+        // The launcher of tests has no user.
+        assert!(why.contains("python: The kernel cannot be started: kernels are to run as"));
+        assert!(why.contains("javascript: No kernel for 'javascript' is installed"));
+    }
+
+    #[tokio::test]
+    async fn of_the_usual_kernels_some_may_be_missing() {
+        let contexts = of(r#"{"kernels": []}"#);
+        assert!(contexts.health().now_or_never().is_none(), "not yet");
+        contexts.start().await;
+        assert_eq!(contexts.health().await, Ok(()));
     }
 }

@@ -1,5 +1,6 @@
 //! One execution: its turn, its environment, what its kernel says, and its end.
 
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::context::{Context, Slot};
+use super::environment::{SILENT, prepare, restore, wanted};
 use super::feed::{Feed, Left};
 use super::kernel::{Awaited, Kernel, LAST, Launcher, Nothing};
 use super::lines::{self, Output};
@@ -14,7 +16,6 @@ use super::telling::{KEEPALIVE, Telling};
 use super::variables::Dialect;
 use super::wire::Envelope;
 use super::zmtp::Broken;
-use crate::random;
 use crate::settings::Variables;
 
 /// How long a kernel may go on after it was told to stop.
@@ -22,9 +23,6 @@ const STOP: Duration = Duration::from_secs(4);
 
 /// After what time it is told again.
 const AGAIN: Duration = Duration::from_millis(700);
-
-/// How long code of ours may take.
-const SILENT: Duration = Duration::from_secs(10);
 
 /// What is executed.
 pub(super) struct Order {
@@ -37,7 +35,7 @@ pub(super) struct Order {
 }
 
 /// How an execution ended.
-enum End {
+pub(super) enum End {
     /// As it should.
     Done,
     /// Its client has gone.
@@ -112,7 +110,7 @@ async fn execute(
         telling.fail("UnexpectedEndOfExecution", &text);
         return End::Done;
     }
-    telling.notice = slot.notice.take();
+    telling.notices.extend(slot.notice.take());
     let kernel = match slot.kernel(context, launcher).await {
         Ok(kernel) => kernel,
         Err(failure) => return End::Lost(failure.to_string()),
@@ -120,7 +118,9 @@ async fn execute(
     let _busy = launcher.want.busy();
     let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
-        prepare(kernel, context, launcher, wanted).await?;
+        if let Some(refused) = prepare(kernel, context, launcher, wanted).await? {
+            telling.notices.push(refused);
+        }
         let sent = kernel.execute(&order.code, false);
         let sent = launcher.time.timeout(SILENT, sent).await;
         let id = sent.ok_or_else(|| End::Lost("the kernel takes no requests".to_owned()))??;
@@ -150,78 +150,6 @@ async fn how_it_ended(kernel: &mut Kernel, launcher: &Launcher) -> Option<String
         return Some("the kernel was ended: it used up the sandbox's memory".to_owned());
     }
     Some(format!("the kernel ended ({status})"))
-}
-
-/// The environment that a kernel should have: what an execution is given wins over what all have,
-/// and that over what it was started with.
-fn wanted(kernel: &Kernel, launcher: &Launcher, own: Variables) -> Variables {
-    let mut wanted = kernel.inherited.clone();
-    wanted.extend((*launcher.settings.environment()).clone());
-    wanted.extend(own);
-    wanted
-}
-
-/// Gives a kernel the environment that it should have, and chance of its own after its memory was
-/// copied.
-async fn prepare(
-    kernel: &mut Kernel,
-    context: &Context,
-    launcher: &Launcher,
-    wanted: Variables,
-) -> Result<(), End> {
-    let Some(dialect) = context.dialect() else {
-        return Ok(());
-    };
-    let mut code = dialect
-        .change(&kernel.variables, &wanted)
-        .unwrap_or_default();
-    let sandbox = launcher.sandbox();
-    if sandbox != kernel.sandbox {
-        let seed = [(); 4].map(|()| u32::from_ne_bytes(random::bytes()));
-        code.push_str(&dialect.reseed(seed).unwrap_or_default());
-    }
-    if !code.is_empty() {
-        let silently = kernel.silently(&code);
-        let silently = launcher.time.timeout(SILENT, silently).await;
-        let late = || End::Lost("the kernel did not take its environment".to_owned());
-        silently.ok_or_else(late)??;
-    }
-    kernel.sandbox = sandbox;
-    kernel.variables = wanted;
-    Ok(())
-}
-
-/// Gives a kernel that does nothing what an execution would be the first to give it.
-pub(super) async fn refresh(context: Arc<Context>, launcher: Arc<Launcher>) {
-    let Some(mut slot) = context.turn_now() else {
-        return;
-    };
-    let Some(kernel) = slot.running(&context) else {
-        return;
-    };
-    let wanted = wanted(kernel, &launcher, Variables::new());
-    let prepared = tokio::select! {
-        biased;
-        () = context.is_to_end() => return,
-        prepared = prepare(kernel, &context, &launcher, wanted) => prepared,
-    };
-    if let Err(End::Lost(why)) = prepared {
-        slot.end_kernel(Some(format!("The context was restarted: {why}")));
-    }
-}
-
-/// Takes the variables of one execution away, or gives them the values that they have for all.
-async fn restore(slot: &mut Slot, context: &Context, launcher: &Launcher, variables: &Variables) {
-    if variables.is_empty() {
-        return;
-    }
-    let Ok(kernel) = slot.kernel(context, launcher).await else {
-        return;
-    };
-    let wanted = wanted(kernel, launcher, Variables::new());
-    if let Err(End::Lost(why)) = prepare(kernel, context, launcher, wanted).await {
-        slot.end_kernel(Some(format!("The context was restarted: {why}")));
-    }
 }
 
 /// Stops what a kernel does for nobody. One that goes on is ended.
@@ -281,14 +209,17 @@ async fn follow(
             biased;
             () = telling.feed.closed() => return Err(End::Left),
             message = heard.next(), if !idle => {
-                let Some(envelope) = session.open(&message?) else {
+                let mut message = message?;
+                let room = take(&mut message.room);
+                let opened = session.open(&message);
+                drop(message);
+                let Some(envelope) = opened else {
                     continue;
                 };
                 if envelope.parent == id {
-                    let before = Instant::now();
-                    let over = telling.hear(&envelope, count).await?;
-                    // Waiting for the client is not waiting for the kernel.
-                    last = last.map(|last| last + before.elapsed());
+                    let over = telling.hear(envelope, room, count).await?;
+                    // Where something comes, more may.
+                    last = last.map(|_| Instant::now() + LAST);
                     if over && late {
                         let (id, frames) = session.request("kernel_info_request", &Nothing {});
                         shell.send(&frames).await?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::budget::Budget;
 use super::kernel::{Kernel, Launcher};
 use super::wire::Session;
 use super::zmtp::{Role, Socket};
@@ -26,6 +27,7 @@ pub(super) fn launcher() -> Launcher {
         settings: Arc::new(Settings::new(&Config::default())),
         time: Arc::default(),
         want: Arc::default(),
+        output: Budget::default(),
         original: Original {
             descriptors: None,
             niced: false,
@@ -71,9 +73,20 @@ impl Fake {
 
     /// The id of the next request.
     pub(super) async fn asked(&mut self) -> String {
+        self.request().await.0
+    }
+
+    /// The id of the next request, which is to execute something, and what.
+    pub(super) async fn asked_for_code(&mut self) -> (String, String) {
+        let (id, content) = self.request().await;
+        (id, content["code"].as_str().unwrap().to_owned())
+    }
+
+    async fn request(&mut self) -> (String, Value) {
         let message = self.shell.next().await.unwrap();
         let header: Value = serde_json::from_slice(&message.frames[2]).unwrap();
-        header["msg_id"].as_str().unwrap().to_owned()
+        let content = serde_json::from_slice(&message.frames[5]).unwrap();
+        (header["msg_id"].as_str().unwrap().to_owned(), content)
     }
 }
 

@@ -14,13 +14,14 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
+use super::budget::{Budget, Room, UNIT, units};
 use crate::answer::Body;
 
 /// How many bytes may wait for a client that reads slowly. A single line may be longer.
 const MAX_WAITING: usize = 16 << 20;
 
-/// What room is counted in, so that many short lines are bounded too.
-const UNIT: usize = 256;
+/// How much of that an execution has for itself, whatever others keep waiting.
+const OWN: usize = 1 << 20;
 
 /// About how many bytes are sent at a time when there are many short lines.
 const CHUNK: usize = 64 << 10;
@@ -38,6 +39,8 @@ pub(super) struct Left;
 pub(super) struct Feed {
     lines: mpsc::UnboundedSender<Line>,
     room: Arc<Semaphore>,
+    own: Arc<Semaphore>,
+    budget: Budget,
 }
 
 struct Line {
@@ -45,6 +48,7 @@ struct Line {
     /// Whether it is sent together with the next one, if that comes soon.
     waits: bool,
     _room: Option<OwnedSemaphorePermit>,
+    _share: Room,
 }
 
 type Chunk = Result<Frame<Bytes>, Infallible>;
@@ -53,14 +57,20 @@ type Chunk = Result<Frame<Bytes>, Infallible>;
 pub(super) struct Lines(Peekable<BoxStream<'static, Chunk>>);
 
 /// A feed, and what comes out of it.
-pub(super) fn feed() -> (Feed, Lines) {
+pub(super) fn feed(budget: &Budget) -> (Feed, Lines) {
     let (lines, waiting) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(MAX_WAITING / UNIT));
     let chunks = stream::unfold(waiting, |mut waiting| async {
         let chunk = next(&mut waiting).await?;
         Some((Ok(Frame::data(chunk)), waiting))
     });
-    (Feed { lines, room }, Lines(chunks.boxed().peekable()))
+    let feed = Feed {
+        lines,
+        room,
+        own: Arc::new(Semaphore::new(OWN / UNIT)),
+        budget: budget.clone(),
+    };
+    (feed, Lines(chunks.boxed().peekable()))
 }
 
 impl Lines {
@@ -104,29 +114,51 @@ async fn next(waiting: &mut mpsc::UnboundedReceiver<Line>) -> Option<Bytes> {
 }
 
 impl Feed {
-    /// Sends a line as soon as there is room for it.
-    pub(super) async fn send(&self, line: impl Into<Bytes>) -> Result<(), Left> {
+    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of.
+    pub(super) async fn send(&self, line: impl Into<Bytes>, mut had: Room) -> Result<(), Left> {
         let bytes = line.into();
-        let units = bytes.len().div_ceil(UNIT).min(MAX_WAITING / UNIT);
         let room = Arc::clone(&self.room);
-        let room = room.acquire_many_owned(u32::try_from(units).unwrap_or(u32::MAX));
-        let room = tokio::select! {
-            room = room => room.map_err(|_| Left)?,
+        let room = room.acquire_many_owned(units(bytes.len().min(MAX_WAITING)));
+        let waiting = async {
+            let share = if had.shrink(bytes.len()) {
+                had
+            } else {
+                drop(had);
+                self.share(bytes.len()).await
+            };
+            (room.await, share)
+        };
+        let (room, share) = tokio::select! {
+            (room, share) = waiting => (room.map_err(|_| Left)?, share),
             () = self.closed() => return Err(Left),
         };
-        self.push(bytes, false, Some(room))
+        self.push(bytes, false, Some(room), share)
+    }
+
+    /// Waits for room among all that wait for clients.
+    async fn share(&self, bytes: usize) -> Room {
+        if bytes > OWN {
+            return self.budget.room(bytes).await;
+        }
+        let own = Arc::clone(&self.own).acquire_many_owned(units(bytes));
+        tokio::select! {
+            biased;
+            // It is never closed.
+            own = own => own.map(Room::from).unwrap_or_default(),
+            room = self.budget.room(bytes) => room,
+        }
     }
 
     /// Sends a line of ours, which is short, to whoever is still there. That waits for nobody: who
     /// ends an execution does not wait until its client reads.
     pub(super) fn say(&self, line: impl Into<Bytes>) {
-        let _ = self.push(line.into(), false, None);
+        let _ = self.push(line.into(), false, None, Room::default());
     }
 
     /// The same for a line that does not matter much by itself: it goes with the next one, if that
     /// comes soon.
     pub(super) fn say_with_next(&self, line: impl Into<Bytes>) {
-        let _ = self.push(line.into(), true, None);
+        let _ = self.push(line.into(), true, None, Room::default());
     }
 
     fn push(
@@ -134,11 +166,13 @@ impl Feed {
         bytes: Bytes,
         waits: bool,
         room: Option<OwnedSemaphorePermit>,
+        share: Room,
     ) -> Result<(), Left> {
         let line = Line {
             bytes,
             waits,
             _room: room,
+            _share: share,
         };
         self.lines.send(line).map_err(|_| Left)
     }
@@ -155,12 +189,16 @@ mod tests {
 
     use super::*;
 
+    async fn send(feed: &Feed, line: impl Into<Bytes>) -> Result<(), Left> {
+        feed.send(line, Room::default()).await
+    }
+
     #[tokio::test]
     async fn lines_come_out_in_order_and_short_ones_together() {
-        let (feed, lines) = feed();
+        let (feed, lines) = feed(&Budget::default());
         let mut body = lines.body();
         for line in ["a\n", "b\n", "c\n"] {
-            feed.send(line).await.unwrap();
+            send(&feed, line).await.unwrap();
         }
         drop(feed);
         let frame = body.frame().await.unwrap().unwrap();
@@ -170,31 +208,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_read_holds_the_execution_up() {
-        let (feed, lines) = feed();
+        let (feed, lines) = feed(&Budget::default());
         let mut body = lines.body();
         let line = Bytes::from(vec![b'x'; MAX_WAITING + 1]);
-        feed.send(line.clone()).await.unwrap();
+        send(&feed, line.clone()).await.unwrap();
         let wait = Duration::from_secs(1);
-        assert!(timeout(wait, feed.send("y")).await.is_err());
+        assert!(timeout(wait, send(&feed, "y")).await.is_err());
         feed.say("z");
         body.frame().await.unwrap().unwrap();
-        feed.send("y").await.unwrap();
+        send(&feed, "y").await.unwrap();
         let rest = body.frame().await.unwrap().unwrap();
         assert_eq!(rest.into_data().unwrap(), "zy");
     }
 
     #[tokio::test]
     async fn who_leaves_is_noticed_also_by_who_waits_for_room() {
-        let (feed, lines) = feed();
-        feed.send(vec![b'x'; MAX_WAITING]).await.unwrap();
-        let (sent, ()) = tokio::join!(feed.send("y"), async { drop(lines) });
+        let (feed, lines) = feed(&Budget::default());
+        send(&feed, vec![b'x'; MAX_WAITING]).await.unwrap();
+        let (sent, ()) = tokio::join!(send(&feed, "y"), async { drop(lines) });
         assert_eq!(sent, Err(Left));
         feed.closed().await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_line_goes_with_the_next_but_does_not_wait_long() {
-        let (feed, lines) = feed();
+        let (feed, lines) = feed(&Budget::default());
         let mut body = lines.body();
         let start = Instant::now();
         feed.say_with_next("1");
@@ -213,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_waits_for_its_first_line_but_not_long_and_loses_none() {
-        let (feed, lines) = feed();
+        let (feed, lines) = feed(&Budget::default());
         let start = Instant::now();
         let lines = lines.begun().await;
         assert_eq!(start.elapsed(), SOON);
@@ -227,5 +265,39 @@ mod tests {
         drop(feed);
         let body = lines.body().collect().await.unwrap();
         assert_eq!(body.to_bytes(), "12");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_executions_have_so_much_together_and_each_a_little_for_itself() {
+        let budget = Budget::of(8 << 20);
+        let wait = Duration::from_secs(1);
+        let (one, other) = (feed(&budget), feed(&budget));
+        let line = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
+        send(&one.0, line(7 << 20)).await.unwrap();
+        // Nobody reads it. Another has what is its own, and no more.
+        assert!(timeout(wait, send(&other.0, line(2 << 20))).await.is_err());
+        for _ in 0..2 {
+            send(&other.0, line(OWN)).await.unwrap();
+        }
+        assert!(timeout(wait, send(&other.0, line(OWN))).await.is_err());
+        // Until the first one is read, or its client goes.
+        let mut body = one.1.body();
+        body.frame().await.unwrap().unwrap();
+        send(&other.0, line(2 << 20)).await.unwrap();
+        send(&one.0, line(5 << 20)).await.unwrap();
+        assert!(timeout(wait, send(&other.0, line(2 << 20))).await.is_err());
+        drop(body);
+        send(&other.0, line(2 << 20)).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_has_the_room_of_what_it_was_made_of_and_gives_back_the_rest() {
+        let budget = Budget::of(8 << 20);
+        let (feed, _lines) = feed(&budget);
+        let had = budget.room(8 << 20).await;
+        feed.send(vec![b'x'; 4 << 20], had).await.unwrap();
+        let wait = Duration::from_secs(1);
+        assert!(timeout(wait, budget.room(5 << 20)).await.is_err());
+        assert!(timeout(wait, budget.room(4 << 20)).await.is_ok());
     }
 }

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
+use super::budget::Budget;
 use super::kernelspec::Interrupt;
 use super::lines::{self, Output};
 use super::wire::Session;
@@ -82,6 +83,8 @@ pub(super) struct Launcher {
     pub(super) time: Arc<ActiveTime>,
     /// What looks after the memory.
     pub(super) want: Arc<Want>,
+    /// What all executions may keep waiting together.
+    pub(super) output: Budget,
     /// What the daemon changed for itself.
     pub(super) original: Original,
     /// Where connection files lie.
@@ -114,6 +117,8 @@ pub(super) struct Kernel {
     pub(super) variables: Variables,
     /// Which sandbox it was in when its chance was last seeded.
     pub(super) sandbox: Option<String>,
+    /// What of its environment it does not take, as its client was last told.
+    pub(super) refused: Option<String>,
     /// The number of its last execution.
     pub(super) count: u64,
     interrupt: Interrupt,
@@ -162,20 +167,27 @@ impl Kernel {
         Ok(id)
     }
 
-    /// Has code executed that nobody hears of. Waits until it has been.
-    pub(super) async fn silently(&mut self, code: &str) -> Result<(), Broken> {
-        let id = self.execute(code, true).await?;
-        self.replied(&mut Awaited::of(id)).await
+    /// Has code executed that nobody hears of. Waits until it has been, and gives why it failed if it
+    /// did.
+    pub(super) async fn silently(&mut self, code: &str) -> Result<Option<String>, Broken> {
+        let mut awaited = Awaited::of(self.execute(code, true).await?);
+        self.replied(&mut awaited).await?;
+        Ok(awaited.failure)
     }
 
     /// Waits until a request has been answered, and until all is passed over that was said before.
     /// Whoever stops waiting may go on later.
     pub(super) async fn replied(&mut self, awaited: &mut Awaited) -> Result<(), Broken> {
-        let Awaited { id, idle, last } = awaited;
+        let Awaited {
+            id,
+            idle,
+            last,
+            failure,
+        } = awaited;
         while !*idle || last.is_none() {
             let (message, by_shell) = tokio::select! {
-                message = self.heard.next(), if !*idle => (message?, false),
-                message = self.shell.next(), if last.is_none() => (message?, true),
+                message = self.heard.next_short(), if !*idle => (message?, false),
+                message = self.shell.next_short(), if last.is_none() => (message?, true),
                 () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             };
             let Some(envelope) = self.session.open(&message) else {
@@ -186,6 +198,8 @@ impl Kernel {
             }
             if by_shell {
                 *last = Some(Instant::now() + LAST);
+                let error = lines::reply(&envelope.content).error;
+                *failure = error.as_deref().map(lines::words);
             } else {
                 let said = lines::read(&envelope.kind, &envelope.content, "");
                 *idle = said == Some(Output::Idle);
@@ -220,6 +234,8 @@ pub(super) struct Awaited {
     idle: bool,
     /// Until when more may come, once it was answered.
     last: Option<Instant>,
+    /// Why it failed, if it did.
+    failure: Option<String>,
 }
 
 impl Awaited {
@@ -228,6 +244,7 @@ impl Awaited {
             id,
             idle: false,
             last: None,
+            failure: None,
         }
     }
 
@@ -254,6 +271,7 @@ impl Kernel {
             inherited: Variables::new(),
             variables: Variables::new(),
             sandbox: None,
+            refused: None,
             count: 0,
             interrupt: Interrupt::Signal,
             file: PathBuf::new(),

@@ -218,6 +218,20 @@ pub(super) fn error(name: &str, value: &str) -> Vec<u8> {
     line.end()
 }
 
+/// A line of [`error`], or of a kernel that failed, for people.
+pub(super) fn words(line: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Said {
+        name: String,
+        value: String,
+    }
+    match serde_json::from_slice(line) {
+        Ok(Said { name, value }) if name.is_empty() => value,
+        Ok(Said { name, value }) => format!("{name}: {value}"),
+        Err(_) => "the kernel does not say why".to_owned(),
+    }
+}
+
 /// A line on standard error, in our words.
 pub(super) fn notice(text: &str, now: &str) -> Vec<u8> {
     let mut line = Line::new("stderr");

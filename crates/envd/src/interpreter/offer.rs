@@ -19,6 +19,9 @@ const KERNELS: [&str; 2] = [
     "/usr/share/jupyter/kernels",
 ];
 
+/// The languages that usually have a context before anybody asks.
+pub(super) const START: [&str; 2] = ["python", "javascript"];
+
 /// What it says. All of it may be left out: `{}` asks for the usual.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -29,8 +32,9 @@ pub(super) struct Offer {
     pub(super) user: String,
     /// Where they start when nobody says.
     pub(super) cwd: String,
-    /// The languages whose contexts are there before anybody asks.
-    pub(super) start: Vec<String>,
+    /// The languages whose contexts are there before anybody asks. When it does not say, [`START`] as
+    /// far as there are kernels.
+    pub(super) start: Option<Vec<String>>,
 }
 
 impl Default for Offer {
@@ -39,7 +43,7 @@ impl Default for Offer {
             kernels: KERNELS.map(PathBuf::from).to_vec(),
             user: "root".to_owned(),
             cwd: "/home/user".to_owned(),
-            start: ["python", "javascript"].map(ToOwned::to_owned).to_vec(),
+            start: None,
         }
     }
 }
@@ -83,7 +87,7 @@ mod tests {
         let offer = of(Some(said)).unwrap().unwrap();
         assert_eq!(offer.kernels, [PathBuf::from("/k")]);
         assert_eq!((offer.user.as_str(), offer.cwd.as_str()), ("user", "/"));
-        assert!(offer.start.is_empty());
+        assert_eq!(offer.start, Some(Vec::new()));
         assert!(of(Some("[1]")).is_err());
     }
 

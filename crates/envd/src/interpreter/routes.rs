@@ -13,7 +13,7 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::context::Context;
-use super::contexts::{Contexts, NoContext};
+use super::contexts::{Contexts, NoContext, Unwell};
 use super::execution::{self, Order};
 use super::feed::feed;
 use crate::answer::{self, Answer};
@@ -120,11 +120,15 @@ impl Routes {
     }
 
     async fn health(&self) -> Result<Answer, Answer> {
-        if self.contexts.started().await {
-            Ok(answer::not_stored(answer::json(StatusCode::OK, &"OK")))
-        } else {
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            Err(text(status, "The kernels are still starting"))
+        match self.contexts.health().await {
+            Ok(()) => Ok(answer::not_stored(answer::json(StatusCode::OK, &"OK"))),
+            Err(unwell) => {
+                let status = match unwell {
+                    Unwell::Starting => StatusCode::SERVICE_UNAVAILABLE,
+                    Unwell::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                Err(text(status, unwell.to_string()))
+            }
         }
     }
 
@@ -160,8 +164,8 @@ impl Routes {
             variables,
             room,
         };
-        let (feed, lines) = feed();
         let launcher = Arc::clone(self.contexts.launcher());
+        let (feed, lines) = feed(&launcher.output);
         tokio::spawn(execution::run(context, launcher, order, feed, place));
         let mut answer = Answer::new(lines.begun().await.body());
         let kind = HeaderValue::from_static("application/x-ndjson");

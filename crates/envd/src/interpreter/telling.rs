@@ -1,11 +1,13 @@
 //! What the client of an execution is told, and has been.
 
+use std::mem::take;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until};
 
+use super::budget::Room;
 use super::context::{Context, Slot};
 use super::feed::{Feed, Left};
 use super::lines::{self, Output};
@@ -24,8 +26,8 @@ pub(super) struct Telling {
     pub(super) expected: u64,
     counted: bool,
     failed: bool,
-    /// What is said behind the first line: why what the code expects may be gone.
-    pub(super) notice: Option<String>,
+    /// What is said behind the first line: why what the code expects may be gone, or was not there.
+    pub(super) notices: Vec<String>,
     /// Whether the ends of lines are told apart.
     pub(super) ends_apart: bool,
     /// Since when it has heard nothing.
@@ -40,7 +42,7 @@ impl Telling {
             expected: 1,
             counted: false,
             failed: false,
-            notice: None,
+            notices: Vec::new(),
             ends_apart: false,
             silence: Instant::now(),
         }
@@ -64,11 +66,12 @@ impl Telling {
     /// Tells of a message. True when it was the last one.
     pub(super) async fn hear(
         &mut self,
-        envelope: &Envelope,
+        envelope: Envelope,
+        room: Room,
         count: &mut u64,
     ) -> Result<bool, Left> {
         if envelope.skipped > 0 {
-            self.too_long(envelope);
+            self.too_long(&envelope);
             return Ok(false);
         }
         let now = super::now();
@@ -76,13 +79,17 @@ impl Telling {
             && envelope.kind == "stream"
             && let Some(parts) = lines::end_apart(&envelope.content, &now)
         {
+            drop((envelope, room));
             self.begin();
             for part in parts {
                 self.send(part).await?;
             }
             return Ok(false);
         }
-        match lines::read(&envelope.kind, &envelope.content, &now) {
+        let said = lines::read(&envelope.kind, &envelope.content, &now);
+        // While the line waits, what it was made of is not there any more.
+        drop(envelope);
+        match said {
             Some(Output::Count(number)) => {
                 *count = number;
                 self.expected = number;
@@ -90,7 +97,8 @@ impl Telling {
             }
             Some(Output::Line(line)) => {
                 self.begin();
-                self.send(line).await?;
+                self.feed.send(line, room).await?;
+                self.silence = Instant::now();
             }
             Some(Output::Error(line)) => self.error(line).await?,
             Some(Output::Idle) => return Ok(true),
@@ -117,7 +125,7 @@ impl Telling {
             self.counted = true;
             self.feed.say_with_next(lines::count(self.expected));
             self.silence = Instant::now();
-            if let Some(notice) = self.notice.take() {
+            for notice in take(&mut self.notices) {
                 self.say(lines::notice(&notice, &super::now()));
             }
         }
@@ -154,7 +162,7 @@ impl Telling {
 
     /// Sends a line.
     pub(super) async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Left> {
-        self.feed.send(line).await?;
+        self.feed.send(line, Room::default()).await?;
         self.silence = Instant::now();
         Ok(())
     }

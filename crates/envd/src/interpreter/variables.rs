@@ -1,10 +1,11 @@
-//! Code that kernels are given to change their environment, and their source of chance.
+//! Code that kernels are given to change their environment.
 //!
 //! Values may be anything that a variable can hold: each language gets them as a literal of its own
 //! in which nothing is left that means something there.
 
 use std::fmt::Write;
 
+use super::chance::{OURS, python};
 use crate::settings::Variables;
 
 /// A language that kernels speak, as far as its literals and its environment go.
@@ -20,6 +21,27 @@ pub(super) enum Dialect {
     Java,
     /// Bash.
     Bash,
+}
+
+/// What Deno has instead of the name `process`, which is the user's.
+const PROCESS: &str = "(await import(\"node:process\")).default";
+
+/// Something that a kernel is told in code, by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The variable, or whatever else it is that changes.
+    pub(super) name: String,
+    /// Code of the kernel's language.
+    pub(super) code: String,
+}
+
+impl Change {
+    pub(super) fn new(name: &str, code: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            code,
+        }
+    }
 }
 
 impl Dialect {
@@ -51,20 +73,27 @@ impl Dialect {
         self == Self::Java
     }
 
-    /// Code after which the environment is `to` where it was `from`. None when it is already.
-    pub(super) fn change(self, from: &Variables, to: &Variables) -> Option<String> {
-        let mut code = String::new();
+    /// What makes the environment `to` where it was `from`, one variable after the other.
+    pub(super) fn changes(self, from: &Variables, to: &Variables) -> Vec<Change> {
+        let mut changes = Vec::new();
         for (name, value) in to {
             if from.get(name) != Some(value) && self.takes(name) {
-                self.set(&mut code, name, value);
+                changes.push(Change::new(name, self.set(name, value)));
             }
         }
         for name in from.keys() {
             if !to.contains_key(name) && self.takes(name) {
-                self.unset(&mut code, name);
+                changes.push(Change::new(name, self.unset(name)));
             }
         }
-        (!code.is_empty()).then_some(code)
+        changes
+    }
+
+    /// Code that does all of it, as long as nothing fails.
+    pub(super) fn together<'a>(self, changes: impl Iterator<Item = &'a Change>) -> String {
+        let codes: Vec<&str> = changes.map(|change| change.code.as_str()).collect();
+        // Bash says how the last command went.
+        codes.join(if self == Self::Bash { " && " } else { "\n" })
     }
 
     /// Whether a variable can have this name at all.
@@ -76,59 +105,37 @@ impl Dialect {
         }
     }
 
-    fn set(self, code: &mut String, name: &str, value: &str) {
+    // What these stand on cannot be hidden by a variable of the user's: words of the language, and
+    // names with all that they belong to. In Bash, functions and aliases are passed over.
+
+    fn set(self, name: &str, value: &str) -> String {
         let (name, value) = (self.literal(name), self.literal(value));
-        // Writing to a text cannot fail.
-        let _ = match self {
-            Self::Python => writeln!(code, "__import__('os').environ[{name}] = {value}"),
-            Self::Script => writeln!(code, "globalThis.process.env[{name}] = {value};"),
-            Self::R => writeln!(
-                code,
-                "do.call(base::Sys.setenv, stats::setNames(base::list({value}), {name}))"
+        match self {
+            Self::Python => python(
+                &format!("import os as {OURS}"),
+                &format!("{OURS}.environ[{name}] = {value}"),
             ),
-            Self::Java => writeln!(code, "System.setProperty({name}, {value});"),
-            Self::Bash => write!(code, "export {}={value};", plain(&name)),
-        };
+            Self::Script => format!("{PROCESS}.env[{name}] = {value}; void 0;"),
+            Self::R => format!(
+                "base::do.call(base::Sys.setenv, stats::setNames(base::list({value}), {name}))"
+            ),
+            Self::Java => format!("java.lang.System.setProperty({name}, {value});"),
+            Self::Bash => format!("\\builtin export {}={value}", plain(&name)),
+        }
     }
 
-    fn unset(self, code: &mut String, name: &str) {
+    fn unset(self, name: &str) -> String {
         let name = self.literal(name);
-        let _ = match self {
-            Self::Python => writeln!(code, "__import__('os').environ.pop({name}, None)"),
-            Self::Script => writeln!(code, "delete globalThis.process.env[{name}];"),
-            Self::R => writeln!(code, "base::Sys.unsetenv({name})"),
-            Self::Java => writeln!(code, "System.clearProperty({name});"),
-            Self::Bash => write!(code, "unset {};", plain(&name)),
-        };
-    }
-
-    /// Code after which chance is another, for a kernel that was cloned with its memory: where the
-    /// language keeps the state of its generator. Seeds come from here, as a library in the kernel
-    /// may have state of its own that was cloned too.
-    pub(super) fn reseed(self, seed: [u32; 4]) -> Option<String> {
-        let [a, b, c, d] = seed;
-        Some(match self {
-            Self::Python => [
-                "__import__('random').seed()\n",
-                "getattr(getattr(__import__('sys').modules.get('numpy'), 'random', None), ",
-                "'seed', lambda: None)()\n",
-                "getattr(__import__('sys').modules.get('torch'), 'seed', lambda: None)()\n",
-            ]
-            .concat(),
-            // Nothing in the language seeds `Math.random`. This one is sfc32.
-            Self::Script => format!(
-                "{{ let a = {a}, b = {b}, c = {c}, d = {d};\n\
-                 const step = () => {{ const t = (a + b + (d = d + 1 | 0)) | 0;\n\
-                 a = b ^ b >>> 9; b = c + (c << 3) | 0; c = (c << 21 | c >>> 11) + t | 0;\n\
-                 return t >>> 0; }};\n\
-                 for (let i = 0; i < 16; i++) step();\n\
-                 Math.random = () => ((step() >>> 5) * 67108864 + (step() >>> 6)) / 2 ** 53; }}\n"
+        match self {
+            Self::Python => python(
+                &format!("import os as {OURS}"),
+                &format!("{OURS}.environ.pop({name}, None)"),
             ),
-            Self::R => format!("base::set.seed({}L)\n", a >> 1),
-            Self::Bash => format!("RANDOM={};", a >> 17),
-            // What `Math.random` uses cannot be reached.
-            Self::Java => return None,
-        })
+            Self::Script => format!("delete {PROCESS}.env[{name}]; void 0;"),
+            Self::R => format!("base::Sys.unsetenv({name})"),
+            Self::Java => format!("java.lang.System.clearProperty({name});"),
+            Self::Bash => format!("\\builtin unset {}", plain(&name)),
+        }
     }
 
     /// A text as the language writes it.
@@ -181,4 +188,4 @@ fn plain(literal: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

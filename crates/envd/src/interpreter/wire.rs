@@ -154,7 +154,10 @@ mod tests {
     use super::*;
 
     fn message(frames: Vec<Bytes>) -> Message {
-        Message { frames, skipped: 0 }
+        Message {
+            frames,
+            ..Message::default()
+        }
     }
 
     #[test]

@@ -8,28 +8,27 @@
 //! passed over without being kept, and nothing is read that nobody waits for: a kernel that prints
 //! faster than its client reads is held up by TCP.
 
+mod decoder;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use self::decoder::Decoder;
+use super::budget::{Budget, Room};
 
 /// The most bytes of a message that are kept.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;
 
-/// The most frames of a message. Jupyter's have six, and one for each buffer of a widget.
-const MAX_FRAMES: usize = 1024;
-
-/// The longest command. None that we are sent has more than a few hundred bytes.
-const MAX_COMMAND: usize = 64 << 10;
-
-/// The longest frame that is passed over. One that says it is longer will never end.
-const MAX_SKIPPED: u64 = 4 << 30;
-
 /// How much is read at a time: little as long as messages are small.
 const LEAST_READ: usize = 16 << 10;
 const MOST_READ: usize = 1 << 20;
+
+/// From what length on there has to be room for a frame before it is read.
+const LARGE: usize = MOST_READ;
 
 /// What both ends send first: a signature, the version, the mechanism, and whether they are a server.
 const GREETING: [u8; 64] = {
@@ -78,6 +77,8 @@ pub(super) struct Message {
     pub(super) frames: Vec<Bytes>,
     /// How many bytes were passed over.
     pub(super) skipped: u64,
+    /// The room that it takes, and what is made of it, if it is large.
+    pub(super) room: Room,
 }
 
 /// One end of a connection.
@@ -87,6 +88,8 @@ pub(super) struct Socket<S = TcpStream> {
     /// Whether the buffer has had room for a large message.
     grown: bool,
     decoder: Decoder,
+    /// Where room for large messages comes from.
+    budget: Option<Budget>,
 }
 
 impl Socket {
@@ -103,6 +106,7 @@ impl Socket {
         let mut left = most;
         loop {
             while self.decoder.decode(&mut self.buffer)?.is_some() {}
+            self.decoder.pass_over();
             self.make_room(LEAST_READ);
             match self.stream.try_read_buf(&mut self.buffer) {
                 Ok(0) => return Err(Broken::Closed),
@@ -147,6 +151,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             buffer: BytesMut::new(),
             grown: false,
             decoder: Decoder::default(),
+            budget: None,
         };
         while !socket.decoder.ready {
             if socket.decoder.decode(&mut socket.buffer)?.is_some() {
@@ -181,13 +186,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok(())
     }
 
-    /// Waits for the next message. Whoever stops waiting loses nothing.
+    /// Takes room for large messages from a budget from now on.
+    pub(super) fn within(&mut self, budget: &Budget) {
+        self.budget = Some(budget.clone());
+    }
+
+    /// Waits for the next message, and for room for it. Whoever stops waiting loses nothing.
     pub(super) async fn next(&mut self) -> Result<Message, Broken> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
                 self.give_back();
                 return Ok(message);
             }
+            if let (Some(length), Some(budget)) = (self.decoder.roomless(), &self.budget) {
+                if self.decoder.holds_room() {
+                    // Who has room does not wait for more: it may be that of two who do.
+                    self.decoder.pass_over();
+                } else {
+                    // And for the line that it becomes.
+                    self.decoder.give_room(budget.room(2 * length).await);
+                }
+            }
+            self.read().await?;
+        }
+    }
+
+    /// Waits for the next message, of which large frames are passed over: that needs no room.
+    pub(super) async fn next_short(&mut self) -> Result<Message, Broken> {
+        loop {
+            if let Some(message) = self.decoder.decode(&mut self.buffer)? {
+                self.give_back();
+                return Ok(message);
+            }
+            self.decoder.pass_over();
             self.read().await?;
         }
     }
@@ -244,139 +275,6 @@ fn put_length(into: &mut BytesMut, flags: u8, length: usize) {
         into.put_u8(flags | LONG);
         into.put_u64(length as u64);
     }
-}
-
-/// What the next bytes are.
-#[derive(Debug, Clone, Copy)]
-enum Next {
-    Length,
-    Command { length: usize },
-    Frame { length: usize, more: bool },
-    Skipped { left: u64, more: bool },
-}
-
-/// Finds messages in bytes.
-struct Decoder {
-    next: Next,
-    /// Whether the other end has said what it is.
-    ready: bool,
-    message: Message,
-    kept: usize,
-    limit: usize,
-}
-
-impl Default for Decoder {
-    fn default() -> Self {
-        Self {
-            next: Next::Length,
-            ready: false,
-            message: Message::default(),
-            kept: 0,
-            limit: MAX_MESSAGE,
-        }
-    }
-}
-
-impl Decoder {
-    /// Takes the next message off the beginning of the bytes, or the part of it that is there.
-    fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
-        loop {
-            match self.next {
-                Next::Length => {
-                    let Some((flags, length)) = take_length(bytes) else {
-                        return Ok(None);
-                    };
-                    self.next = self.begin(flags, length)?;
-                }
-                Next::Command { length } => {
-                    if bytes.len() < length {
-                        return Ok(None);
-                    }
-                    let command = bytes.split_to(length);
-                    let was_ready = self.ready;
-                    self.ready |= command.starts_with(b"\x05READY");
-                    if command.starts_with(b"\x05ERROR") {
-                        return Err(Broken::Foreign("it refuses the connection"));
-                    }
-                    self.next = Next::Length;
-                    if !self.ready {
-                        return Err(Broken::Foreign("a command before READY"));
-                    }
-                    // What comes with it is for whoever waits for messages.
-                    if !was_ready {
-                        return Ok(None);
-                    }
-                }
-                Next::Frame { length, more } => {
-                    if bytes.len() < length {
-                        return Ok(None);
-                    }
-                    self.kept += length;
-                    let frame = bytes.split_to(length).freeze();
-                    if let Some(message) = self.end(frame, more) {
-                        return Ok(Some(message));
-                    }
-                }
-                Next::Skipped { left, more } => {
-                    let here = left.min(bytes.len() as u64);
-                    bytes.advance(usize::try_from(here).unwrap_or_default());
-                    if here < left {
-                        let left = left - here;
-                        self.next = Next::Skipped { left, more };
-                        return Ok(None);
-                    }
-                    if let Some(message) = self.end(Bytes::new(), more) {
-                        return Ok(Some(message));
-                    }
-                }
-            }
-        }
-    }
-
-    fn begin(&mut self, flags: u8, length: u64) -> Result<Next, Broken> {
-        let short = usize::try_from(length).ok();
-        if flags & COMMAND != 0 {
-            let short = short.filter(|length| *length <= MAX_COMMAND);
-            let length = short.ok_or(Broken::Foreign("an endless command"))?;
-            return Ok(Next::Command { length });
-        }
-        if self.message.frames.len() == MAX_FRAMES {
-            return Err(Broken::Foreign("a message of too many frames"));
-        }
-        let more = flags & MORE != 0;
-        match short.filter(|length| *length <= self.limit - self.kept) {
-            Some(length) => Ok(Next::Frame { length, more }),
-            None if length > MAX_SKIPPED => Err(Broken::Foreign("an endless frame")),
-            None => {
-                self.message.skipped = self.message.skipped.saturating_add(length);
-                Ok(Next::Skipped { left: length, more })
-            }
-        }
-    }
-
-    fn end(&mut self, frame: Bytes, more: bool) -> Option<Message> {
-        self.next = Next::Length;
-        self.message.frames.push(frame);
-        if more {
-            return None;
-        }
-        self.kept = 0;
-        Some(std::mem::take(&mut self.message))
-    }
-}
-
-/// The flags and the length of the next frame, if both are there.
-fn take_length(bytes: &mut BytesMut) -> Option<(u8, u64)> {
-    let flags = *bytes.first()?;
-    if flags & LONG == 0 {
-        let length = *bytes.get(1)?;
-        bytes.advance(2);
-        return Some((flags, length.into()));
-    }
-    let length = bytes.get(1..9)?;
-    let length = length.try_into().map(u64::from_be_bytes).ok()?;
-    bytes.advance(9);
-    Some((flags, length))
 }
 
 #[cfg(test)]

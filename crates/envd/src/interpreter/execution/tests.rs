@@ -2,6 +2,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
+use super::super::budget::Budget;
 use super::super::fake::{kernel, launcher};
 use super::super::feed::{Lines, feed};
 use super::super::wire::Session;
@@ -27,7 +28,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed();
+    let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
     let saying = async {
         fake.says("execute_input", "x", json!({"execution_count": 4}))
@@ -55,7 +56,7 @@ async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
 #[tokio::test]
 async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed();
+    let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
     let error = json!({"status": "error", "execution_count": 2, "ename": "E", "evalue": "v"});
     fake.says(
@@ -83,7 +84,7 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
 #[tokio::test]
 async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed();
+    let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
     fake.heard
         .send(&[Bytes::from_static(b"noise")])
@@ -114,7 +115,7 @@ async fn who_has_left_when_his_turn_comes_does_not_get_it() {
     let (kernel, _fake) = kernel().await;
     let context = Context::of_test(kernel).await;
     let slot = context.turn().await;
-    let (feed, lines) = feed();
+    let (feed, lines) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
     let (turn, ()) = tokio::join!(telling.turn(&context), async {
         drop(lines);
@@ -128,7 +129,7 @@ async fn who_has_left_when_his_turn_comes_does_not_get_it() {
 #[tokio::test]
 async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
     let (mut kernel, fake) = kernel().await;
-    let (feed_of_one, body) = feed();
+    let (feed_of_one, body) = feed(&Budget::default());
     drop(fake);
     let mut telling = Telling::new(feed_of_one);
     let end = follow(&mut kernel, "x", false, &mut telling).await;

@@ -8,7 +8,6 @@ use shoal_protocol::process::ProcessConfig;
 
 use super::life::Life;
 use super::{Kernel, Launcher, START, StartFailure, connect};
-use crate::active_time::ActiveTime;
 use crate::interpreter::connection_file::{self, Ports};
 use crate::interpreter::kernelspec::{Interrupt, Kernelspec};
 use crate::interpreter::variables::Dialect;
@@ -57,7 +56,7 @@ impl Kernel {
             sandbox: launcher.sandbox(),
             file,
         };
-        starting.finish(ports, &launcher.time).await
+        starting.finish(ports, launcher).await
     }
 }
 
@@ -73,9 +72,9 @@ struct Starting {
 }
 
 impl Starting {
-    async fn finish(mut self, ports: Ports, time: &ActiveTime) -> Result<Kernel, StartFailure> {
+    async fn finish(mut self, ports: Ports, launcher: &Launcher) -> Result<Kernel, StartFailure> {
         let session = &mut self.session;
-        let connecting = time.timeout(START, connect::to(ports, session));
+        let connecting = launcher.time.timeout(START, connect::to(ports, session));
         let connected = tokio::select! {
             connected = connecting => connected,
             status = self.life.ended() => {
@@ -85,19 +84,26 @@ impl Starting {
             }
         };
         match connected {
-            Some([shell, heard, control]) => Ok(Kernel {
-                life: self.life,
-                heard,
-                shell,
-                control,
-                session: self.session,
-                variables: self.variables,
-                inherited: self.inherited,
-                sandbox: self.sandbox,
-                count: 0,
-                interrupt: self.interrupt,
-                file: self.file,
-            }),
+            Some(mut sockets) => {
+                for socket in &mut sockets {
+                    socket.within(&launcher.output);
+                }
+                let [shell, heard, control] = sockets;
+                Ok(Kernel {
+                    life: self.life,
+                    heard,
+                    shell,
+                    control,
+                    session: self.session,
+                    variables: self.variables,
+                    inherited: self.inherited,
+                    sandbox: self.sandbox,
+                    refused: None,
+                    count: 0,
+                    interrupt: self.interrupt,
+                    file: self.file,
+                })
+            }
             None => {
                 self.life.signal(Signal::KILL);
                 let _ = std::fs::remove_file(&self.file);

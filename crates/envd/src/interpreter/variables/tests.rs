@@ -21,46 +21,56 @@ const HOSTILE: [&str; 10] = [
     "\\",
 ];
 
+/// All changes in one text.
+fn change(dialect: Dialect, from: &Variables, to: &Variables) -> String {
+    dialect.together(dialect.changes(from, to).iter())
+}
+
 #[test]
 fn only_what_differs_is_changed() {
     let from = variables([("A", "1"), ("B", "2"), ("C", "3")]);
     let to = variables([("A", "1"), ("B", "x"), ("D", "4")]);
-    let code = Dialect::Bash.change(&from, &to).unwrap();
-    assert_eq!(code, "export B=$'x';export D=$'4';unset C;");
-    assert_eq!(Dialect::Bash.change(&to, &to), None);
+    let code = change(Dialect::Bash, &from, &to);
+    let wanted = r"\builtin export B=$'x' && \builtin export D=$'4' && \builtin unset C";
+    assert_eq!(code, wanted);
+    assert_eq!(Dialect::Bash.changes(&to, &to), []);
 }
 
 #[test]
 fn each_language_is_told_in_its_own_words() {
     let to = variables([("A", "x\"\n😀")]);
-    let change = |dialect: Dialect| {
-        let set = dialect.change(&Variables::new(), &to).unwrap();
-        (set, dialect.change(&to, &Variables::new()).unwrap())
-    };
-    let (set, unset) = change(Dialect::Java);
+    let none = Variables::new();
+    let both = |dialect: Dialect| (change(dialect, &none, &to), change(dialect, &to, &none));
+    let (set, unset) = both(Dialect::Java);
     let value = r#""x\042\012\ud83d\ude00""#;
-    assert_eq!(set, format!("System.setProperty(\"A\", {value});\n"));
-    assert_eq!(unset, "System.clearProperty(\"A\");\n");
-    let (set, unset) = change(Dialect::R);
+    assert_eq!(
+        set,
+        format!("java.lang.System.setProperty(\"A\", {value});")
+    );
+    assert_eq!(unset, "java.lang.System.clearProperty(\"A\");");
+    let (set, unset) = both(Dialect::R);
     let value = r#""x\U{22}\U{a}\U{1f600}""#;
     let wanted =
-        format!("do.call(base::Sys.setenv, stats::setNames(base::list({value}), \"A\"))\n");
+        format!("base::do.call(base::Sys.setenv, stats::setNames(base::list({value}), \"A\"))");
     assert_eq!(set, wanted);
-    assert_eq!(unset, "base::Sys.unsetenv(\"A\")\n");
-    let (set, unset) = change(Dialect::Script);
-    assert_eq!(set, "globalThis.process.env[\"A\"] = \"x\\\"\\n😀\";\n");
-    assert_eq!(unset, "delete globalThis.process.env[\"A\"];\n");
+    assert_eq!(unset, "base::Sys.unsetenv(\"A\")");
+    let (set, unset) = both(Dialect::Script);
+    assert_eq!(
+        set,
+        format!("{PROCESS}.env[\"A\"] = \"x\\\"\\n😀\"; void 0;")
+    );
+    assert_eq!(unset, format!("delete {PROCESS}.env[\"A\"]; void 0;"));
 }
 
 #[test]
 fn a_name_that_bash_cannot_have_is_left_out() {
     let to = variables([("a-b", "1"), ("1a", "1"), ("x;id", "1"), ("ok_1", "1")]);
-    let code = Dialect::Bash.change(&Variables::new(), &to).unwrap();
-    assert_eq!(code, "export ok_1=$'1';");
+    let code = change(Dialect::Bash, &Variables::new(), &to);
+    assert_eq!(code, r"\builtin export ok_1=$'1'");
 }
 
 /// Runs code that is followed by a look at the variable, and gives what it printed.
-fn ran(program: &str, arguments: &[&str]) -> Vec<u8> {
+pub(in crate::interpreter) fn ran(program: &str, arguments: &[&str]) -> Vec<u8> {
     let mut command = Command::new(program);
     let output = command.args(arguments).stderr(Stdio::inherit()).output();
     let output = output.unwrap();
@@ -72,10 +82,26 @@ fn ran(program: &str, arguments: &[&str]) -> Vec<u8> {
 fn bash_reads_every_value_as_it_was_meant() {
     for value in HOSTILE {
         let to = variables([("SHOWN", value)]);
-        let code = Dialect::Bash.change(&Variables::new(), &to).unwrap();
-        let shown = ran("bash", &["-c", &format!("{code} printf %s \"$SHOWN\"")]);
+        let code = change(Dialect::Bash, &Variables::new(), &to);
+        let shown = ran("bash", &["-c", &format!("{code}; printf %s \"$SHOWN\"")]);
         assert_eq!(shown, value.as_bytes(), "{code}");
     }
+}
+
+#[test]
+fn bash_is_told_although_its_words_mean_something_else_there() {
+    let (from, to) = (variables([("B", "2")]), variables([("A", "1")]));
+    let code = change(Dialect::Bash, &from, &to);
+    let hidden = "shopt -s expand_aliases; alias builtin=exit export=exit\n\
+        export() { exit 1; }; unset() { exit 1; }; B=2\n";
+    let shown = ran(
+        "bash",
+        &[
+            "-c",
+            &format!("{hidden}{code}\nprintf %s \"$A${{B-none}}\""),
+        ],
+    );
+    assert_eq!(shown, b"1none");
 }
 
 #[test]
@@ -83,23 +109,14 @@ fn python_reads_every_value_and_name_as_it_was_meant() {
     for value in HOSTILE {
         let name = format!("N{}", value.replace('=', ""));
         let to = variables([(&name, value)]);
-        let set = Dialect::Python.change(&Variables::new(), &to).unwrap();
-        let unset = Dialect::Python.change(&to, &Variables::new()).unwrap();
+        let set = change(Dialect::Python, &Variables::new(), &to);
+        let unset = change(Dialect::Python, &to, &Variables::new());
         let look = "import os,sys\nsys.stdout.buffer.write(";
         let name = serde_json::to_string(&name).unwrap();
         let code = format!(
-            "{set}{look}os.environ[{name}].encode())\n{unset}{look}b'!' if {name} in os.environ else b'.')"
+            "__import__ = None\n{set}\n{look}os.environ[{name}].encode())\n{unset}\n{look}b'!' if {name} in os.environ else b'.')"
         );
         let shown = ran("python3", &["-c", &code]);
         assert_eq!(shown, format!("{value}.").as_bytes(), "{code}");
     }
-}
-
-#[test]
-fn python_has_another_chance_without_numpy_too() {
-    let code = Dialect::Python.reseed([0; 4]).unwrap();
-    let code = format!(
-        "import random\nrandom.seed(1); a = random.random(); random.seed(1)\n{code}\nassert a != random.random()"
-    );
-    ran("python3", &["-c", &code]);
 }

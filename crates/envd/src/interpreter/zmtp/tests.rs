@@ -1,15 +1,16 @@
+use std::time::Duration;
+
 use proptest::prelude::*;
 use tokio::io::duplex;
+use tokio::time::timeout;
 
 use super::*;
 
 /// A decoder of an open connection.
 fn open(limit: usize) -> Decoder {
-    Decoder {
-        ready: true,
-        limit,
-        ..Decoder::default()
-    }
+    let mut decoder = Decoder::default();
+    (decoder.ready, decoder.limit) = (true, limit);
+    decoder
 }
 
 fn encode(frames: &[Vec<u8>]) -> BytesMut {
@@ -34,6 +35,42 @@ async fn two_ends_greet_and_talk() {
     assert_eq!(got.unwrap().frames, frames);
     drop(dealer);
     assert!(matches!(router.next().await, Err(Broken::Closed)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_before() {
+    let (one, other) = duplex(1 << 10);
+    let (their, our) = (
+        Socket::over(one, Role::Dealer),
+        Socket::over(other, Role::Dealer),
+    );
+    let (mut their, mut our) = tokio::try_join!(their, our).unwrap();
+    let budget = Budget::of(8 << 20);
+    our.within(&budget);
+    let large = [Bytes::from_static(b"head"), vec![7; 3 << 20].into()];
+    let sending = tokio::spawn(async move {
+        for _ in 0..2 {
+            their.send(&large[..1]).await.unwrap();
+            their.send(&large).await.unwrap();
+        }
+        their
+    });
+    let taken = budget.room(4 << 20).await;
+    our.next().await.unwrap();
+    let wait = Duration::from_secs(1);
+    assert!(timeout(wait, our.next()).await.is_err());
+    drop(taken);
+    let message = our.next().await.unwrap();
+    assert_eq!((message.frames[1].len(), message.skipped), (3 << 20, 0));
+    // It has its room as long as it is there.
+    our.next().await.unwrap();
+    assert!(timeout(wait, our.next()).await.is_err());
+    assert!(timeout(wait, budget.room(4 << 20)).await.is_err());
+    // Who does not want it needs none.
+    let passed = our.next_short().await.unwrap();
+    assert_eq!((passed.frames[0].len(), passed.skipped), (4, 3 << 20));
+    drop((message, sending.await.unwrap()));
+    timeout(wait, budget.room(8 << 20)).await.unwrap();
 }
 
 #[tokio::test]
@@ -108,7 +145,7 @@ fn what_never_ends_is_refused() {
     assert!(decoder.decode(&mut bytes).is_err());
 
     let mut decoder = open(MAX_MESSAGE);
-    let mut bytes = BytesMut::from(&[MORE, 0].repeat(MAX_FRAMES + 1)[..]);
+    let mut bytes = BytesMut::from(&[MORE, 0].repeat(decoder::MAX_FRAMES + 1)[..]);
     assert!(decoder.decode(&mut bytes).is_err());
 }
 

@@ -3,7 +3,8 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Interpreter, interpreter};
+use super::{Interpreter, interpreter, options};
+use crate::daemon::{Daemon, USER};
 
 impl Interpreter {
     pub(super) async fn create(&self, body: Value) -> String {
@@ -131,4 +132,41 @@ async fn executions_take_turns_in_the_order_in_which_they_came() {
         other.wait_for("end_of_execution").await;
     }
     assert_eq!(interpreter.run("x").await.text(), "[1, 2, 3, 4, 5]");
+}
+
+#[tokio::test]
+async fn a_template_whose_kernel_does_not_start_is_not_well_until_it_does() {
+    let offer = json!({
+        "kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home", "start": ["python", "r"],
+    });
+    let Some(mut options) = options(Some(offer.to_string())) else {
+        return;
+    };
+    let broken = r#"{"argv": ["/bin/sh", "-c", "echo no library; exit 3"], "language": "r"}"#;
+    options
+        .files
+        .push(("kernels/r/kernel.json", broken.to_owned()));
+    let Some(daemon) = Daemon::start_with(options) else {
+        return;
+    };
+    let mended = daemon.root.path().join("kernels/r/kernel.json");
+    let interpreter = Interpreter::of(daemon);
+    let answer = interpreter.get("/health").await;
+    assert_eq!(answer.status, 500);
+    let said = answer.text();
+    assert!(
+        said.starts_with("These kernels did not start: r: "),
+        "{said}"
+    );
+    assert!(
+        said.contains("no library") && !said.contains("python"),
+        "{said}"
+    );
+
+    std::fs::write(mended, super::KERNEL).unwrap();
+    let said = interpreter
+        .execute(&json!({"code": "1", "language": "r"}))
+        .await;
+    assert_eq!(said.text(), "1");
+    assert_eq!(interpreter.get("/health").await.status, 200);
 }

@@ -111,3 +111,42 @@ async fn a_kernel_that_does_nothing_is_told_at_once_what_is_new() {
     until(|| Path::new(&told).exists()).await;
     assert_eq!(interpreter.variable("A").await, "1");
 }
+
+#[tokio::test]
+async fn the_environment_and_chance_are_told_to_kernels_whose_names_mean_something_else() {
+    let interpreter = interpreter!();
+    let sandbox = |id: &str| json!({"envVars": {"E2B_SANDBOX_ID": id, "A": id}});
+    interpreter.init(&sandbox("one")).await;
+    let hide = "import random, os as mine\nrandom.seed(1); a = random.random(); random.seed(1)\n\
+        __import__ = getattr = os = sys = Exception = None";
+    interpreter.run(hide).await;
+    interpreter.init(&sandbox("two")).await;
+    let said = interpreter
+        .run("(mine.environ['A'], random.random() == a, [n for n in dir() if 'shoal' in n])")
+        .await;
+    assert_eq!(said.text(), "('two', False, [])");
+    assert_eq!(said.printed("stderr"), "");
+}
+
+#[tokio::test]
+async fn what_a_kernel_does_not_take_is_told_once_and_given_when_it_does() {
+    let interpreter = interpreter!();
+    // From here on one variable cannot be set.
+    let refuse = "import os\nclass Some(dict):\n    def __setitem__(self, name, value):\n        \
+        if name == 'B': raise ValueError('not B')\n        super().__setitem__(name, value)\n\
+        whole, os.environ = os.environ, Some(os.environ)";
+    interpreter.run(refuse).await;
+    let variables = json!({"envVars": {"A": "a", "B": "b", "C": "c"}});
+    interpreter.init(&variables).await;
+    let look = "[os.environ.get(name) for name in 'ABC']";
+    let said = interpreter.run(look).await;
+    assert_eq!(said.text(), "['a', None, 'c']");
+    let told = said.printed("stderr");
+    assert!(
+        told.contains("environment") && told.contains(": B (ValueError: not B)"),
+        "{told}"
+    );
+    let said = interpreter.run("os.environ = whole").await;
+    assert_eq!(said.printed("stderr"), "", "it was told");
+    assert_eq!(interpreter.variable("B").await, "b");
+}

@@ -1,0 +1,94 @@
+use serde_json::json;
+
+use super::super::fake::{Fake, kernel, launcher};
+use super::*;
+
+fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {
+    let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pairs.into()
+}
+
+/// Answers a request, and gives its code.
+async fn answer(fake: &mut Fake, takes: impl Fn(&str) -> bool) -> String {
+    let (id, code) = fake.asked_for_code().await;
+    if takes(&code) {
+        fake.replies(&id, json!({"status": "ok"})).await;
+    } else {
+        let error = json!({"status": "error", "ename": "TypeError", "evalue": "no"});
+        fake.replies(&id, error).await;
+    }
+    fake.idles(&id).await;
+    code
+}
+
+#[tokio::test]
+async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
+    let (mut kernel, mut fake) = kernel().await;
+    let context = Context::of_language("bash");
+    let launcher = launcher();
+    let wanted = variables([("A", "1"), ("B", "2"), ("C", "3")]);
+    let takes = |code: &str| !code.contains("B=");
+    let answering = async {
+        for _ in 0..4 {
+            answer(&mut fake, takes).await;
+        }
+    };
+    let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
+    let (prepared, ()) = tokio::join!(preparing, answering);
+    let told = prepared.ok().flatten().unwrap();
+    assert!(told.ends_with(": B (TypeError: no)"), "{told}");
+    assert_eq!(kernel.variables, variables([("A", "1"), ("C", "3")]));
+
+    // Again, and it is no news.
+    let answering = async {
+        [
+            answer(&mut fake, takes).await,
+            answer(&mut fake, takes).await,
+        ]
+    };
+    let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
+    let (prepared, codes) = tokio::join!(preparing, answering);
+    assert!(matches!(prepared, Ok(None)));
+    assert!(
+        codes
+            .iter()
+            .all(|code| code.contains("B=") && !code.contains("A="))
+    );
+
+    // Until it is taken.
+    let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
+    let (prepared, _) = tokio::join!(preparing, answer(&mut fake, |_| true));
+    assert!(matches!(prepared, Ok(None)));
+    assert_eq!((&kernel.variables, &kernel.refused), (&wanted, &None));
+}
+
+#[tokio::test]
+async fn a_generator_that_was_not_seeded_is_tried_again() {
+    let (mut kernel, mut fake) = kernel().await;
+    let context = Context::of_language("r");
+    let launcher = launcher();
+    kernel.sandbox = Some("another".to_owned());
+    for takes in [false, false, true] {
+        let preparing = prepare(&mut kernel, &context, &launcher, Variables::new());
+        let answering = async {
+            let code = answer(&mut fake, |_| takes).await;
+            assert!(code.contains("set.seed"));
+            if !takes {
+                answer(&mut fake, |_| takes).await;
+            }
+        };
+        let (prepared, ()) = tokio::join!(preparing, answering);
+        assert!(prepared.is_ok());
+        assert_eq!(kernel.sandbox.is_none(), takes);
+    }
+}
+
+#[test]
+fn of_many_that_are_refused_some_are_named() {
+    let mut refused = Refused::default();
+    for number in 0..20 {
+        refused.note(&format!("V{number}"), "x");
+    }
+    assert!(refused.told().unwrap().ends_with("V6, V7 and 12 more (x)"));
+    assert_eq!(Refused::default().told(), None);
+}
