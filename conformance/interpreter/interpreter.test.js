@@ -1,5 +1,7 @@
 // The code interpreter, as the released package for JavaScript uses it.
 import assert from 'node:assert/strict'
+import { readFileSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { Sandbox } from '@e2b/code-interpreter'
 
@@ -97,3 +99,66 @@ test('code that takes too long is interrupted', async (t) => {
   await assert.rejects(sandbox.runCode('while True: pass', { timeoutMs: 2_000 }))
   assert.equal((await sandbox.runCode('x', { timeoutMs: 20_000 })).text, '1')
 })
+
+test('pictures are results', async (t) => {
+  const sandbox = await own(t)
+  const make = 'from PIL import Image\nImage.new("RGB", (3, 2), "red")'
+  const { results } = await sandbox.runCode(make)
+  assert.equal(results.length, 1)
+  assert.ok(Buffer.from(results[0].png, 'base64').subarray(1, 4).equals(Buffer.from('PNG')))
+})
+
+test('a sandbox that is killed ends the call', async (t) => {
+  const sandbox = await own(t)
+  let begun
+  const printed = new Promise((resolve) => (begun = resolve))
+  const code = 'print("begun", flush=True)\nimport time\ntime.sleep(60)'
+  const call = sandbox.runCode(code, { onStdout: begun })
+  const failed = assert.rejects(call)
+  await printed
+  await sandbox.kill()
+  await failed
+})
+
+test('state goes through a pause', async (t) => {
+  const sandbox = await own(t)
+  await sandbox.runCode('x = 41')
+  await sandbox.runCode('let y = 5', { language: 'js' })
+  await sandbox.pause()
+  const again = await Sandbox.connect(sandbox.sandboxId)
+  assert.equal((await again.runCode('x + 1')).text, '42')
+  assert.equal((await again.runCode('y', { language: 'js' })).text, '5')
+})
+
+test('a clone goes on from the same state, apart', async (t) => {
+  const sandbox = await own(t)
+  await sandbox.runCode('x = 1')
+  const { snapshotId } = await sandbox.createSnapshot()
+  t.after(() => Sandbox.deleteSnapshot(snapshotId))
+  const clone = await Sandbox.create(snapshotId, { timeoutMs: 300_000 })
+  t.after(() => clone.kill())
+  for (const one of [sandbox, clone]) {
+    assert.equal((await one.runCode('x += 1; x')).text, '2')
+  }
+})
+
+test('every chart is the one that was drawn', async (t) => {
+  const sandbox = await own(t)
+  const charts = process.env.CHARTS
+  const names = readdirSync(charts).filter((name) => name.endsWith('.py'))
+  assert.ok(names.length > 6)
+  for (const name of names) {
+    const code = readFileSync(join(charts, name), 'utf8')
+    const { results, error } = await sandbox.runCode(code)
+    assert.equal(error, undefined, name)
+    const drawn = JSON.parse(readFileSync(join(charts, name.replace('.py', '.json')), 'utf8'))
+    assert.equal(results[0].chart.type, drawn.type, name)
+    assert.deepEqual(near(results[0].chart), near(drawn), name)
+  }
+})
+
+/** A chart in which numbers that are as good as the same are the same. */
+function near(chart) {
+  const round = (key, value) => (typeof value === 'number' ? Number(value.toFixed(6)) : value)
+  return JSON.parse(JSON.stringify(chart, round))
+}

@@ -7,6 +7,7 @@ import base64
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 
 from .conftest import done
@@ -71,3 +72,19 @@ async def test_labels_in_other_scripts_have_glyphs(sandbox):
     code = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.title('日本語 한국어 中文'); plt.show()"
     execution = await done(sandbox.run_code(code))
     assert execution.results and "missing from font" not in "".join(execution.logs.stderr)
+
+
+async def test_a_chart_that_fails_is_on_the_wire_and_empty(server, sandbox):
+    code = """
+import e2b_charts
+real = e2b_charts.chart_figure_to_dict
+e2b_charts.chart_figure_to_dict = None
+import matplotlib.pyplot as plt
+plt.plot([1, 2]); plt.show()
+e2b_charts.chart_figure_to_dict = real"""
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49999"}
+    headers["X-Access-Token"] = sandbox._envd_access_token
+    answer = httpx.post(server.url + "/execute", json={"code": code}, headers=headers, timeout=60)
+    said = [json.loads(line) for line in answer.text.splitlines()]
+    (result,) = [line for line in said if line["type"] == "result"]
+    assert result["chart"] == {} and base64.b64decode(result["png"]).startswith(b"\x89PNG")

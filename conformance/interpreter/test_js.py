@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(FILE_SECONDS + 120)
 @pytest.fixture(scope="module")
 def ended(server):
     install()
-    return run(FILE, pointing_at(server), HERE)
+    return run(FILE, pointing_at(server) | {"CHARTS": str(HERE / "charts")}, HERE)
 
 
 @pytest.mark.parametrize("case", cases(FILE, HERE))

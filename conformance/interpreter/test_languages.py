@@ -65,6 +65,17 @@ async def test_variables_of_the_sandbox_are_in_every_language(sdk):
     await done(sandbox.kill())
 
 
+async def test_a_new_sandbox_has_the_contexts_of_its_template_and_no_others(sdk):
+    sandbox = await sdk.create(timeout=120)
+    listed = await done(sandbox.list_code_contexts())
+    assert sorted(context.language for context in listed) == ["javascript", "python"]
+    # They are in its memory: nothing has to be started.
+    shown = "import os; [os.readlink(f'/proc/{pid}/exe') for pid in os.listdir('/proc') if pid.isdigit()]"
+    programs = (await done(sandbox.run_code(shown))).results[0].json
+    assert any("deno" in program for program in programs), programs
+    await done(sandbox.kill())
+
+
 async def test_contexts_are_apart_listed_restarted_and_removed(sandbox, run):
     before = {context.language for context in await done(sandbox.list_code_contexts())}
     assert {"python", "javascript"} <= before
@@ -102,6 +113,9 @@ async def test_javascript_awaits_and_imports(run):
         ("python", "1 / 0", "ZeroDivisionError"),
         ("python", "def f(:", "SyntaxError"),
         ("javascript", "throw new TypeError('no')", "TypeError"),
+        ("typescript", "const n: number = 1; throw new RangeError('no')", "RangeError"),
+        # The kernel names no error: it says with which status the code ended.
+        ("bash", "ls /no/such", ""),
         ("r", "stop('no')", "ERROR"),
         # Java's kernel says what it was in the value.
         ("java", 'throw new IllegalStateException("no");', "RuntimeException"),
@@ -110,6 +124,12 @@ async def test_javascript_awaits_and_imports(run):
 async def test_what_fails_is_an_error_of_the_language_and_the_next_call_works(sandbox, run, language, code, name):
     failed = await done(sandbox.run_code(code, language=language))
     assert failed.error.name.endswith(name), failed.error
-    assert failed.error.traceback and failed.text is None
-    fine = "System.out.println(7)" if language == "java" else {"r": "cat(7)", "javascript": "console.log(7)"}.get(language, "print(7)")
+    assert failed.text is None
+    if language == "bash":
+        assert failed.error.value == "2" and "No such file" in said(failed), failed
+    else:
+        assert failed.error.traceback
+    fine = "System.out.println(7)" if language == "java" else {
+        "r": "cat(7)", "javascript": "console.log(7)", "typescript": "console.log(7)", "bash": "echo 7",
+    }.get(language, "print(7)")
     assert said(await run(fine, language=language)) == "7"

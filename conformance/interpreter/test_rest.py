@@ -37,6 +37,53 @@ async def test_clones_go_on_from_the_same_state_and_are_apart(sdk):
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
+#: What draws from every generator that a language shares, in words that are apart.
+DRAW = {
+    "javascript": "[Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint32Array(2))].join('-')].join(' ')",
+    "r": "cat(runif(1), sample.int(2^30, 1))",
+    "bash": "echo $RANDOM-$RANDOM-$RANDOM $SRANDOM",
+    "java": "Math.random() + \" \" + java.util.concurrent.ThreadLocalRandom.current().nextLong()"
+            " + \" \" + java.util.UUID.randomUUID()",
+}
+
+
+def drawn(execution) -> list[str]:
+    assert execution.error is None, execution.error
+    assert not execution.logs.stderr, execution.logs.stderr
+    return (execution.text or "".join(execution.logs.stdout)).split()
+
+
+async def test_clones_have_another_chance_in_every_language_where_it_was_used_before(sdk):
+    original = await sdk.create(timeout=300)
+    for language, draw in DRAW.items():
+        drawn(await done(original.run_code(draw, language=language)))
+    taken = await done(original.create_snapshot())
+    sandboxes = [await sdk.create(taken.snapshot_id, timeout=300) for _ in range(2)]
+    said = {language: [] for language in DRAW}
+    for sandbox in (*sandboxes, original):
+        for language, draw in DRAW.items():
+            said[language].append(drawn(await done(sandbox.run_code(draw, language=language))))
+    for language, draws in said.items():
+        for column in zip(*draws, strict=True):
+            assert len(set(column)) == len(draws), (language, draws)
+    for sandbox in (*sandboxes, original):
+        await done(sandbox.kill())
+    await sdk.call("delete_snapshot", taken.snapshot_id)
+
+
+async def test_openssl_has_another_chance_in_a_clone(sdk):
+    original = await sdk.create(timeout=300)
+    draw = "import ssl; ssl.RAND_bytes(16).hex()"
+    await done(original.run_code(draw))
+    taken = await done(original.create_snapshot())
+    sandboxes = [await sdk.create(taken.snapshot_id, timeout=300) for _ in range(2)]
+    said = [(await done(sandbox.run_code(draw))).text for sandbox in (*sandboxes, original)]
+    assert len(set(said)) == 3, said
+    for sandbox in (*sandboxes, original):
+        await done(sandbox.kill())
+    await sdk.call("delete_snapshot", taken.snapshot_id)
+
+
 async def test_no_two_sandboxes_have_the_same_chance(sdk):
     original = await sdk.create(timeout=300)
     # Its generators are seeded before it is taken.

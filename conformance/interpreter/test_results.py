@@ -97,3 +97,18 @@ async def test_the_packages_of_the_set_can_be_imported(run):
     )
     for name in names.split():
         await run(f"import {name}")
+
+
+async def test_a_jpeg_and_a_pdf_are_results_of_their_own(run):
+    result = await only(run, """
+import io
+from PIL import Image as Picture
+from IPython.display import Image, display
+out = io.BytesIO()
+Picture.new("RGB", (3, 2), "red").save(out, "JPEG")
+display(Image(out.getvalue(), format="jpeg"))""")
+    assert base64.b64decode(result.jpeg).startswith(b"\xff\xd8") and result.png is None
+    result = await only(run, """
+import base64
+display({"application/pdf": base64.b64encode(b"%PDF-1.4").decode()}, raw=True)""")
+    assert base64.b64decode(result.pdf) == b"%PDF-1.4" and not result.extra

@@ -6,6 +6,8 @@ import pytest
 from e2b.exceptions import TimeoutException
 from e2b_code_interpreter import Sandbox
 
+from ..installation import wait_until
+
 
 @pytest.fixture
 def sandbox(server):
@@ -22,6 +24,24 @@ def test_a_cell_that_uses_up_the_memory_ends_its_kernel_and_nothing_else(sandbox
     assert "it used up the sandbox's memory" in said.error.value
     assert sandbox.run_code("1 + 1").text == "2"
     assert sandbox.run_code("x + 1", context=other).text == "42"
+    assert sandbox.files.read("/home/user/kept") == "kept"
+
+
+def test_a_thread_that_uses_up_the_memory_between_cells_ends_its_kernel_and_nothing_else(sandbox):
+    sandbox.files.write("/home/user/kept", "kept")
+    kernel = sandbox.run_code("import os; os.getpid()").text
+    begun = sandbox.run_code("""
+import os, threading
+def hog():
+    while not os.path.exists("/tmp/go"): pass
+    a = []
+    while True: a.append(bytearray(1 << 20))
+threading.Thread(target=hog).start()""")
+    assert begun.error is None
+    sandbox.files.write("/tmp/go", "")
+    wait_until(lambda: not sandbox.files.exists(f"/proc/{kernel}"), 60, "the kernel has ended")
+    said = sandbox.run_code("1 + 1")
+    assert said.text == "2" and "The context was restarted" in "".join(said.logs.stderr)
     assert sandbox.files.read("/home/user/kept") == "kept"
 
 

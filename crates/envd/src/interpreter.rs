@@ -18,7 +18,8 @@
 //! ([`zmtp`]), not its sender ([`wire`]), not its form ([`lines`]). A kernel that ends is started
 //! again by the next execution that needs it.
 //!
-//! Nothing in here wakes up by itself: kernels are watched as children, not by heartbeats.
+//! Nothing in here wakes up by itself, but for whoever looks after the memory once something was
+//! executed: kernels are watched as children, not by heartbeats.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,8 +3,9 @@
 //! Linux chooses a process and ends that. To the machine a whole sandbox of gVisor is one process:
 //! when its memory is used up, all of it ends, with every file that was not saved and every kernel
 //! that remembered something. So while something runs that was asked for, the daemon looks how much
-//! is left, the more often the less it is, and ends the largest process in time. Where nothing runs
-//! it does not wake up. Under the machine's own kernel it is not needed, and not done.
+//! is left, the more often the less it is, and ends the largest process in time. A kernel that has
+//! executed something is such a thing as long as it lives: its threads go on between cells. Where
+//! nothing runs it does not wake up. Under the machine's own kernel it is not needed, and not done.
 //!
 //! What the kernel in user space needs for itself is not counted in the sandbox: ten thousand
 //! processes that have forked one another still end it.

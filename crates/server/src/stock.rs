@@ -3,6 +3,7 @@
 
 mod definition;
 mod mirrors;
+mod optional;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

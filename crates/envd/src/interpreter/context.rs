@@ -104,6 +104,11 @@ impl Context {
         self.dialect
     }
 
+    /// Whether its kernel waits where nobody reads, instead of dropping what it says.
+    pub(super) fn holds_output(&self) -> bool {
+        self.spec.holds_output
+    }
+
     /// A place in its queue, if there is one.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
@@ -255,6 +260,7 @@ impl Context {
             argv: vec!["/no/such".to_owned()],
             env: std::collections::BTreeMap::new(),
             interrupt: super::kernelspec::Interrupt::Signal,
+            holds_output: false,
             directory: "/no/such".into(),
         };
         Self::new(&spec, language, "/", "/")

@@ -72,6 +72,9 @@ pub(super) async fn run(
     let end = execute(&mut slot, &context, &launcher, order, &mut telling).await;
     match end {
         End::Done => {
+            if !context.holds_output() {
+                telling.admit();
+            }
             telling.end();
             // The answer ends here, and not when the context is free for the next.
             drop(telling);
@@ -115,7 +118,7 @@ async fn execute(
         Ok(kernel) => kernel,
         Err(failure) => return End::Lost(failure.to_string()),
     };
-    let _busy = launcher.want.busy();
+    kernel.guarded.get_or_insert_with(|| launcher.want.busy());
     let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
         if let Some(refused) = prepare(kernel, context, launcher, wanted).await? {

@@ -4,11 +4,12 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Peekable};
+use futures_util::{FutureExt, StreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -41,6 +42,8 @@ pub(super) struct Feed {
     room: Arc<Semaphore>,
     own: Arc<Semaphore>,
     budget: Budget,
+    /// Whether a line has ever waited for room.
+    held: AtomicBool,
 }
 
 struct Line {
@@ -69,6 +72,7 @@ pub(super) fn feed(budget: &Budget) -> (Feed, Lines) {
         room,
         own: Arc::new(Semaphore::new(OWN / UNIT)),
         budget: budget.clone(),
+        held: AtomicBool::new(false),
     };
     (feed, Lines(chunks.boxed().peekable()))
 }
@@ -119,20 +123,31 @@ impl Feed {
         let bytes = line.into();
         let room = Arc::clone(&self.room);
         let room = room.acquire_many_owned(units(bytes.len().min(MAX_WAITING)));
+        let length = bytes.len();
         let waiting = async {
-            let share = if had.shrink(bytes.len()) {
+            let share = if had.shrink(length) {
                 had
             } else {
                 drop(had);
-                self.share(bytes.len()).await
+                self.share(length).await
             };
             (room.await, share)
         };
+        tokio::pin!(waiting);
+        if let Some((room, share)) = waiting.as_mut().now_or_never() {
+            return self.push(bytes, false, room.ok(), share);
+        }
+        self.held.store(true, Ordering::Relaxed);
         let (room, share) = tokio::select! {
             (room, share) = waiting => (room.map_err(|_| Left)?, share),
             () = self.closed() => return Err(Left),
         };
         self.push(bytes, false, Some(room), share)
+    }
+
+    /// Whether who sends was held up, because nobody read.
+    pub(super) fn has_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Waits for room among all that wait for clients.

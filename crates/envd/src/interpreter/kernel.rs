@@ -23,7 +23,7 @@ use crate::hardening::Original;
 use crate::process::{Children, StartError, Status};
 use crate::settings::{Settings, Variables};
 use crate::user::Users;
-use crate::want::Want;
+use crate::want::{Busy, Want};
 
 use life::Life;
 
@@ -121,6 +121,9 @@ pub(super) struct Kernel {
     pub(super) refused: Option<String>,
     /// The number of its last execution.
     pub(super) count: u64,
+    /// Since it has executed something of its user's, which may have left threads behind, and tasks,
+    /// and processes, the memory is looked after.
+    pub(super) guarded: Option<Busy>,
     interrupt: Interrupt,
     file: PathBuf,
 }
@@ -273,6 +276,7 @@ impl Kernel {
             sandbox: None,
             refused: None,
             count: 0,
+            guarded: None,
             interrupt: Interrupt::Signal,
             file: PathBuf::new(),
         };

@@ -33,6 +33,21 @@ struct File {
     env: BTreeMap<String, String>,
     #[serde(default)]
     interrupt_mode: Interrupt,
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+/// What anybody may say of a kernel, as far as it is ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    shoal: OfShoal,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct OfShoal {
+    holds_output: bool,
 }
 
 /// A kernel that can be started.
@@ -48,6 +63,8 @@ pub(super) struct Kernelspec {
     pub(super) env: BTreeMap<String, String>,
     /// How it is interrupted.
     pub(super) interrupt: Interrupt,
+    /// Whether it waits where nobody reads what it says, instead of dropping it.
+    pub(super) holds_output: bool,
     /// Its directory.
     pub(super) directory: PathBuf,
 }
@@ -119,6 +136,7 @@ fn read(directory: &Path) -> Option<Kernelspec> {
         argv: file.argv,
         env: file.env,
         interrupt: file.interrupt_mode,
+        holds_output: file.metadata.shoal.holds_output,
         directory: directory.to_owned(),
     })
 }
@@ -150,8 +168,8 @@ mod tests {
             "python3",
             r#"{"argv": ["other"], "language": "x"}"#,
         );
-        let message =
-            r#"{"argv": ["deno"], "language": "typescript", "interrupt_mode": "message"}"#;
+        let message = r#"{"argv": ["deno"], "language": "typescript", "interrupt_mode": "message",
+            "metadata": {"other": 1, "shoal": {"holds_output": true}}}"#;
         write(two.path(), "deno", message);
         let none = PathBuf::from("/no/such");
         let found = find(&[one.path().to_owned(), none, two.path().to_owned()]);
@@ -161,6 +179,7 @@ mod tests {
         assert_eq!(found[0].language, "python");
         assert_eq!(found[0].interrupt, Interrupt::Signal);
         assert_eq!(found[1].interrupt, Interrupt::Message);
+        assert!(found[1].holds_output && !found[0].holds_output);
 
         let of = |language: &str| choose(&found, language).map(|kernel| kernel.name.as_str());
         assert_eq!(of("python"), Some("python3"));
@@ -179,6 +198,7 @@ mod tests {
             argv: vec!["x".to_owned()],
             env: BTreeMap::new(),
             interrupt: Interrupt::Signal,
+            holds_output: false,
             directory: PathBuf::new(),
         };
         let kernels = [

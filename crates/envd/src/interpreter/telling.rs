@@ -18,6 +18,10 @@ use super::zmtp::MAX_MESSAGE;
 /// a client is noticed that did not say so.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(5);
 
+/// What is said where output may be missing.
+const MISSING: &str = "Some output may be missing: it was read more slowly than it was printed, and \
+    the kernel of this language drops what nobody takes";
+
 /// What the client has been told.
 pub(super) struct Telling {
     /// Where it goes.
@@ -146,6 +150,14 @@ impl Telling {
         self.begin();
         if !std::mem::replace(&mut self.failed, true) {
             self.say(lines::error(name, text));
+        }
+    }
+
+    /// Says what a client may have missed that read more slowly than its kernel printed.
+    pub(super) fn admit(&mut self) {
+        if self.feed.has_held() {
+            self.begin();
+            self.say(lines::notice(MISSING, &super::now()));
         }
     }
 

@@ -13,10 +13,14 @@ use shoal_engine::{PreparedStock, StockDefinition};
 use tar::{Builder, Header};
 
 use super::mirrors::Mirrors;
+use super::optional::{self, Optional};
 
 /// Where the settings of pip are while packages are installed. They go with the step that needs
 /// them, and are not in what is built.
 const MIRRORS: &str = "/root/.mirrors";
+
+/// What the last step that needs them does with them.
+const REMOVE: &str = " && rm -r /root/.mirrors";
 
 /// A definition as it is written.
 #[derive(Debug, Deserialize)]
@@ -36,6 +40,9 @@ struct Written {
     /// Packages of Python, as pip is told of them.
     #[serde(default)]
     pip: Vec<String>,
+    /// What it has where there are packages for it, and goes without where there are none.
+    #[serde(default)]
+    optional: Vec<Optional>,
     /// Lines for a shell of root, when all packages and files are there.
     #[serde(default)]
     run: Vec<String>,
@@ -66,8 +73,12 @@ impl Definition {
     /// When it says something that is not known, or names a file that is not there.
     pub(super) fn read(text: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
         let written: Written = toml::from_str(text)?;
-        for package in written.apt.iter().chain(&written.pip) {
+        let optional = written.optional.iter().flat_map(Optional::packages);
+        for package in written.apt.iter().chain(&written.pip).chain(optional) {
             ensure!(is_package(package), "{package:?} is no package");
+        }
+        for Optional { name, .. } in &written.optional {
+            ensure!(is_package(name), "{name:?} is no name");
         }
         let mut placed = Vec::new();
         for (path, name) in &written.files {
@@ -107,15 +118,18 @@ impl Definition {
                  apt-get clean && rm -rf /var/lib/apt/lists/*"
             )));
         }
-        if !written.pip.is_empty() {
-            let packages: Vec<String> = written.pip.iter().map(|p| format!("'{p}'")).collect();
+        let optional = !written.optional.is_empty();
+        if optional || !written.pip.is_empty() {
             actions.push(copy(mirrors, MIRRORS));
-            actions.push(as_root(format!(
-                "PIP_CONFIG_FILE={MIRRORS}/pip.conf pip install --no-cache-dir \
-                 --disable-pip-version-check --root-user-action=ignore --progress-bar=off {} && \
-                 rm -r {MIRRORS}",
-                packages.join(" ")
-            )));
+        }
+        if !written.pip.is_empty() {
+            let install = pip_install(&written.pip);
+            let last = if optional { "" } else { REMOVE };
+            actions.push(as_root(format!("{install}{last}")));
+        }
+        if optional {
+            let script = optional::script(&written.optional);
+            actions.push(as_root(format!("{script}{REMOVE}")));
         }
         if !written.files.is_empty() {
             actions.push(copy(files, "/"));
@@ -148,6 +162,16 @@ impl StockDefinition for Definition {
             files: vec![(of_mirrors, mirrors), (of_files, files)],
         })
     }
+}
+
+/// Installs packages of Python from the machine's own index.
+pub(super) fn pip_install(packages: &[String]) -> String {
+    let packages: Vec<String> = packages.iter().map(|p| format!("'{p}'")).collect();
+    format!(
+        "PIP_CONFIG_FILE={MIRRORS}/pip.conf pip install --no-cache-dir \
+         --disable-pip-version-check --root-user-action=ignore --progress-bar=off {}",
+        packages.join(" ")
+    )
 }
 
 /// Whether a text can stand in a line for a shell, within quotes, as what it is: the name of a
@@ -222,6 +246,19 @@ mod tests {
         assert!(steps[2].ends_with(&format!("rm -r {MIRRORS}")));
         assert_eq!(steps[3], "COPY . /");
         assert_eq!(steps.len(), 4);
+    }
+
+    #[test]
+    fn what_is_optional_comes_after_what_is_not_and_takes_the_mirrors_away() {
+        let text = format!("{TEXT}\n[[optional]]\nname = \"R\"\napt = [\"r-cran-irkernel\"]");
+        let definition = Definition::read(&text, &[("x", "y")]).unwrap();
+        let prepared = definition.prepare().unwrap();
+        let steps = prepared.plan.stages[0].steps.iter();
+        let steps: Vec<String> = steps.map(|step| step.action.to_string()).collect();
+        assert!(steps[2].contains("'numpy>=2,<3'") && !steps[2].contains("rm -r"));
+        assert!(steps[3].contains("r-cran-irkernel") && steps[3].ends_with(REMOVE));
+        let bad = text.replace("r-cran-irkernel", "x; reboot");
+        assert!(Definition::read(&bad, &[("x", "y")]).is_err());
     }
 
     #[test]

@@ -170,3 +170,38 @@ async fn a_kernel_has_all_its_time_to_stop_although_the_sandbox_was_saved_meanwh
     assert!(!stopping.await);
     assert_eq!(begun.elapsed().as_secs(), STOP.as_secs());
 }
+
+/// Reads signs of life, and sees that they come in time.
+async fn signs_of_life(lines: Lines) {
+    let mut body = lines.body();
+    let begun = Instant::now();
+    for number in 1..4 {
+        let frame = body.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), lines::KEEPALIVE);
+        assert_eq!(begun.elapsed().as_secs(), (KEEPALIVE * number).as_secs());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_his_turn_gets_signs_of_life() {
+    let context = Context::of_language("test");
+    let _slot = context.turn().await;
+    let (feed, lines) = feed(&Budget::default());
+    let mut telling = Telling::new(feed);
+    tokio::select! {
+        _ = telling.turn(&context) => panic!("it is another's"),
+        () = signs_of_life(lines) => {}
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_silent_code_gets_signs_of_life() {
+    let (mut kernel, _fake) = kernel().await;
+    let (feed, lines) = feed(&Budget::default());
+    let mut telling = Telling::new(feed);
+    tokio::time::pause();
+    tokio::select! {
+        _ = follow(&mut kernel, "x", false, &mut telling) => panic!("it goes on"),
+        () = signs_of_life(lines) => {}
+    }
+}

@@ -100,6 +100,7 @@ impl Starting {
                     sandbox: self.sandbox,
                     refused: None,
                     count: 0,
+                    guarded: None,
                     interrupt: self.interrupt,
                     file: self.file,
                 })

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::interpreter;
+use super::{Interpreter, Running, interpreter};
 use crate::daemon::PATIENCE;
 
 #[tokio::test]
@@ -41,6 +41,79 @@ async fn who_does_not_read_fills_nothing_and_is_told_of_the_end() {
     tokio::time::timeout(PATIENCE, written).await.unwrap();
     let megabytes = interpreter.memory() >> 10;
     assert!(megabytes < 150, "the daemon holds {megabytes} MB of 300");
+    // The kernel is as it comes, and may have dropped some of it.
+    running.wait_for("Some output may be missing").await;
     running.wait_for("end_of_execution").await;
-    assert_eq!(interpreter.run("1").await.text(), "1");
+    let said = interpreter.run("1").await;
+    assert_eq!((said.text(), said.printed("stderr")), ("1", String::new()));
+}
+
+impl Interpreter {
+    /// Code that runs until a file is there.
+    async fn until(&self, gate: &str) -> Running {
+        let code = format!(
+            "print('begun', flush=True)\nimport os, time\n\
+             while not os.path.exists({gate:?}): time.sleep(0.01)"
+        );
+        let mut running = self.begin(&json!({"code": code})).await;
+        running.wait_for("begun").await;
+        running
+    }
+}
+
+#[tokio::test]
+async fn only_so_many_executions_wait_for_a_context() {
+    let interpreter = interpreter!();
+    let gate = interpreter.daemon.path("gate");
+    let mut first = interpreter.until(&gate).await;
+    let mut others = Vec::new();
+    for _ in 1..256 {
+        others.push(interpreter.begin(&json!({"code": "1"})).await);
+    }
+    for other in &mut others {
+        other.wait_for("HTTP/1.1 200").await;
+    }
+    let refused = interpreter.post("/execute", &json!({"code": "1"})).await;
+    assert_eq!(refused.status, 429);
+    assert!(
+        refused.text().contains("Too many executions wait"),
+        "{}",
+        refused.text()
+    );
+    std::fs::write(&gate, "").unwrap();
+    first.wait_for("end_of_execution").await;
+    for other in &mut others {
+        other.wait_for("end_of_execution").await;
+    }
+    assert_eq!(interpreter.run("2").await.text(), "2");
+}
+
+#[tokio::test]
+async fn only_so_many_bytes_of_code_wait() {
+    let interpreter = interpreter!();
+    let gate = interpreter.daemon.path("gate");
+    let mut first = interpreter.until(&gate).await;
+    let long = json!({"code": format!("1 #{}", "x".repeat(15 << 20))});
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        let mut other = interpreter.begin(&long).await;
+        other.wait_for("HTTP/1.1 200").await;
+        others.push(other);
+    }
+    let refused = interpreter.post("/execute", &long).await;
+    assert_eq!(refused.status, 429);
+    assert!(
+        refused.text().contains("more than 64 MiB wait"),
+        "{}",
+        refused.text()
+    );
+    // What is short has room.
+    let mut short = interpreter.begin(&json!({"code": "3"})).await;
+    std::fs::write(&gate, "").unwrap();
+    first.wait_for("end_of_execution").await;
+    for other in &mut others {
+        other.wait_for("end_of_execution").await;
+    }
+    short.wait_for("end_of_execution").await;
+    assert_eq!(interpreter.execute(&long).await.text(), "1");
 }

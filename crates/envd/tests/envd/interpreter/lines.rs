@@ -83,6 +83,12 @@ async fn without_an_offer_nothing_is_served_and_a_later_one_is_seen_by_the_next_
     assert_eq!(interpreter.run("1").await.text(), "1");
 }
 
+fn check_too_long(answer: &crate::http::Answer) {
+    assert_eq!(answer.status, 413);
+    let said = answer.text();
+    assert!(said.contains("longer than 16 MiB"), "{said}");
+}
+
 #[tokio::test]
 async fn requests_that_make_no_sense_are_refused_in_words() {
     let interpreter = interpreter!();
@@ -114,14 +120,13 @@ async fn requests_that_make_no_sense_are_refused_in_words() {
         execute().send(&b"{\"code\": \"\xff\"}"[..]).await.status,
         422
     );
-    let long = vec![b' '; 17 << 20];
-    let answer = execute().send(long).await;
-    assert_eq!(answer.status, 413);
-    assert!(
-        answer.text().contains("longer than 16 MiB"),
-        "{}",
-        answer.text()
-    );
+    assert_eq!(interpreter.run("1").await.text(), "1");
+    for megabytes in [17, 50] {
+        let long = json!({"code": "#".repeat(megabytes << 20)}).to_string();
+        let answer = execute().send(long).await;
+        check_too_long(&answer);
+        assert_eq!(interpreter.run("2").await.text(), "2");
+    }
     assert_eq!(interpreter.get("/execute").await.status, 405);
     assert_eq!(interpreter.get("/other").await.status, 404);
 }

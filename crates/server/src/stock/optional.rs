@@ -1,0 +1,150 @@
+//! What a template has where this machine's mirrors have it, such as the kernel of a language.
+//!
+//! A mirror that has no such package is no reason to have no template: what cannot be had is left out
+//! and named in the build's log. A mirror that does not answer is one: what is left out then would
+//! stay so, as the step is kept.
+
+use serde::Deserialize;
+
+use super::definition::pip_install;
+
+/// Something that a template can be without.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Optional {
+    /// What it is called in the log when it is left out.
+    pub(super) name: String,
+    /// Packages of Debian that it needs.
+    #[serde(default)]
+    apt: Vec<String>,
+    /// Packages of Python that it needs.
+    #[serde(default)]
+    pip: Vec<String>,
+}
+
+impl Optional {
+    /// All that it needs.
+    pub(super) fn packages(&self) -> impl Iterator<Item = &String> {
+        self.apt.iter().chain(&self.pip)
+    }
+
+    /// Lines that install all of it or nothing. Python's packages come first: apt says beforehand
+    /// whether it could, and pip does not.
+    fn lines(&self) -> String {
+        let (name, apt) = (&self.name, self.apt.join(" "));
+        let could = if apt.is_empty() {
+            "true".to_owned()
+        } else {
+            format!("apt-get install -s -qq --no-install-recommends {apt} >/dev/null 2>$why")
+        };
+        let pip = if self.pip.is_empty() {
+            "true".to_owned()
+        } else {
+            format!("{} 2>$why", pip_install(&self.pip))
+        };
+        let install = if apt.is_empty() {
+            "true".to_owned()
+        } else {
+            format!("apt-get install -qq --no-install-recommends {apt}")
+        };
+        format!(
+            "if ! {could}; then left_out {name}; \n\
+             elif {pip}; then {install} || exit 1; \n\
+             elif grep -q 'No matching distribution found' $why; then left_out {name}; \n\
+             else cat $why >&2; exit 1; fi\n"
+        )
+    }
+}
+
+/// Lines for a shell of root that install what there is.
+pub(super) fn script(optional: &[Optional]) -> String {
+    let mut script = String::from(
+        "export DEBIAN_FRONTEND=noninteractive why=/tmp/.why\n\
+         left_out() { echo \"left out: $1 cannot be installed here: $(tail -n 1 $why)\"; }\n\
+         apt-get update -qq || exit 1\n",
+    );
+    for optional in optional {
+        script += &optional.lines();
+    }
+    script + "rm -f $why && apt-get clean && rm -rf /var/lib/apt/lists/*"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs the script where programs do what is said, without the cleaning at its end. Whether it
+    /// went well, what it printed, and what was installed.
+    fn run(optional: &[Optional], apt: &str, pip: &str) -> (bool, String, String) {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        for (name, text) in [("apt-get", apt), ("pip", pip)] {
+            let path = directory.path().join(name);
+            let text = text.replace("LOG", log.to_str().unwrap());
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let why = directory.path().join("why");
+        let script = script(optional).replace("/tmp/.why", why.to_str().unwrap());
+        let script = script.split(" && apt-get clean").next().unwrap().to_owned();
+        let path = format!("{}:/usr/bin:/bin", directory.path().display());
+        let mut command = Command::new("/bin/sh");
+        let ran = command.args(["-c", &script]).env("PATH", path).output();
+        let ran = ran.unwrap();
+        let installed = std::fs::read_to_string(log).unwrap_or_default();
+        let said = String::from_utf8(ran.stdout).unwrap();
+        (ran.status.success(), said, installed)
+    }
+
+    fn languages() -> Vec<Optional> {
+        let optional = |name: &str, apt: &[&str], pip: &[&str]| Optional {
+            name: name.to_owned(),
+            apt: apt.iter().map(ToString::to_string).collect(),
+            pip: pip.iter().map(ToString::to_string).collect(),
+        };
+        vec![
+            optional("R", &["r-kernel"], &[]),
+            optional("Java", &["jre"], &["jjava"]),
+        ]
+    }
+
+    const APT: &str = "case $* in *-s*) ;; *install*) echo $* >>LOG ;; esac";
+    const PIP: &str = "echo $* >>LOG";
+
+    #[test]
+    fn what_there_is_is_installed() {
+        let (well, said, installed) = run(&languages(), APT, PIP);
+        assert!(well && said.is_empty(), "{said}");
+        for package in ["r-kernel", "jre", "jjava"] {
+            assert!(installed.contains(package), "{installed}");
+        }
+    }
+
+    #[test]
+    fn what_a_mirror_has_not_is_left_out_whole_and_by_name() {
+        let none = "case $* in *-s*r-kernel*) echo 'E: Unable to locate package r-kernel' >&2; \
+            exit 100 ;; *-s*) ;; *install*) echo $* >>LOG ;; esac";
+        let (well, said, installed) = run(&languages(), none, PIP);
+        assert!(well);
+        let told = "left out: R cannot be installed here: E: Unable to locate package r-kernel\n";
+        assert_eq!(said, told);
+        assert!(installed.contains("jjava") && !installed.contains("r-kernel"));
+
+        let none = "echo 'ERROR: No matching distribution found for jjava' >&2; exit 1";
+        let (well, said, installed) = run(&languages(), APT, none);
+        assert!(well && said.starts_with("left out: Java"), "{said}");
+        assert!(installed.contains("r-kernel") && !installed.contains("jre"));
+    }
+
+    #[test]
+    fn a_mirror_that_does_not_answer_fails_the_build() {
+        let gone = "echo 'ERROR: connection refused' >&2; exit 1";
+        assert!(!run(&languages(), APT, gone).0);
+        assert!(!run(&languages(), "exit 100", PIP).0);
+        let half = "case $* in *-s*|*update*) ;; *) exit 100 ;; esac";
+        assert!(!run(&languages(), half, PIP).0);
+    }
+}
