@@ -20,6 +20,8 @@ pub fn kernel(data: &[u8]) {
     }
     if let Some(line) = lines::reply(content).error {
         one_line(&line);
+        // For people: nothing it says may end the daemon.
+        drop(lines::words(&line));
     }
 }
 
