@@ -68,42 +68,44 @@ async fn two_who_change_different_limits_at_once_both_have_their_way() {
 
 #[tokio::test]
 async fn what_is_changed_while_a_new_sandbox_is_resized_leaves_that_alone() {
-    let fixture = fixture().await;
-    let resizes = fixture.driver.resizes();
-    resizes.shut();
-    let made = fixture
-        .engine
-        .create(&fixture.me, scaled(2.0, true), None)
-        .await
-        .unwrap()
-        .record;
-    let twice = MilliCpu(made.spec.resources.cpu.0 * 2);
-    let second = fixture.resize_aside(&made.id, memory(1024));
-    tokio::task::yield_now().await;
-    resizes.open();
-    second.await.unwrap().unwrap();
-    let now = || fixture.engine.authorize(&fixture.me, &made.id).unwrap().1;
-    until("resized", || !now().resizing).await;
-    assert_eq!(fixture.limits(&made.id), (twice, Mib(1024)));
-    assert_eq!(now().aim, None);
+    // Between the announcement and the change, and while that is under way.
+    for under_way in [false, true] {
+        let fixture = fixture().await;
+        let resizes = fixture.driver.resizes();
+        let made = fixture
+            .engine
+            .create(&fixture.me, scaled(2.0, true), None)
+            .await;
+        let made = made.unwrap().record;
+        let twice = MilliCpu(made.spec.resources.cpu.0 * 2);
+        let (permit, _) = fixture.engine.authorize(&fixture.me, &made.id).unwrap();
+        resizes.shut();
+        if under_way {
+            until("resizing", || resizes.waiting() == 1).await;
+        }
+        let (changed, ()) = tokio::join!(fixture.engine.resize(&permit, memory(1024)), async {
+            resizes.open();
+        });
+        changed.unwrap();
+        let now = || fixture.engine.authorize(&fixture.me, &made.id).unwrap().1;
+        until("resized", || !now().resizing).await;
+        assert_eq!(fixture.limits(&made.id), (twice, Mib(1024)));
+        assert_eq!(now().aim, None);
+    }
 }
 
 #[tokio::test]
 async fn a_new_sandbox_that_is_paused_before_it_was_resized_is_not_ended_for_that() {
     let fixture = fixture().await;
-    let resizes = fixture.driver.resizes();
-    // The pause is given while the announcement is committed, so that it comes between.
+    // The pause is given as soon as the change has been announced, so that it comes between.
     let made = fixture
         .engine
         .create(&fixture.me, scaled(2.0, true), None)
         .await
         .unwrap()
         .record;
-    resizes.shut();
     let (permit, _) = fixture.engine.authorize(&fixture.me, &made.id).unwrap();
-    let paused = fixture.engine.pause(&permit, None, false);
-    resizes.open();
-    paused.await.unwrap();
+    fixture.engine.pause(&permit, None, false).await.unwrap();
     let now = || fixture.engine.authorize(&fixture.me, &made.id).unwrap().1;
     until("settled", || !now().resizing).await;
     assert_eq!(now().spec.resources.cpu, MilliCpu(4000));

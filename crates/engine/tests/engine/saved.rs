@@ -75,7 +75,9 @@ async fn who_ends_a_sandbox_does_not_wait_for_its_files_to_reach_the_disk() {
     let (engine, same) = (fixture.engine.clone(), permit.clone());
     let paused = tokio::spawn(async move { engine.pause(&same, FILES, false).await });
     until("syncing", || fixture.guest.syncs.waiting() == 1).await;
-    fixture.engine.kill(&permit).await.unwrap();
+    let killed = fixture.engine.kill(&permit);
+    let killed = tokio::time::timeout(Duration::from_secs(20), killed).await;
+    killed.unwrap().unwrap();
     assert!(fixture.driver.sandboxes().is_empty());
     assert!(matches!(
         paused.await.unwrap(),
@@ -123,6 +125,7 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
     connection.execute_batch(broken).unwrap();
     let unnoted = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
     assert!(unnoted.is_err());
+    assert!(!fixture.driver.is_still(&id), "it goes on");
     connection.execute_batch("DROP TRIGGER broken").unwrap();
     fixture.driver.refuse(Refusals {
         save: true,

@@ -259,6 +259,40 @@ async fn a_claim_takes_no_place_of_the_machines() {
 }
 
 #[tokio::test]
+async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
+    let mut fixture = Pooled::new().await;
+    fixture.running.abort();
+    let images = Arc::new(fixture.images.clone());
+    // Members have next to nothing until they are somebody's, and are nobody's until then.
+    let tight = |config: &mut EngineConfig| config.limits.cpu_per_team = Some(MilliCpu(5000));
+    fixture.engine = engine_over(
+        fixture.directory.path(),
+        &fixture.driver,
+        &fixture.clock,
+        &fixture.guest,
+        images,
+        tight,
+    )
+    .await;
+    let tasks = fixture.engine.clone();
+    fixture.running = tokio::spawn(async move { tasks.run().await });
+    fixture.put(json!([warm(4)])).await;
+    fixture.full(4).await;
+    let (engine, me) = (&fixture.engine, &fixture.me);
+    let creates = [asked(), asked(), asked()].map(|new| engine.create(me, new, None));
+    let made = futures_util::future::join_all(creates).await;
+    let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
+    assert_eq!((made.len(), refused.len()), (2, 1));
+    for one in refused {
+        let full = one.unwrap_err();
+        assert!(
+            matches!(full, CreateError::Full(NoRoom::Cpu { .. })),
+            "{full}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_member_that_failed_does_not_count_when_another_is_made_for_whoever_asked() {
     let fixture = Pooled::allowing(1).await;
     fixture.put(json!([warm(1)])).await;
