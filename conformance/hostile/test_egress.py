@@ -179,6 +179,20 @@ def test_rules_by_address_and_range(sandbox, server, internet):
         assert opened(results) == set(both(expected)), rules
 
 
+def test_a_name_server_that_is_no_use_is_followed_by_the_next_one(sandbox, server, internet):
+    asked = ("name", "any.example", 0)
+    # The machine itself is no name server of a sandbox, wherever it stands in the list.
+    for servers in ([PUBLIC[0]], [HOST, PUBLIC[1]], [HOST, HOST, PUBLIC[2]]):
+        put(server, sandbox, dnsServers=servers)
+        assert opened(probe(sandbox, [asked])) == {asked}, servers
+    put(server, sandbox, dnsServers=[HOST])
+    assert opened(probe(sandbox, [asked])) == set()
+    body = {"dnsServers": [*PUBLIC, HOST]}
+    status, answer = Call(server).put(f"/sandboxes/{sandbox.sandbox_id}/network", body)
+    assert status == 400 and "name servers: at most 3" in answer["message"], answer
+    put(server, sandbox)
+
+
 def test_a_rule_cuts_what_is_connected(sandbox, server, internet):
     """A stream and a flow of datagrams that lasted end with the rule that forbids them."""
     talk = (
