@@ -139,6 +139,9 @@ fn read(path: &Path) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_engine::EngineParts;
+    use shoal_engine::test_util::{self, ManualClock};
+
     use super::*;
 
     #[test]
@@ -156,6 +159,43 @@ mod tests {
         std::fs::write(&other, "[]").unwrap();
         std::fs::rename(&other, &path).unwrap();
         assert_ne!(file.stamp(), Some(first));
+    }
+
+    #[tokio::test]
+    async fn a_first_start_takes_the_file_and_a_later_one_what_is_newer() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("templates.json");
+        let entry =
+            |name: &str| format!(r#"[{{"name": "{name}", "image": "i:1", "description": "d"}}]"#);
+        std::fs::write(&path, entry("of-the-file")).unwrap();
+        let clock = ManualClock::new();
+        // The file is older than whatever is put in force from now on.
+        clock.advance_to(Timestamp::from_unix_seconds(1 << 40));
+        let start = async || {
+            let engine = test_util::open(EngineParts {
+                clock: clock.clone(),
+                ..test_util::parts(directory.path())
+            });
+            let engine = engine.await;
+            TemplatesFile::new(path.clone()).load(&engine).await;
+            engine
+        };
+        let there = |engine: &Engine| {
+            let in_force = engine.catalogue();
+            let entries = in_force.catalogue.entries();
+            let names: Vec<String> = entries.iter().map(|e| e.name.to_string()).collect();
+            (in_force.version, names.join(" "))
+        };
+        let engine = start().await;
+        assert_eq!(there(&engine), (1, "of-the-file".to_owned()));
+        engine
+            .replace_catalogue(&entry("of-the-api"), None)
+            .await
+            .unwrap();
+        assert_eq!(there(&start().await), (2, "of-the-api".to_owned()));
+        // It was kept: the file need not be there any more.
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(there(&start().await), (2, "of-the-api".to_owned()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod counted;
 mod failures;
+mod handed_out;
 mod standing;
 mod still;
 
