@@ -23,8 +23,9 @@ BUILD_SECONDS = 900
 HERE = Path(__file__).resolve().parent
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The first case waits for the template."""
+    """The first case waits for the template: the first of those that are run."""
     first = next((item for item in items if HERE in item.path.parents), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 120))
