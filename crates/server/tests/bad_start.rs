@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -39,8 +39,14 @@ impl Place {
     }
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+/// Runs a start to its end: it exits with `code`, and what it says has each of `parts` in it.
+fn assert_refused(start: &mut Command, code: i32, parts: &[&str]) {
+    let output = start.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }
 
 fn is_root() -> bool {
@@ -67,23 +73,18 @@ fn assert_made_nothing(data: &Path) {
 #[test]
 fn all_mistakes_of_a_configuration_are_told_at_once() {
     let place = Place::new();
-    let output = place
-        .serve_at("127.0.0.1:99999")
+    let mut start = place.serve_at("127.0.0.1:99999");
+    start
         .args(["--set", "starts=none"])
         .args(["--set", "network.rnge=10.0.0.0/16"])
-        .env("SHOAL_LOG_LEVL", "debug")
-        .output()
-        .unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(BAD_CONFIGURATION), "{text}");
-    for part in [
+        .env("SHOAL_LOG_LEVL", "debug");
+    let told = [
         "127.0.0.1:99999",
         "starts",
         "did you mean network.range?",
         "did you mean SHOAL_LOG_LEVEL?",
-    ] {
-        assert!(text.contains(part), "{part} in {text}");
-    }
+    ];
+    assert_refused(&mut start, BAD_CONFIGURATION, &told);
     assert_made_nothing(&place.data());
 }
 
@@ -95,13 +96,7 @@ fn a_port_that_is_taken() {
     let place = Place::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = place.serve_at(&address).output().unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains(&address) && text.contains("--listen"),
-        "{text}"
-    );
+    assert_refused(&mut place.serve_at(&address), 1, &[&address, "--listen"]);
     assert_made_nothing(&place.data());
 }
 
@@ -111,20 +106,12 @@ fn no_runtime() {
         return;
     }
     let place = Place::new();
-    let output = place
-        .serve()
-        .args([
-            "--set=runtime.runsc=/nowhere/runsc",
-            "--set=runtime.runc=/nowhere/runc",
-        ])
-        .output()
-        .unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("runsc is not installed") && text.contains("shoal doctor"),
-        "{text}"
-    );
+    let mut start = place.serve();
+    start.args([
+        "--set=runtime.runsc=/nowhere/runsc",
+        "--set=runtime.runc=/nowhere/runc",
+    ]);
+    assert_refused(&mut start, 1, &["runsc is not installed", "shoal doctor"]);
     assert_made_nothing(&place.data());
 }
 
@@ -142,16 +129,10 @@ fn no_gvisor() {
         ("/nowhere/runsc", "runsc is not installed"),
         (old.to_str().unwrap(), "release-20221219.0 is too old"),
     ] {
-        let output = place
-            .serve()
-            .arg(format!("--set=runtime.runsc={program}"))
-            .output()
-            .unwrap();
-        let text = said(&output);
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        for part in [reason, "shoal doctor", "runtime.default = \"runc\""] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
+        let mut start = place.serve();
+        start.arg(format!("--set=runtime.runsc={program}"));
+        let told = [reason, "shoal doctor", "runtime.default = \"runc\""];
+        assert_refused(&mut start, 1, &told);
         assert_made_nothing(&place.data());
     }
 }
@@ -163,17 +144,12 @@ fn no_runc_that_was_made_the_default() {
         return;
     }
     let place = Place::new();
-    let output = place
-        .serve()
-        .args([
-            "--set=runtime.default=runc",
-            "--set=runtime.runc=/nowhere/runc",
-        ])
-        .output()
-        .unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("runc is not installed"), "{text}");
+    let mut start = place.serve();
+    start.args([
+        "--set=runtime.default=runc",
+        "--set=runtime.runc=/nowhere/runc",
+    ]);
+    assert_refused(&mut start, 1, &["runc is not installed"]);
     assert_made_nothing(&place.data());
 }
 
@@ -183,14 +159,9 @@ fn no_daemon() {
         return;
     }
     let place = Place::new();
-    let output = place
-        .serve()
-        .arg("--set=envd=/nowhere/shoal-envd")
-        .output()
-        .unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("/nowhere/shoal-envd"), "{text}");
+    let mut start = place.serve();
+    start.arg("--set=envd=/nowhere/shoal-envd");
+    assert_refused(&mut start, 1, &["/nowhere/shoal-envd"]);
     assert_made_nothing(&place.data());
 }
 
@@ -204,17 +175,14 @@ fn no_root() {
     let program = place.0.path().join("shoal");
     fs::copy(env!("CARGO_BIN_EXE_shoal"), &program).unwrap();
     open_to_all(place.0.path());
-    let output = Command::new("setpriv")
+    let mut start = Command::new("setpriv");
+    start
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&program)
         .args(["serve", "--listen", "127.0.0.1:0", "--data"])
         .arg(place.data())
-        .arg("--set=envd=/bin/true")
-        .output()
-        .unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("sudo"), "{text}");
+        .arg("--set=envd=/bin/true");
+    assert_refused(&mut start, 1, &["sudo"]);
     assert_made_nothing(&place.data());
 }
 
@@ -253,13 +221,7 @@ fn a_disk_without_space() {
     let place = Place::new();
     let data = place.data();
     let small = Small::mount(&data);
-    let output = place.serve().output().unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(
-        text.contains("disk.size") && text.contains("free"),
-        "{text}"
-    );
+    assert_refused(&mut place.serve(), 1, &["disk.size", "free"]);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let below = data.join("disk");
     assert!(!mounts.contains(below.to_str().unwrap()), "{mounts}");
