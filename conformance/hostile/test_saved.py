@@ -35,6 +35,16 @@ def count(inside: Sandbox) -> int:
     return int(now)
 
 
+def hog(inside: Sandbox, mib: int):
+    """A program with so much memory, all of it written to, by when this returns."""
+    code = f"import os, time; b = os.urandom({mib} << 20); print(1, flush=True); time.sleep(999)"
+    running = inside.commands.run(f"python3 -c '{code}'", background=True, timeout=0)
+    for out, _, _ in running:
+        if out:
+            break
+    return running
+
+
 def counting(server: Installation, **more) -> Sandbox:
     """A sandbox with such a program."""
     inside = Sandbox.create(SMALL, timeout=600, **(server.options() | more))
@@ -104,11 +114,7 @@ def test_a_full_disk_fails_a_save_and_harms_nobody(server):
     inside = counting(server)
     held = server.data / "disk/ballast"
     # A program whose memory takes more than the little room that is left.
-    hog = "python3 -c 'import os,time; b=os.urandom(48 << 20); print(1, flush=True); time.sleep(999)'"
-    hogging = inside.commands.run(hog, background=True, timeout=0)
-    for out, _, _ in hogging:
-        if out:
-            break
+    hogging = hog(inside, 48)
     free = shutil.disk_usage(server.data / "disk").free
     with held.open("wb") as file:
         left = free - (16 << 20)
@@ -195,10 +201,7 @@ def test_what_was_acknowledged_before_the_last_snapshot_is_in_it(server):
     """Who ends a sandbox with its snapshot loses nothing that was said to be written."""
     inside = Sandbox.create("base", timeout=600, **server.options())
     # More memory takes longer to be kept, and longer to be lost.
-    hog = "python3 -c 'import os,time; b=os.urandom(150 << 20); print(1, flush=True); time.sleep(999)'"
-    for out, _, _ in inside.commands.run(hog, background=True, timeout=0):
-        if out:
-            break
+    hog(inside, 150)
     acknowledged = []
 
     def write() -> None:
@@ -279,10 +282,7 @@ def test_a_template_says_what_is_kept_when_nobody_does(server):
 
 def test_memory_is_never_taken_below_what_is_used(server):
     inside = Sandbox.create("base", timeout=600, **server.options())
-    hog = "python3 -c 'import time; b=bytearray(300 << 20); b[::4096]=b[::4096].replace(b\"\\0\", b\"x\"); print(1, flush=True); time.sleep(999)'"
-    for out, _, _ in inside.commands.run(hog, background=True, timeout=0):
-        if out:
-            break
+    hog(inside, 300)
     call = Call(server)
     path = f"/api/v1/sandbox/{inside.sandbox_id}/resources"
     status, answer = call("PATCH", path, {"memory": 128})

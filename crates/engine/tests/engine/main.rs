@@ -168,6 +168,20 @@ impl Fixture {
             .clone()
     }
 
+    /// A sandbox that rests, and that traffic wakes.
+    async fn asleep(&self, timeout: Duration) -> SandboxId {
+        let asked = NewSandbox {
+            timeout,
+            auto_resume: true,
+            ..new("base")
+        };
+        let made = self.engine.create(&self.me, asked, None).await;
+        let id = made.unwrap().record.id.clone();
+        let (permit, _) = self.engine.authorize(&self.me, &id).unwrap();
+        self.engine.pause(&permit, None, false).await.unwrap();
+        id
+    }
+
     fn lives(&self, id: &SandboxId) -> bool {
         self.engine.authorize(&self.me, id).is_ok()
     }

@@ -39,11 +39,12 @@ async fn started(
     clock: &Arc<ManualClock>,
     images: &FakeRegistry,
     guest: &FakeGuest,
-    per_team: usize,
+    change: impl FnOnce(&mut EngineConfig),
 ) -> (Engine, JoinHandle<()>) {
     let many = |config: &mut EngineConfig| {
         config.limits.sandboxes = 10_000;
-        config.limits.sandboxes_per_team = per_team;
+        config.limits.sandboxes_per_team = 10_000;
+        change(config);
     };
     let images = Arc::new(images.clone());
     let engine = engine_over(directory, driver, clock, guest, images, many).await;
@@ -65,16 +66,16 @@ fn warm(size: u32) -> Value {
 
 impl Pooled {
     async fn new() -> Self {
-        Self::allowing(10_000).await
+        Self::where_config(|_| {}).await
     }
 
-    /// The same where a team may have so many sandboxes.
-    async fn allowing(per_team: usize) -> Self {
+    /// The same where the server is told something.
+    async fn where_config(change: impl FnOnce(&mut EngineConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (driver, clock) = (FakeDriver::new(), ManualClock::new());
         let (images, guest) = (FakeRegistry::default(), FakeGuest::default());
         let (engine, running) =
-            started(directory.path(), &driver, &clock, &images, &guest, per_team).await;
+            started(directory.path(), &driver, &clock, &images, &guest, change).await;
         let me = principal(&engine, "mine").await;
         Self {
             directory,
@@ -97,7 +98,7 @@ impl Pooled {
             &self.clock,
             &self.images,
             &self.guest,
-            10_000,
+            |_| {},
         )
         .await;
         (self.engine, self.running) = (engine, running);

@@ -24,6 +24,14 @@ fn silent() -> FakeGuest {
     }
 }
 
+/// One that its sandbox ends with.
+fn last_snapshot() -> NewSnapshot {
+    NewSnapshot {
+        keep_running: false,
+        ..NewSnapshot::default()
+    }
+}
+
 #[tokio::test]
 async fn files_that_did_not_reach_the_disk_are_not_saved_and_the_sandbox_runs_on() {
     let fixture = fixture_of(silent(), |_| {}).await;
@@ -90,17 +98,16 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    let last = || NewSnapshot {
-        keep_running: false,
-        ..NewSnapshot::default()
-    };
     // What it did between the copy and its end would be lost: it is held still until it is gone. Here
     // it cannot be cleared, so that it can be looked at.
     fixture.driver.refuse(Refusals {
         destroy: true,
         ..Refusals::default()
     });
-    let taken = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    let taken = fixture
+        .engine
+        .snapshot(&fixture.me, &permit, last_snapshot())
+        .await;
     taken.unwrap();
     assert!(fixture.driver.is_still(&id));
     assert!(*fixture.guest.frozen.lock(), "nor does its time go on");
@@ -114,16 +121,15 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    let last = || NewSnapshot {
-        keep_running: false,
-        ..NewSnapshot::default()
-    };
     let path = fixture.directory.path().join("shoal.db");
     let connection = rusqlite::Connection::open(path).unwrap();
     let broken = "CREATE TRIGGER broken BEFORE INSERT ON snapshots
         BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
     connection.execute_batch(broken).unwrap();
-    let unnoted = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    let unnoted = fixture
+        .engine
+        .snapshot(&fixture.me, &permit, last_snapshot())
+        .await;
     assert!(unnoted.is_err());
     assert!(!fixture.driver.is_still(&id), "it goes on");
     connection.execute_batch("DROP TRIGGER broken").unwrap();
@@ -131,7 +137,10 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
         save: true,
         ..Refusals::default()
     });
-    let unsaved = fixture.engine.snapshot(&fixture.me, &permit, last()).await;
+    let unsaved = fixture
+        .engine
+        .snapshot(&fixture.me, &permit, last_snapshot())
+        .await;
     assert!(unsaved.is_err());
     assert_eq!(fixture.kind(&id), Some(StateKind::Running));
     assert!(!fixture.driver.is_still(&id) && fixture.driver.kept().is_empty());

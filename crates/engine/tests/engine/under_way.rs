@@ -89,15 +89,7 @@ async fn who_waits_no_longer_for_a_snapshot_is_told_so_and_finds_it_later() {
 async fn traffic_wakes_a_sandbox_for_five_minutes_at_least() {
     let fixture = fixture().await;
     for (timeout, expected) in [(60, 300), (420, 420)] {
-        let asked = NewSandbox {
-            timeout: Duration::from_secs(timeout),
-            auto_resume: true,
-            ..new("base")
-        };
-        let made = fixture.engine.create(&fixture.me, asked, None).await;
-        let id = made.unwrap().record.id.clone();
-        let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-        fixture.engine.pause(&permit, None, false).await.unwrap();
+        let id = fixture.asleep(Duration::from_secs(timeout)).await;
         fixture.engine.catalog().wake(&id).await.unwrap();
         let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
         let lives = record.deadline.since(record.started_at);

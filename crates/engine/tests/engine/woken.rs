@@ -9,14 +9,7 @@ const MANY: usize = 200;
 
 async fn asleep() -> (Fixture, SandboxId) {
     let fixture = fixture().await;
-    let asked = NewSandbox {
-        auto_resume: true,
-        ..new("base")
-    };
-    let made = fixture.engine.create(&fixture.me, asked, None).await;
-    let id = made.unwrap().record.id.clone();
-    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    fixture.engine.pause(&permit, None, false).await.unwrap();
+    let id = fixture.asleep(new("base").timeout).await;
     (fixture, id)
 }
 

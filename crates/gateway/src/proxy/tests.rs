@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::catalog::{Admitted, NotAdmitted, Proof};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
@@ -284,6 +284,19 @@ fn to(port: u16, path: &str, more: &str) -> String {
     )
 }
 
+/// What is written comes back, until the sandbox is no more.
+async fn assert_echoes_until_the_end(
+    fixture: &Fixture,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+) {
+    stream.write_all(b"ping").await.unwrap();
+    let mut echoed = [0; 4];
+    stream.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(&echoed, b"ping");
+    fixture.catalog.route.send_replace(None);
+    assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
+}
+
 #[tokio::test]
 async fn a_request_reaches_the_server_by_headers_and_by_host() {
     let mut fixture = fixture(|_| {}).await;
@@ -433,12 +446,7 @@ async fn an_upgraded_connection_goes_both_ways_until_the_sandbox_ends() {
         seen.push(stream.read_u8().await.unwrap());
     }
     assert!(seen.starts_with(b"HTTP/1.1 101"));
-    stream.write_all(b"ping").await.unwrap();
-    let mut echoed = [0; 4];
-    stream.read_exact(&mut echoed).await.unwrap();
-    assert_eq!(&echoed, b"ping");
-    fixture.catalog.route.send_replace(None);
-    assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
+    assert_echoes_until_the_end(&fixture, stream).await;
 }
 
 #[tokio::test]

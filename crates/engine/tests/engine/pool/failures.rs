@@ -228,21 +228,8 @@ async fn members_that_fail_side_by_side_count_as_one_try() {
 
 #[tokio::test]
 async fn a_claim_takes_no_place_of_the_machines() {
-    let mut fixture = Pooled::new().await;
-    fixture.running.abort();
-    let images = Arc::new(fixture.images.clone());
     let tight = |config: &mut EngineConfig| config.limits.sandboxes = 3;
-    fixture.engine = engine_over(
-        fixture.directory.path(),
-        &fixture.driver,
-        &fixture.clock,
-        &fixture.guest,
-        images,
-        tight,
-    )
-    .await;
-    let tasks = fixture.engine.clone();
-    fixture.running = tokio::spawn(async move { tasks.run().await });
+    let fixture = Pooled::where_config(tight).await;
     fixture.put(json!([warm(2)])).await;
     fixture.full(2).await;
     // Two become somebody's and one is made: the machine never has more than three.
@@ -260,22 +247,9 @@ async fn a_claim_takes_no_place_of_the_machines() {
 
 #[tokio::test]
 async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
-    let mut fixture = Pooled::new().await;
-    fixture.running.abort();
-    let images = Arc::new(fixture.images.clone());
     // Members have next to nothing until they are somebody's, and are nobody's until then.
     let tight = |config: &mut EngineConfig| config.limits.cpu_per_team = Some(MilliCpu(5000));
-    fixture.engine = engine_over(
-        fixture.directory.path(),
-        &fixture.driver,
-        &fixture.clock,
-        &fixture.guest,
-        images,
-        tight,
-    )
-    .await;
-    let tasks = fixture.engine.clone();
-    fixture.running = tokio::spawn(async move { tasks.run().await });
+    let fixture = Pooled::where_config(tight).await;
     fixture.put(json!([warm(4)])).await;
     fixture.full(4).await;
     let (engine, me) = (&fixture.engine, &fixture.me);
@@ -294,7 +268,7 @@ async fn a_claim_takes_of_what_processor_time_its_team_may_have() {
 
 #[tokio::test]
 async fn a_member_that_failed_does_not_count_when_another_is_made_for_whoever_asked() {
-    let fixture = Pooled::allowing(1).await;
+    let fixture = Pooled::where_config(|config| config.limits.sandboxes_per_team = 1).await;
     fixture.put(json!([warm(1)])).await;
     fixture.full(1).await;
     fixture.fails("start me");

@@ -60,13 +60,8 @@ async fn a_websocket_over_http2_is_one_of_http1_to_the_server() {
     }
     assert_eq!(seen.headers["sec-websocket-key"].len(), 24);
 
-    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
-    stream.write_all(b"ping").await.unwrap();
-    let mut echoed = [0; 4];
-    stream.read_exact(&mut echoed).await.unwrap();
-    assert_eq!(&echoed, b"ping");
-    fixture.catalog.route.send_replace(None);
-    assert!(matches!(stream.read(&mut echoed).await, Ok(0) | Err(_)));
+    let stream = TokioIo::new(hyper::upgrade::on(answer).await.unwrap());
+    assert_echoes_until_the_end(&fixture, stream).await;
 }
 
 #[tokio::test]
