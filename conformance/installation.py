@@ -65,13 +65,15 @@ def unverified_tls(plain: socket.socket) -> ssl.SSLSocket:
 def share_images(source: Path, data: Path) -> None:
     """Gives a data directory the images of another, which were made before.
 
-    Layers are never written to, so their files are shared; the little that is written is copied.
+    Layers are never written to, so their files are shared, if both are on one file system; the
+    little that is written is copied.
     """
     target = data / "images"
     if target.exists() or not (source / "layers").is_dir():
         return
     target.mkdir(parents=True, mode=0o700)
-    for part, how in (("layers", "-al"), ("images", "-a")):
+    linked = "-al" if source.stat().st_dev == target.stat().st_dev else "-a"
+    for part, how in (("layers", linked), ("images", "-a")):
         subprocess.run(["cp", how, str(source / part), str(target / part)], check=True)
 
 

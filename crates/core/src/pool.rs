@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{EntryName, Pool};
 use crate::clock::Timestamp;
+use crate::id::SnapshotId;
 
 /// How many members of a pool are made, or replaced, at the same time.
 pub const TOGETHER: usize = 4;
@@ -42,6 +43,19 @@ pub enum Stage {
     Ready(Timestamp),
     /// It is being handed out. Nobody has been told of it yet.
     Claimed,
+}
+
+/// What was saved of a member, for others to begin with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seed {
+    /// The entry whose members begin with it.
+    pub entry: EntryName,
+    /// Of what the member was made, as in [`Membership::digest`].
+    pub digest: String,
+    /// The version of the program that saved it: another one's daemon is in its memory.
+    pub version: String,
+    /// As what it is saved.
+    pub id: SnapshotId,
 }
 
 /// How large a pool is to be.

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::driver::StartReport;
 use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::ImageName;
-use crate::network::NetworkPolicy;
+use crate::network::{AskedNetwork, NetworkPolicy};
 use crate::pool::Membership;
 use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
@@ -74,6 +74,10 @@ pub struct SandboxSpec {
     pub lifecycle: Lifecycle,
     /// Its network.
     pub network: NetworkPolicy,
+    /// What its template says of that, which counts for its clones too. What whoever asked for it said
+    /// does not.
+    #[serde(default)]
+    pub template_network: AskedNetwork,
     /// Whether the daemon inside asks for its token.
     pub secure: bool,
     /// What a pause or a snapshot keeps when nobody says.

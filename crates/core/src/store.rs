@@ -8,6 +8,7 @@ use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::{ImageName, PrivateImage};
+use crate::pool::Seed;
 use crate::sandbox::{RequestClaim, SandboxRecord};
 use crate::snapshot::SnapshotRecord;
 use crate::template::Template;
@@ -250,6 +251,24 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// What members of pools begin with.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>>;
+
+    /// Writes what members begin with.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Forgets what members began with.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The names whose images are not for everybody on this node.
     ///

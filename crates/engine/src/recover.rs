@@ -142,8 +142,10 @@ impl Engine {
             .drop_layers_without(|id| there.contains(&id))
             .await?;
         let of_builds = self.shared.builds.snapshots();
+        let of_pools = self.find_seeds(&there).await?;
         for id in &there {
-            if !known.iter().any(|snapshot| snapshot.id == *id) && !of_builds.contains(id) {
+            let known = known.iter().any(|snapshot| snapshot.id == *id);
+            if !known && !of_builds.contains(id) && !of_pools.contains(id) {
                 tracing::info!(snapshot.id = %id, "clearing a snapshot that nobody knows");
                 self.shared.driver.remove_snapshot(*id).await?;
             }

@@ -132,6 +132,7 @@ impl Resolved {
                     workdir: spec.workdir.clone(),
                     persistent: Some(spec.persistent),
                     env: spec.env.clone(),
+                    network: spec.template_network.clone(),
                     ..Layer::default()
                 }
                 .with_resources(spec.resources)

@@ -11,6 +11,7 @@ mod idempotency;
 mod keys;
 mod migrations;
 mod sandboxes;
+mod seeds;
 mod snapshots;
 mod templates;
 
@@ -28,6 +29,7 @@ use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{ImageName, PrivateImage};
+use shoal_core::pool::Seed;
 use shoal_core::sandbox::{RequestClaim, SandboxRecord};
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
@@ -264,6 +266,18 @@ impl Store for SqliteStore {
     fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
         let key = key.to_owned();
         self.call(move |connection| builds::delete_layer(connection, team, &key))
+    }
+
+    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>> {
+        self.call(|connection| seeds::all(connection))
+    }
+
+    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| seeds::put(connection, &seed))
+    }
+
+    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| seeds::delete(connection, id))
     }
 
     fn private_images(&self) -> BoxFuture<'_, Result<Vec<PrivateImage>, StoreError>> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::id::{BuildId, ExecutionId, TeamId, TemplateId};
-use shoal_core::network::NetworkPolicy;
+use shoal_core::network::{AskedNetwork, NetworkPolicy};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::snapshot::Contents;
@@ -56,6 +56,7 @@ pub fn record(id: &str) -> SandboxRecord {
                 keep_memory: true,
             },
             network: NetworkPolicy::default(),
+            template_network: AskedNetwork::default(),
             secure: true,
             persistent: Contents::Memory,
             cpu_ceiling: MilliCpu(8000),

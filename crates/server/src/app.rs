@@ -22,6 +22,7 @@ use crate::api_key;
 use crate::config::Config;
 use crate::descriptors;
 use crate::listen::{self, Dispatch};
+use crate::memory;
 use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
@@ -113,6 +114,7 @@ async fn serve(
         async move { engine.run().await }
     });
     let templates_task = tokio::spawn(templates.follow(engine.clone()));
+    let memory_task = tokio::spawn(memory::give_back());
     if let Some(metrics) = metrics {
         telemetry.serve_metrics(metrics, engine.clone());
     }
@@ -130,6 +132,7 @@ async fn serve(
     end.send_replace(true);
     served.await?;
     templates_task.abort();
+    memory_task.abort();
     engine_task.abort();
     Ok(())
 }

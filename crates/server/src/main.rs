@@ -6,6 +6,7 @@ mod config;
 mod descriptors;
 mod doctor;
 mod listen;
+mod memory;
 mod progress;
 mod stock;
 mod telemetry;

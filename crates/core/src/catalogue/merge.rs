@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
 use crate::image::Image;
-use crate::network::{AddressRange, AskedNetwork, Egress, HostMask, NetworkPolicy};
+use crate::network::{AddressRange, AskedEgress, AskedNetwork, Egress, HostMask, NetworkPolicy};
 use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::template::{RuntimeName, Template};
@@ -290,6 +290,25 @@ impl Merged {
             },
             allow_public_traffic: self.allow_public_traffic.value,
             mask_request_host: self.mask_request_host.value.clone(),
+        }
+    }
+
+    /// What somebody says of the network; of the rest nobody does.
+    #[must_use]
+    pub fn said_network(&self) -> AskedNetwork {
+        fn said<T: Clone>(value: &Sourced<T>) -> Option<T> {
+            (value.from != Source::Default).then(|| value.value.clone())
+        }
+        AskedNetwork {
+            egress: AskedEgress {
+                internet: said(&self.egress.internet).flatten(),
+                allow: said(&self.egress.allow),
+                deny: said(&self.egress.deny),
+                dns_servers: said(&self.egress.dns_servers),
+            },
+            said_open: false,
+            allow_public_traffic: said(&self.allow_public_traffic),
+            mask_request_host: said(&self.mask_request_host).flatten(),
         }
     }
 

@@ -2,10 +2,12 @@
 
 use std::net::Ipv4Addr;
 
+use serde::{Deserialize, Serialize};
+
 use super::{AddressRange, Egress, HostMask, InvalidRule};
 
 /// A policy of which parts may not be said.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedNetwork {
     /// Outbound.
     pub egress: AskedEgress,
@@ -19,7 +21,7 @@ pub struct AskedNetwork {
 }
 
 /// Outbound rules of which some may not be said: see [`Egress`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedEgress {
     /// Whether the internet is open at all.
     pub internet: Option<bool>,

@@ -236,6 +236,7 @@ impl Engine {
             // Without the daemon's token a private sandbox would be open all the same.
             secure: new.secure || !network.allow_public_traffic,
             network,
+            template_network: unasked.said_network(),
             persistent: merged.persistent.value,
             claim: None,
             cpu_ceiling,

@@ -1,21 +1,27 @@
 //! Members that are copies: the first one that is warm is saved, and those after it begin with its
 //! memory, so that nothing is warmed up twice.
 //!
-//! What was saved is known in memory only. A start clears the data, as that of every snapshot that
-//! nobody knows, and the first member that is then made is saved again.
+//! What was saved outlives the server. Another version of the program saves anew: in what was saved
+//! runs the daemon of the one that did.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::pool as stored;
 use shoal_core::sandbox::{SandboxRecord, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
+use shoal_core::store::StoreError;
 
 use super::{MemberError, Pools};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
 use crate::stock::INSTALLATION;
+
+/// The version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What members of a pool begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +73,19 @@ impl Pools {
         first
     }
 
+    /// Takes over what the last server has saved of a member.
+    pub(crate) fn found_seed(&self, seed: stored::Seed) {
+        let stored::Seed {
+            entry, digest, id, ..
+        } = seed;
+        let mut pools = self.by_entry.lock();
+        pools.entry(entry).or_default().seed = Some(Seed {
+            digest,
+            id,
+            there: true,
+        });
+    }
+
     /// Lets members begin with what was saved. False when nobody wants it any more.
     fn keep_seed(&self, entry: &EntryName, saved: SnapshotId) -> bool {
         let mut pools = self.by_entry.lock();
@@ -114,6 +133,24 @@ impl Pools {
 }
 
 impl Engine {
+    /// Takes over what the last server has saved of members, of which `there` is still there.
+    /// Returns what was.
+    pub(crate) async fn find_seeds(
+        &self,
+        there: &HashSet<SnapshotId>,
+    ) -> Result<HashSet<SnapshotId>, StoreError> {
+        let mut found = HashSet::new();
+        for seed in self.shared.store.seeds().await? {
+            if there.contains(&seed.id) && seed.version == VERSION {
+                found.insert(seed.id);
+                self.shared.pools.found_seed(seed);
+            } else {
+                self.shared.store.delete_seed(seed.id).await?;
+            }
+        }
+        Ok(found)
+    }
+
     /// Lets a member begin with the memory of another, if there is one to begin with: says which.
     pub(super) fn plant(
         &self,
@@ -152,7 +189,17 @@ impl Engine {
             return Ok(());
         }
         match self.take_as(&permit, id, Some(Contents::Memory)).await {
-            Ok(_) if shared.pools.keep_seed(name, id) => {}
+            Ok(_) if shared.pools.keep_seed(name, id) => {
+                let seed = stored::Seed {
+                    entry: name.clone(),
+                    digest: digest.to_owned(),
+                    version: VERSION.to_owned(),
+                    id,
+                };
+                if let Err(error) = shared.store.put_seed(seed).await {
+                    tracing::warn!(template = %name, %error, "what was saved of a member is forgotten at the next start");
+                }
+            }
             Ok(_) => shared.drop_seed(id),
             Err(error) => {
                 shared.pools.no_seed(name, &record.id, id);
@@ -177,6 +224,9 @@ impl Shared {
     pub(super) fn drop_seed(self: &Arc<Self>, seed: SnapshotId) {
         let shared = self.clone();
         tokio::spawn(async move {
+            if let Err(error) = shared.store.delete_seed(seed).await {
+                tracing::warn!(snapshot.id = %seed, %error, "a pool has forgotten what the store has not");
+            }
             if let Err(error) = shared.driver.remove_snapshot(seed).await {
                 tracing::error!(snapshot.id = %seed, %error, "a snapshot of a pool is not removed");
             }

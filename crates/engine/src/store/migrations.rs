@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -66,6 +66,9 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     ALTER TABLE private_images ADD COLUMN open TEXT;
+    ",
+    "
+    CREATE TABLE seeds (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
     ",
 ];
 

@@ -10,7 +10,7 @@ use shoal_core::sandbox::{SandboxRecord, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{CatalogueError, CustomImages, Meaning, NewBuild, TemplateError};
+use shoal_engine::{CatalogueError, CustomImages, Meaning, NewBuild, NewSnapshot, TemplateError};
 
 use super::*;
 
@@ -207,6 +207,56 @@ async fn a_sandbox_of_an_entry_is_what_the_entry_says_over_its_image() {
         spec.cpu_ceiling,
         MilliCpu(4000).min(fixture.engine.capabilities().cpu)
     );
+}
+
+#[tokio::test]
+async fn what_an_entry_says_of_the_network_counts_for_clones_and_what_a_request_does_not() {
+    let fixture = Registered::new(|_| {}).await;
+    let of =
+        |name: &str| json!({"name": name, "image": "registry.test/code:1", "description": "d"});
+    let mut closed = of("closed");
+    closed["network"] = json!({"allowInternetAccess": false, "allowPublicTraffic": false});
+    fixture.put(json!([closed, of("open")])).await;
+    let unasked = AskedNetwork::default();
+    let asked = AskedNetwork {
+        egress: AskedEgress {
+            internet: Some(false),
+            ..AskedEgress::default()
+        },
+        ..AskedNetwork::default()
+    };
+    let sees = async |key: &TemplateKey, network: &AskedNetwork| {
+        let new = NewSandbox {
+            network: network.clone(),
+            ..NewSandbox::of(key.clone())
+        };
+        let made = fixture.engine.create(&fixture.me, new, None).await.unwrap();
+        let network = &made.record.spec.network;
+        let seen = (network.egress.is_closed(), network.allow_public_traffic);
+        let permit = fixture
+            .engine
+            .find(&fixture.me, made.record.id.as_str())
+            .unwrap()
+            .0;
+        let snapshot = fixture
+            .engine
+            .snapshot(&fixture.me, &permit, NewSnapshot::default())
+            .await;
+        let clone: TemplateKey = snapshot.unwrap().template.as_str().parse().unwrap();
+        (seen, clone)
+    };
+    for (name, network, first, cloned) in [
+        ("closed", &unasked, (true, false), (true, false)),
+        ("open", &unasked, (false, true), (false, true)),
+        ("open", &asked, (true, true), (false, true)),
+    ] {
+        let (seen, snapshot) = sees(&name.parse().unwrap(), network).await;
+        assert_eq!(seen, first, "{name}");
+        let (seen, again) = sees(&snapshot, &unasked).await;
+        assert_eq!(seen, cloned, "a clone of {name}");
+        let (seen, _) = sees(&again, &unasked).await;
+        assert_eq!(seen, cloned, "a clone's clone of {name}");
+    }
 }
 
 #[tokio::test]

@@ -92,6 +92,42 @@ async fn a_pool_that_is_removed_begins_anew_with_what_it_saves() {
 }
 
 #[tokio::test]
+async fn the_next_server_begins_with_what_was_saved() {
+    let mut fixture = Pooled::filled(1).await;
+    let saved = fixture.driver.kept();
+    fixture.crash().await;
+    assert_eq!(fixture.driver.kept(), saved);
+    fixture.create().await;
+    fixture.full(1).await;
+    let member = fixture.members().remove(0);
+    assert!(matches!(
+        fixture.driver.start(&member).unwrap(),
+        Start::Snapshot { id, memory: true } if id == saved[0]
+    ));
+    // A pool that is no longer wanted leaves nothing, over a start either.
+    fixture.put(json!([])).await;
+    let removed = |fixture: &Pooled| fixture.driver.kept().is_empty();
+    fixture.until("removed", removed).await;
+}
+
+#[tokio::test]
+async fn what_was_saved_and_is_lost_while_no_server_runs_is_saved_anew() {
+    let mut fixture = Pooled::filled(1).await;
+    let saved = fixture.driver.kept();
+    fixture.driver.remove_snapshot(saved[0]).await.unwrap();
+    fixture.crash().await;
+    fixture.create().await;
+    fixture.full(1).await;
+    assert_eq!(fixture.view().fault, None);
+    let member = fixture.members().remove(0);
+    assert!(matches!(
+        fixture.driver.start(&member).unwrap(),
+        Start::Image(_)
+    ));
+    assert_eq!(fixture.driver.kept().len(), 1);
+}
+
+#[tokio::test]
 async fn what_is_saved_while_its_pool_is_removed_is_not_begun_with() {
     let fixture = Pooled::new().await;
     fixture.driver.saves().shut();

@@ -1,0 +1,140 @@
+"""The machine loses its power right after the server has said that something is saved.
+
+The data directory lies on a file system in a file. What that file holds at a moment is what a disk
+would hold if the power went at that moment: everything that was written and not synced is still in
+the kernel's memory, and not in the file. So a copy of the file, taken at once after the answer, is
+the machine after the fault, and the next server is started on it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import Installation, mount_points, wait_until
+from .conftest import SMALL, furnish, new_installation
+from .machine import Call
+
+#: Room for the images, and for what is saved of three small sandboxes.
+SIZE = "4G"
+
+
+def do(*command: str | Path) -> None:
+    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+
+
+class PowerSupply:
+    """A file system in a file, which keeps nothing that was not synced when the power goes."""
+
+    def __init__(self, directory: Path):
+        self.file, self.after = directory / "disk", directory / "disk.after"
+        self.point = directory / "mounted"
+
+    def mount(self) -> None:
+        # By itself the file system writes nothing before the test is over: half of that in the copy
+        # would be a fault of the copy.
+        do("mount", "-o", "loop,commit=300", self.file, self.point)
+
+    def make(self) -> None:
+        self.point.mkdir(parents=True)
+        do("truncate", "-s", SIZE, self.file)
+        do("mkfs.btrfs", "--quiet", self.file)
+        self.mount()
+
+    def cut(self) -> None:
+        """Keeps what is on the disk at this moment."""
+        unsynced = self.point / "unsynced"
+        unsynced.write_text("x")
+        do("cp", "--sparse=always", self.file, self.after)
+
+    def come_back(self) -> None:
+        """Has on the disk again what was there at the cut, and nothing else."""
+        do("umount", self.point)
+        self.after.replace(self.file)
+        self.mount()
+        unsynced = self.point / "unsynced"
+        assert not unsynced.exists(), "the copy has what was never synced: nothing was shown"
+
+    def remove(self) -> None:
+        if str(self.point) in mount_points():
+            do("umount", self.point)
+        shutil.rmtree(self.file.parent)
+
+
+@contextmanager
+def powered(scratch: Path):
+    """A power supply, and an installation whose data are behind it."""
+    power = PowerSupply(scratch / "power")
+    power.make()
+    installation = new_installation(power.point / "data")
+    furnish(installation)
+    try:
+        yield power, installation
+    finally:
+        end_all(installation)
+        power.remove()
+
+
+def end_all(installation: Installation) -> None:
+    """Ends the sandboxes and the server, and waits until nothing of them is there."""
+    if installation.process is None:
+        installation.start()
+    call = Call(installation)
+    for sandbox in call.ids():
+        call.delete(f"/sandboxes/{sandbox}")
+    installation.stop()
+    left = installation.all_gone()
+    assert left == [], left
+
+
+def furnished_sandbox(installation: Installation) -> tuple[Sandbox, int]:
+    """A sandbox with a process in its memory and a file."""
+    made = Sandbox.create(SMALL, timeout=3600, **installation.options())
+    made.files.write("mark", "here")
+    process = made.commands.run("sleep 100000", background=True, timeout=0).pid
+    return made, process
+
+
+def is_whole(sandbox: Sandbox, process: int) -> None:
+    assert process in [one.pid for one in sandbox.commands.list()]
+    assert sandbox.files.read("mark") == "here"
+    assert sandbox.commands.run("echo alive").stdout == "alive\n"
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["memory", "files"])
+def test_what_was_said_to_be_saved_is_there_after_a_power_failure(scratch, memory):
+    with powered(scratch) as (power, installation):
+        call = Call(installation)
+        paused, its_process = furnished_sandbox(installation)
+        taken_of, of_snapshot = furnished_sandbox(installation)
+        running, _ = furnished_sandbox(installation)
+        headers = {"x-e2b-kruise-snapshot-persistent-contents": "memory,filesystem" if memory else "filesystem"}
+        status, snapshot = call.post(f"/sandboxes/{taken_of.sandbox_id}/snapshots", {}, headers=headers)
+        assert status == 201, snapshot
+        status, said = call.post(f"/sandboxes/{paused.sandbox_id}/pause", {"memory": memory})
+        assert status == 204, said
+        power.cut()
+
+        end_all(installation)
+        power.come_back()
+        installation.start()
+
+        for gone in (running, taken_of):
+            wait_until(
+                lambda: call.get(f"/sandboxes/{gone.sandbox_id}")[0] == 404, 30, "the end of what ran"
+            )
+        again = Sandbox.connect(paused.sandbox_id, **installation.options())
+        clone = Sandbox.create(snapshot["snapshotID"], **installation.options())
+        if memory:
+            is_whole(again, its_process)
+            is_whole(clone, of_snapshot)
+        for sandbox in (again, clone):
+            assert sandbox.files.read("mark") == "here"
+            sandbox.kill()
+        assert call.delete(f"/templates/{snapshot['snapshotID']}")[0] == 204
+        wait_until(lambda: not installation.leftovers(), 30, f"clearing: {installation.leftovers()}")
