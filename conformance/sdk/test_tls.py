@@ -1,14 +1,21 @@
 """A domain of its own with TLS: the SDK needs `E2B_DOMAIN` and the authority, and nothing else."""
 
 import os
+import socket
 import ssl
 import subprocess
 import sys
 
 import httpx
 import pytest
+from e2b import Sandbox
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, RemoteSettingsChanged, ResponseReceived
+from h2.settings import SettingCodes
 
 from ..installation import free_port, wait_until
+from .test_gateway import begin
 
 #: What a person's program does, in a process of its own: the trust is read from its environment.
 PROGRAM = """
@@ -134,3 +141,59 @@ def test_the_certificate_is_for_the_api_and_for_sandboxes(secure, said):
         for name in ("api.e2b.localhost", "8000-iabc.e2b.localhost", "e2b.localhost"):
             answer = client.get("/health", headers={"Host": name}, extensions={"sni_hostname": name})
             assert answer.status_code in (204, 502), name
+
+
+class Http2:
+    """One connection as a browser has it: TLS, HTTP/2, and what comes on it."""
+
+    def __init__(self, said, port: int, name: str):
+        context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
+        context.set_alpn_protocols(["h2"])
+        plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.stream = context.wrap_socket(plain, server_hostname=name)
+        assert self.stream.selected_alpn_protocol() == "h2"
+        # The library does not know `:protocol` and would refuse to send it.
+        self.http = H2Connection(H2Configuration(validate_outbound_headers=False))
+        self.http.initiate_connection()
+        self.come = []
+
+    def flush(self) -> None:
+        self.stream.sendall(self.http.data_to_send())
+
+    def wait_for(self, kind):
+        """The next event of this kind; others stay for those who ask for them."""
+        while True:
+            for event in self.come:
+                if isinstance(event, kind):
+                    self.come.remove(event)
+                    return event
+            self.flush()
+            data = self.stream.recv(65536)
+            assert data, "the connection was closed"
+            self.come += self.http.receive_data(data)
+
+
+def test_a_websocket_over_http_2_as_browsers_ask_for_it(secure, said, monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", said["SSL_CERT_FILE"])
+    with Sandbox.create(timeout=120, **secure.options()) as box:
+        begin(box)
+        name = f"8000-{box.sandbox_id}.e2b.localhost"
+        browser = Http2(said, secure.port, name)
+        settings = browser.wait_for(RemoteSettingsChanged).changed_settings
+        # Without this word of the server browsers open a connection of HTTP/1.1 for it.
+        assert settings[SettingCodes.ENABLE_CONNECT_PROTOCOL].new_value == 1
+        asked = [
+            (":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "https"),
+            (":path", "/socket"), (":authority", f"{name}:{secure.port}"), ("sec-websocket-version", "13"),
+        ]
+        browser.http.send_headers(1, asked)
+        answer = dict(browser.wait_for(ResponseReceived).headers)
+        assert answer[b":status"] == b"200"
+        mask, text = b"\1\2\3\4", b"ping"
+        masked = bytes(byte ^ mask[n] for n, byte in enumerate(text))
+        browser.http.send_data(1, b"\x81\x84" + mask + masked)
+        echoed = b""
+        while len(echoed) < 6:
+            echoed += browser.wait_for(DataReceived).data
+        assert echoed == b"\x81\x04ping"
+        browser.stream.close()

@@ -52,8 +52,8 @@ pub struct Seed {
     pub entry: EntryName,
     /// Of what the member was made, as in [`Membership::digest`].
     pub digest: String,
-    /// The version of the program that saved it: another one's daemon is in its memory.
-    pub version: String,
+    /// The daemon in its memory: members are not to have an older one than other sandboxes.
+    pub daemon: String,
     /// As what it is saved.
     pub id: SnapshotId,
 }

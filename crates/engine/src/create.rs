@@ -212,6 +212,11 @@ impl Engine {
         let mut specified = self.specified_with_stock(principal, new.clone()).await?;
         specified.spec.claim = claim;
         let spec = &specified.spec;
+        // What a template says is the operator's matter, and what a request does is not.
+        if new.resources.cpu.is_some() || new.resources.memory.is_some() {
+            let most = specified.resolved.base().and_then(|base| base.max_cpu);
+            shared.feasible(&spec.resources, most.unwrap_or(spec.resources.cpu))?;
+        }
         let Some(resize) = resize else {
             return self.make(principal, new, specified).await;
         };

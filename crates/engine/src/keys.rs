@@ -239,6 +239,15 @@ impl Engine {
         if id == by.key {
             return Err(KeyError::Itself);
         }
+        let (engine, by) = (self.clone(), by.clone());
+        // On a task of its own: whoever asked may stop waiting, and what the store has forgotten would
+        // go on opening doors.
+        let removed = tokio::spawn(async move { engine.delete_key_of(&by, id).await });
+        let removed = removed.await;
+        removed.map_err(|e| StoreError::Failed(e.to_string()))?
+    }
+
+    async fn delete_key_of(&self, by: &Principal, id: KeyId) -> Result<(), KeyError> {
         let _changing = self.shared.keys.changing.lock().await;
         let keys = self.keys(by).await?;
         let key = keys

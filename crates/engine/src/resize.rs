@@ -7,6 +7,7 @@ use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::KillReason;
+use shoal_core::store::StoreError;
 use tokio::sync::oneshot;
 
 use crate::engine::{Engine, SandboxError, Shared};
@@ -81,8 +82,20 @@ impl Engine {
 
 impl Engine {
     /// Begins to change the limits of a sandbox, which is seen to be resizing until that has ended.
-    /// One that cannot be changed is ended: it is not what was asked for.
+    /// One that cannot be changed is ended: it is not what was asked for. Goes on when the caller stops
+    /// waiting.
     pub(crate) async fn start_resize(
+        self,
+        permit: SandboxPermit,
+        resize: Resize,
+        kept: Option<Room>,
+    ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
+        let begun = tokio::spawn(self.announce_resize(permit, resize, kept));
+        let begun = begun.await;
+        begun.map_err(|e| StoreError::Failed(e.to_string()))?
+    }
+
+    async fn announce_resize(
         self,
         permit: SandboxPermit,
         resize: Resize,

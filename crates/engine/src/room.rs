@@ -116,7 +116,8 @@ impl Shared {
 
     /// How much processor time a team has left; all there is when it may have any.
     fn cpu_left(&self, coming: &Kept, team: TeamId) -> Option<MilliCpu> {
-        let quota = self.config.limits.cpu_per_team?;
+        let quota = self.config.limits.cpu_per_team;
+        let quota = quota.filter(|_| team != pool::owner())?;
         let kept = coming.by_team.get(&team).map_or(0, |kept| kept.cpu);
         let taken = self.entries.cpu_of(team).0.saturating_add(kept);
         Some(MilliCpu(quota.0.saturating_sub(taken)))
@@ -133,7 +134,8 @@ impl Shared {
         let mut coming = self.coming.lock();
         let (all, of_team) = self.entries.count(team);
         let kept = coming.by_team.get(&team).copied().unwrap_or_default();
-        if let Some((most, cpu)) = per_team {
+        // The installation's own builds and members are nobody's share.
+        if let Some((most, cpu)) = per_team.filter(|_| team != pool::owner()) {
             if of_team + kept.sandboxes >= most {
                 return Err(NoRoom::Team(most));
             }
@@ -163,5 +165,26 @@ impl Shared {
             kept,
             new,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_util;
+
+    #[tokio::test]
+    async fn the_installation_has_no_share_that_its_members_could_use_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut parts = test_util::parts(directory.path());
+        parts.config.limits.cpu_per_team = Some(MilliCpu(1000));
+        parts.config.limits.sandboxes_per_team = 1;
+        let engine = test_util::open(parts).await;
+        let shared = &engine.shared;
+        let room = |team| shared.room_for_one(team, MilliCpu(800));
+        let _members = [room(pool::owner()), room(pool::owner())].map(Result::unwrap);
+        let team = TeamId::from_entropy([9; 16]);
+        let _one = room(team).unwrap();
+        assert_eq!(room(team).err(), Some(NoRoom::Team(1)));
     }
 }

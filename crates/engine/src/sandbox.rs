@@ -167,6 +167,18 @@ impl Sandbox {
         self.commit(next).await
     }
 
+    /// The same of what has happened already: it is seen even when it cannot be written down. A restart
+    /// finds out how it is.
+    async fn happened(&mut self, input: &Input) -> Result<(), SandboxError> {
+        let state = self.record.state.on(input)?;
+        if let Err(error) = self.advance(input).await {
+            tracing::error!(sandbox.id = %self.record.id, %error, "a change cannot be committed");
+            let next = self.record.with_state(state, self.shared.clock.now());
+            self.show(next);
+        }
+        Ok(())
+    }
+
     async fn commit(&mut self, next: SandboxRecord) -> Result<(), SandboxError> {
         self.version = self
             .shared
@@ -218,15 +230,9 @@ impl Sandbox {
     }
 
     async fn kill(&mut self, reason: KillReason) -> Result<(), SandboxError> {
-        let input = Input::Kill(reason);
-        if let Err(error) = self.advance(&input).await {
-            // Ending a sandbox is what makes room when there is none to write: it is done even
-            // when it cannot be written down. A restart finds that the sandbox is gone.
-            tracing::error!(sandbox.id = %self.record.id, %error, "a kill cannot be committed");
-            let state = self.record.state.on(&input)?;
-            let next = self.record.with_state(state, self.shared.clock.now());
-            self.show(next);
-        }
+        // Ending a sandbox is what makes room when there is none to write: it is done even when it
+        // cannot be written down.
+        self.happened(&Input::Kill(reason)).await?;
         if let Err(error) = self.shared.driver.destroy(&self.record.id).await {
             let again = self.shared.clock.now() + AGAIN;
             self.shared.deadlines.set(&self.record.id, Some(again));
@@ -239,13 +245,7 @@ impl Sandbox {
         metrics::counter!("shoal_sandbox_kills_total", &labels).increment(1);
         let detail = BTreeMap::from([("reason", format!("{reason:?}"))]);
         self.emit(EventKind::Killed, detail);
-        if let Err(error) = self.advance(&Input::Cleared).await {
-            tracing::error!(sandbox.id = %self.record.id, %error, "an end cannot be committed");
-            let state = self.record.state.on(&Input::Cleared)?;
-            let next = self.record.with_state(state, self.shared.clock.now());
-            self.show(next);
-        }
-        Ok(())
+        self.happened(&Input::Cleared).await
     }
 
     /// The deadline has come, or the timer of a transient state.

@@ -281,10 +281,14 @@ impl Shared {
     pub(crate) async fn keep_snapshot(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
         let before = self.store.put_snapshot(snapshot.clone()).await?;
         self.snapshots.put(snapshot);
-        if let Some(before) = before
-            && let Err(error) = self.driver.remove_snapshot(before).await
-        {
-            tracing::warn!(snapshot.id = %before, %error, "a replaced snapshot stays until the next start");
+        if let Some(before) = before {
+            let driver = self.driver.clone();
+            // Whoever starts from it is waited for, which is not to hold up the sandbox that was saved.
+            tokio::spawn(async move {
+                if let Err(error) = driver.remove_snapshot(before).await {
+                    tracing::warn!(snapshot.id = %before, %error, "a replaced snapshot stays until the next start");
+                }
+            });
         }
         Ok(())
     }

@@ -60,7 +60,12 @@ impl Entry {
         // What is put right when one is handed out, or concerns the pool and none of its members.
         made_from.description = String::new();
         made_from.metadata.clear();
+        let start = made_from.start();
         made_from.port = None;
+        if made_from.start() != start {
+            // What has started is ready when it answers there.
+            made_from.port = self.port;
+        }
         if let Some(pool) = &mut made_from.pool {
             *pool = Pool {
                 size: 0,

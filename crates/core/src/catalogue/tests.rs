@@ -611,7 +611,8 @@ fn members_are_made_anew_when_what_they_were_made_from_changes_and_only_then() {
         catalogue.entries()[0].member_digest(image)
     };
     let before = digest(|_| (), "sha256:1");
-    let unchanged: [fn(&mut Value); 5] = [
+    let unchanged: [fn(&mut Value); 6] = [
+        |entry| entry["port"] = json!(80),
         |entry| entry["description"] = json!("e"),
         |entry| entry["pool"]["size"] = json!(5),
         |entry| entry["pool"]["max"] = json!(9),
@@ -632,4 +633,14 @@ fn members_are_made_anew_when_what_they_were_made_from_changes_and_only_then() {
         assert_ne!(digest(other, "sha256:1"), before);
     }
     assert_ne!(digest(|_| (), "sha256:2"), before);
+    // With a command that runs in it, a member is ready when something answers at its port.
+    let at_80 = |entry: &mut Value| {
+        entry["startCmd"] = json!("serve");
+        entry["port"] = json!(80);
+    };
+    let at_81 = |entry: &mut Value| {
+        entry["startCmd"] = json!("serve");
+        entry["port"] = json!(81);
+    };
+    assert_ne!(digest(at_80, "sha256:1"), digest(at_81, "sha256:1"));
 }

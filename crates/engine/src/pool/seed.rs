@@ -1,8 +1,8 @@
 //! Members that are copies: the first one that is warm is saved, and those after it begin with its
 //! memory, so that nothing is warmed up twice.
 //!
-//! What was saved outlives the server. Another version of the program saves anew: in what was saved
-//! runs the daemon of the one that did.
+//! What was saved outlives the server. One that comes with another daemon saves anew: in what was saved
+//! runs the one that was there then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,9 +19,6 @@ use super::{MemberError, Pools};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
 use crate::stock::INSTALLATION;
-
-/// The version of this program.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What members of a pool begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +138,7 @@ impl Engine {
     ) -> Result<HashSet<SnapshotId>, StoreError> {
         let mut found = HashSet::new();
         for seed in self.shared.store.seeds().await? {
-            if there.contains(&seed.id) && seed.version == VERSION {
+            if there.contains(&seed.id) && seed.daemon == self.capabilities().daemon {
                 found.insert(seed.id);
                 self.shared.pools.found_seed(seed);
             } else {
@@ -193,7 +190,7 @@ impl Engine {
                 let seed = stored::Seed {
                     entry: name.clone(),
                     digest: digest.to_owned(),
-                    version: VERSION.to_owned(),
+                    daemon: self.capabilities().daemon.clone(),
                     id,
                 };
                 if let Err(error) = shared.store.put_seed(seed).await {

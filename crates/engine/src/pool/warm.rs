@@ -81,6 +81,7 @@ impl MemberError {
                 DriverError::Unusable(_)
                     | DriverError::SnapshotNotFound(_)
                     | DriverError::Step { .. }
+                    | DriverError::TooSlow { .. }
             ),
             Self::Create(_) | Self::Misfit | Self::Unwanted => false,
             Self::Sandbox(_)

@@ -72,7 +72,7 @@ impl Sandbox {
         let saved = driver.snapshot(id, order.id, contents, Source::GoesOn);
         let saved = saved.await;
         self.unfreeze_guest().await;
-        self.advance(&Input::SnapshotEnded).await?;
+        self.happened(&Input::SnapshotEnded).await?;
         self.note(order, saved?).await
     }
 
@@ -102,7 +102,7 @@ impl Sandbox {
             self.end(KillReason::Requested).await;
         } else {
             self.unfreeze_guest().await;
-            self.advance(&Input::SnapshotEnded).await?;
+            self.happened(&Input::SnapshotEnded).await?;
         }
         noted
     }

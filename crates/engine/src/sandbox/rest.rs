@@ -60,7 +60,7 @@ impl Sandbox {
                 Ok(())
             }
             Err(error) => {
-                self.advance(&Input::PauseFailed).await?;
+                self.happened(&Input::PauseFailed).await?;
                 self.unfreeze_guest().await;
                 Err(error.into())
             }
@@ -108,7 +108,7 @@ impl Sandbox {
             if let Err(error) = self.shared.driver.back_to_pause(&self.record.id).await {
                 tracing::error!(sandbox.id = %self.record.id, %error, "a run is not cleared yet");
             }
-            self.advance(&Input::ResumeFailed).await?;
+            self.happened(&Input::ResumeFailed).await?;
         }
         resumed
     }

@@ -1,6 +1,6 @@
 //! Limits that change at once, that a crash leaves half changed, and that a team may have together.
 
-use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::State;
 use shoal_core::store::Store;
@@ -72,6 +72,7 @@ async fn what_is_changed_while_a_new_sandbox_is_resized_leaves_that_alone() {
     for under_way in [false, true] {
         let fixture = fixture().await;
         let resizes = fixture.driver.resizes();
+        resizes.shut();
         let made = fixture
             .engine
             .create(&fixture.me, scaled(2.0, true), None)
@@ -79,7 +80,6 @@ async fn what_is_changed_while_a_new_sandbox_is_resized_leaves_that_alone() {
         let made = made.unwrap().record;
         let twice = MilliCpu(made.spec.resources.cpu.0 * 2);
         let (permit, _) = fixture.engine.authorize(&fixture.me, &made.id).unwrap();
-        resizes.shut();
         if under_way {
             until("resizing", || resizes.waiting() == 1).await;
         }
@@ -213,6 +213,45 @@ async fn no_sandbox_is_made_forked_or_resumed_beyond_what_its_team_may_have() {
     engine.kill(&other).await.unwrap();
     let resumed = engine.resume(&permit, Duration::from_secs(60), true).await;
     resumed.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_is_given_more_than_there_is_or_than_the_template_allows() {
+    let fixture = fixture().await;
+    let machine = fixture.engine.capabilities();
+    let (cpu, memory) = (machine.cpu, machine.memory);
+    let asked = async |cpu: Option<MilliCpu>, memory: Option<Mib>, template: &str| {
+        let resources = AskedResources {
+            cpu,
+            memory,
+            ..AskedResources::default()
+        };
+        let new = NewSandbox {
+            resources,
+            ..new(template)
+        };
+        fixture.engine.create(&fixture.me, new, None).await
+    };
+    let most = MilliCpu(3000);
+    let capped = Template {
+        max_cpu: Some(most),
+        ..template("capped", "test/image:1")
+    };
+    fixture.engine.put_template(capped).await.unwrap();
+    for (cpu, memory, template) in [
+        (Some(MilliCpu(cpu.0 + 1)), None, "base"),
+        (None, Some(Mib(memory.0 + 1)), "base"),
+        (Some(MilliCpu(most.0 + 1)), None, "capped"),
+    ] {
+        let refused = asked(cpu, memory, template).await.unwrap_err();
+        assert!(
+            matches!(refused, CreateError::Sandbox(SandboxError::Infeasible(_))),
+            "{refused}"
+        );
+    }
+    assert!(fixture.driver.sandboxes().is_empty());
+    asked(Some(cpu), Some(memory), "base").await.unwrap();
+    asked(Some(most), None, "capped").await.unwrap();
 }
 
 #[tokio::test]

@@ -117,6 +117,37 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
 }
 
 #[tokio::test]
+async fn what_has_happened_is_seen_when_it_cannot_be_written_down() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let path = fixture.directory.path().join("shoal.db");
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let broken = "CREATE TRIGGER broken BEFORE UPDATE ON sandboxes
+        WHEN NEW.document LIKE '%\"state\":\"running\"%'
+        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
+    connection.execute_batch(broken).unwrap();
+    let new = NewSnapshot::default();
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, new).await;
+    let taken = taken.unwrap();
+    assert_eq!(fixture.kind(&id), Some(StateKind::Running));
+    assert_eq!(fixture.driver.kept(), [taken.id]);
+
+    fixture.driver.refuse(Refusals {
+        save: true,
+        ..Refusals::default()
+    });
+    let unsaved = fixture.engine.pause(&permit, None, false).await;
+    assert!(unsaved.is_err());
+    assert_eq!(fixture.kind(&id), Some(StateKind::Running));
+    // What was not written down does not come in the way of what is next.
+    connection.execute_batch("DROP TRIGGER broken").unwrap();
+    fixture.driver.refuse(Refusals::default());
+    fixture.engine.pause(&permit, None, false).await.unwrap();
+    assert_eq!(fixture.kind(&id), Some(StateKind::Paused));
+}
+
+#[tokio::test]
 async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
     let fixture = fixture().await;
     let id = fixture.create().await;

@@ -45,7 +45,7 @@ sched_getscheduler sched_rr_get_interval sched_setaffinity sched_setattr sched_s
 sched_setscheduler sched_yield select semctl semget semop semtimedop sendfile sendmmsg sendmsg
 sendto setfsgid setfsuid setgid setgroups setitimer setpgid setpriority setregid setresgid
 setresuid setreuid setrlimit set_robust_list setsid setsockopt set_thread_area set_tid_address
-setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 socketpair splice
+setuid setxattr shmat shmctl shmdt shmget shutdown sigaltstack signalfd signalfd4 splice
 stat statfs statx symlink symlinkat sync sync_file_range syncfs sysinfo
 tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime
 timerfd_create timerfd_gettime timerfd_settime times tkill truncate
@@ -93,14 +93,17 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
         .value_two(0u64)
         .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
         .build()?;
-    let sockets = FAMILIES.map(|family| {
+    // Pairs too: whatever the family makes of that, its part of the kernel is asked.
+    let made = FAMILIES.map(|family| ("socket", family));
+    let made = made.into_iter().chain([("socketpair", libc::AF_UNIX)]);
+    let sockets = made.map(|(call, family)| {
         let of_family = LinuxSeccompArgBuilder::default()
             .index(0usize)
             .value(INT)
             .value_two(u64::from(family.unsigned_abs()))
             .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
             .build()?;
-        rule(&["socket"]).args(vec![of_family]).build()
+        rule(&[call]).args(vec![of_family]).build()
     });
     // Its arguments lie in memory, where a filter cannot look: callers fall back to `clone`.
     let clone3: LinuxSyscall = rule(&["clone3"])
@@ -166,11 +169,24 @@ mod tests {
         ] {
             assert!(lets_through("socket", u64::from(family.unsigned_abs())));
         }
+        assert!(lets_through(
+            "socketpair",
+            u64::from(libc::AF_UNIX.unsigned_abs())
+        ));
         // The kernel takes an `int` from the register.
         for upper in [0, 1 << 32, 0xffff_ffff << 32] {
             for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET, libc::AF_XDP] {
                 let register = upper | u64::from(family.unsigned_abs());
                 assert!(!lets_through("socket", register), "{register:#x}");
+            }
+            for family in [
+                libc::AF_INET,
+                libc::AF_TIPC,
+                libc::AF_VSOCK,
+                libc::AF_NETLINK,
+            ] {
+                let register = upper | u64::from(family.unsigned_abs());
+                assert!(!lets_through("socketpair", register), "{register:#x}");
             }
         }
     }

@@ -105,6 +105,10 @@ fn go_on(shared: &Shared, manifest: &Manifest) {
         // One that was not held yet, or no more, is not held: that is no failure.
         let released = runtime.hold(manifest.id.as_str(), &directory, false);
         tracing::info!(sandbox.id = %manifest.id, ?released, "a sandbox was held still");
+        if released.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            // It may stand still yet: the next start tries again.
+            return;
+        }
     }
     let group = shared.group(&manifest.id);
     let restored = group

@@ -251,10 +251,12 @@ impl Save {
         let id = self.manifest.id.as_str();
         let gone_on = self.runtime.hold(id, &self.directory, false);
         self.restore_limits();
+        // One that stands still keeps the mark: the next start lets it go on.
+        gone_on?;
         if let Err(error) = manifest::mark_held(&self.directory, false) {
             tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as held still, and is not");
         }
-        gone_on
+        Ok(())
     }
 
     fn restore_limits(&self) {

@@ -8,6 +8,9 @@ use serde::Deserialize;
 
 use super::definition::pip_install;
 
+/// What pip says, beside that it finds nothing, when its index did not answer.
+const UNREACHED: &str = "Retrying \\(|Could not fetch URL";
+
 /// Something that a template can be without.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +53,7 @@ impl Optional {
         format!(
             "if ! {could}; then left_out {name}; \n\
              elif {pip}; then {install} || exit 1; \n\
-             elif grep -q 'No matching distribution found' $why; then left_out {name}; \n\
+             elif not_there; then left_out {name}; \n\
              else cat $why >&2; exit 1; fi\n"
         )
     }
@@ -58,10 +61,12 @@ impl Optional {
 
 /// Lines for a shell of root that install what there is.
 pub(super) fn script(optional: &[Optional]) -> String {
-    let mut script = String::from(
+    // Without that mode, apt only warns of a mirror that does not answer, and then knows no package.
+    let mut script = format!(
         "export DEBIAN_FRONTEND=noninteractive why=/tmp/.why\n\
-         left_out() { echo \"left out: $1 cannot be installed here: $(tail -n 1 $why)\"; }\n\
-         apt-get update -qq || exit 1\n",
+         left_out() {{ echo \"left out: $1 cannot be installed here: $(tail -n 1 $why)\"; }}\n\
+         not_there() {{ grep -q 'No matching distribution found' $why && ! grep -qE '{UNREACHED}' $why; }}\n\
+         apt-get update -qq -o APT::Update::Error-Mode=any || exit 1\n"
     );
     for optional in optional {
         script += &optional.lines();
@@ -141,9 +146,14 @@ mod tests {
 
     #[test]
     fn a_mirror_that_does_not_answer_fails_the_build() {
-        let gone = "echo 'ERROR: connection refused' >&2; exit 1";
+        // As pip and apt say it of a port that nobody listens on.
+        let gone = "echo 'WARNING: Retrying (Retry(total=0, connect=None)) after connection broken' >&2; \
+            echo 'ERROR: No matching distribution found for jjava' >&2; exit 1";
         assert!(!run(&languages(), APT, gone).0);
-        assert!(!run(&languages(), "exit 100", PIP).0);
+        let warned = "case $* in *update*Error-Mode=any*) echo 'E: Failed to fetch' >&2; exit 100 ;; \
+            *update*) echo 'W: Failed to fetch' >&2 ;; \
+            *install*) echo 'E: Unable to locate package' >&2; exit 100 ;; esac";
+        assert!(!run(&languages(), warned, PIP).0);
         let half = "case $* in *-s*|*update*) ;; *) exit 100 ;; esac";
         assert!(!run(&languages(), half, PIP).0);
     }
