@@ -382,6 +382,17 @@ pub trait Driver: Send + Sync {
     /// [`DriverError::NotFound`] when it is not here.
     fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>>;
 
+    /// Waits until the programs of a sandbox that runs do next to nothing, for as long as `within`. False
+    /// when they were never that quiet.
+    ///
+    /// # Errors
+    /// [`DriverError::NotFound`] when it is not here, or not any more.
+    fn until_quiet(
+        &self,
+        id: &SandboxId,
+        within: Duration,
+    ) -> BoxFuture<'_, Result<bool, DriverError>>;
+
     /// Puts other rules in force while the sandbox runs, all at once.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use shoal_core::resources::{Mib, MilliCpu, Resources, Usage};
 
@@ -246,15 +247,27 @@ impl Cgroup {
         }
     }
 
+    /// The processor time that it has used so far.
+    ///
+    /// # Errors
+    /// When the counter cannot be read.
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
+        self.cpu_nanos().map(Duration::from_nanos)
+    }
+
+    fn cpu_nanos(&self) -> io::Result<u64> {
+        Ok(match self.place(Controller::Cpuacct) {
+            Place::V1(path) => number(&path.join("cpuacct.usage"))?,
+            Place::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
+        })
+    }
+
     /// What the group uses now; the disk is not counted here.
     ///
     /// # Errors
     /// When the group is gone.
     pub(crate) fn usage(&self) -> io::Result<Usage> {
-        let cpu_nanos = match self.place(Controller::Cpuacct) {
-            Place::V1(path) => number(&path.join("cpuacct.usage"))?,
-            Place::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
-        };
+        let cpu_nanos = self.cpu_nanos()?;
         // What a user-space kernel gives its programs is shared memory of its own, which the
         // kernel counts as cache: it is in use all the same.
         let (memory_bytes, cache_bytes) = match self.place(Controller::Memory) {

@@ -8,6 +8,7 @@ mod inventory;
 mod open;
 mod origin;
 mod port;
+mod quiet;
 mod resize;
 mod save;
 

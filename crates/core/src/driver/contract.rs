@@ -4,6 +4,7 @@
 //! waits for nothing but what the driver gives, so a test that calls it has to bound its time.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 mod rest;
 
@@ -49,6 +50,7 @@ pub async fn check(subject: &dyn Subject) {
     rules_change_while_it_runs_and_only_then(subject).await;
     what_is_used_is_counted_and_grows(subject).await;
     one_that_is_held_still_uses_no_time(subject).await;
+    one_without_work_is_quiet_sooner_or_later(subject).await;
     an_end_is_told_once_with_its_run(subject).await;
     an_ordered_end_is_no_news(subject).await;
     many_at_once_do_not_mix(subject).await;
@@ -274,6 +276,20 @@ async fn one_that_is_held_still_uses_no_time(subject: &dyn Subject) {
     subject.stop(&again).await;
     assert!(matches!(event(subject).await, DriverEvent::Failed { .. }));
     destroy(subject, &again).await;
+}
+
+async fn one_without_work_is_quiet_sooner_or_later(subject: &dyn Subject) {
+    let driver = subject.driver();
+    let one = make(subject, "iquiet", run(1)).await;
+    let within = Duration::from_secs(60);
+    let quiet = driver.until_quiet(&one, within).await;
+    assert!(matches!(quiet, Ok(true)), "nothing goes on: {quiet:?}");
+    destroy(subject, &one).await;
+    let gone = driver.until_quiet(&one, within).await;
+    assert!(
+        matches!(gone, Err(DriverError::NotFound(_))),
+        "one that is gone is not quiet: {gone:?}"
+    );
 }
 
 async fn an_end_is_told_once_with_its_run(subject: &dyn Subject) {

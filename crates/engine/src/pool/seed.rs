@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use shoal_core::auth::SandboxPermit;
 use shoal_core::catalogue::{Entry, EntryName};
@@ -19,6 +20,9 @@ use super::{MemberError, Pools};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
 use crate::stock::INSTALLATION;
+
+/// How long the first member is waited for until its programs are quiet.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// What members of a pool begin with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +189,7 @@ impl Engine {
         if !shared.pools.begin_seed(name, &record.id, digest, id) {
             return Ok(());
         }
+        self.until_quiet(record).await;
         match self.take_as(&permit, id, Some(Contents::Memory)).await {
             Ok(_) if shared.pools.keep_seed(name, id) => {
                 let seed = stored::Seed {
@@ -204,6 +209,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Waits until a member that is ready has done what it does behind the opening of its port: each one
+    /// that begins with its memory would do that again.
+    async fn until_quiet(&self, record: &SandboxRecord) {
+        match self.shared.driver.until_quiet(&record.id, QUIET).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::info!(sandbox.id = %record.id, "a member is saved while its programs are at work");
+            }
+            // Whoever saves it finds the same.
+            Err(error) => {
+                tracing::debug!(sandbox.id = %record.id, %error, "a member is not waited for");
+            }
+        }
     }
 
     /// A member that began with this could not be made: the next one begins as the first did,

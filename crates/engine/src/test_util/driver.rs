@@ -34,6 +34,7 @@ struct FakeState {
     starts: Gate,
     saves: Gate,
     resizes: Gate,
+    quiets: Gate,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
 }
@@ -100,6 +101,7 @@ impl FakeDriver {
             starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
+            quiets: Gate::default(),
             events,
             incoming: AsyncMutex::new(incoming),
         };
@@ -160,6 +162,12 @@ impl FakeDriver {
     #[must_use]
     pub fn saves(&self) -> &Gate {
         &self.state.saves
+    }
+
+    /// Where it waits until a sandbox is quiet.
+    #[must_use]
+    pub fn quiets(&self) -> &Gate {
+        &self.state.quiets
     }
 
     /// Where whoever changes limits passes.

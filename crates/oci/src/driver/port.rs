@@ -1,6 +1,7 @@
 //! The port, each call of which has a file of its own.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
@@ -11,7 +12,7 @@ use shoal_core::network::Egress;
 use shoal_core::resources::{Resources, Usage};
 use shoal_core::snapshot::{Contents, Saved};
 
-use super::{OciDriver, blocking, carry, create, destroy, failed, inventory, resize, save};
+use super::{OciDriver, blocking, carry, create, destroy, failed, inventory, quiet, resize, save};
 
 impl Driver for OciDriver {
     fn capabilities(&self) -> &Capabilities {
@@ -124,6 +125,14 @@ impl Driver for OciDriver {
                 group.hold(false).map_err(failed("let the sandbox go on"))
             }
         })
+    }
+
+    fn until_quiet(
+        &self,
+        id: &SandboxId,
+        within: Duration,
+    ) -> BoxFuture<'_, Result<bool, DriverError>> {
+        Box::pin(quiet::until_quiet(self.shared.clone(), id.clone(), within))
     }
 
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {

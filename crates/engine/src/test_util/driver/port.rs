@@ -1,6 +1,7 @@
 //! What it answers.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
@@ -201,6 +202,14 @@ impl Driver for FakeDriver {
             sandbox.held += usize::from(still);
         });
         Box::pin(async move { held })
+    }
+
+    fn until_quiet(&self, id: &SandboxId, _: Duration) -> BoxFuture<'_, Result<bool, DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.state.quiets.pass().await;
+            self.of_live(&id, |_| true)
+        })
     }
 
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {

@@ -92,6 +92,19 @@ async fn a_pool_that_is_removed_begins_anew_with_what_it_saves() {
 }
 
 #[tokio::test]
+async fn a_member_is_saved_when_its_programs_are_quiet() {
+    let fixture = Pooled::new().await;
+    fixture.driver.quiets().shut();
+    fixture.put(json!([warm(1)])).await;
+    let waiting = |fixture: &Pooled| fixture.driver.quiets().waiting() == 1;
+    fixture.until("waited for", waiting).await;
+    assert!(fixture.driver.kept().is_empty());
+    fixture.driver.quiets().open();
+    fixture.full(1).await;
+    assert_eq!(fixture.driver.kept().len(), 1);
+}
+
+#[tokio::test]
 async fn the_next_server_begins_with_what_was_saved() {
     let mut fixture = Pooled::filled(1).await;
     let saved = fixture.driver.kept();

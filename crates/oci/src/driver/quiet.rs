@@ -1,0 +1,43 @@
+//! Waiting until nothing goes on in a sandbox.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shoal_core::driver::DriverError;
+use shoal_core::id::SandboxId;
+
+use super::{Shared, failed};
+
+/// How long its processor time is watched before it is called quiet.
+const WATCHED: Duration = Duration::from_millis(200);
+
+/// How much of that it may use: gVisor's own timers, and programs that look around now and then.
+const LITTLE: Duration = Duration::from_millis(10);
+
+pub(super) async fn until_quiet(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    within: Duration,
+) -> Result<bool, DriverError> {
+    let end = Instant::now() + within;
+    let used = || {
+        let known = shared.live.lock().contains_key(&id);
+        if !known {
+            return Err(DriverError::NotFound(id.clone()));
+        }
+        let used = shared.group(&id).cpu_time();
+        used.map_err(failed("read counters"))
+    };
+    let mut before = used()?;
+    loop {
+        tokio::time::sleep(WATCHED).await;
+        let now = used()?;
+        if now.saturating_sub(before) < LITTLE {
+            return Ok(true);
+        }
+        if Instant::now() >= end {
+            return Ok(false);
+        }
+        before = now;
+    }
+}
