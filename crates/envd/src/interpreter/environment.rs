@@ -40,10 +40,13 @@ pub(super) async fn prepare(
     };
     let changes = dialect.changes(&kernel.variables, &wanted);
     let sandbox = launcher.sandbox();
+    let is_another = sandbox != kernel.sandbox;
     let mut chance = Vec::new();
-    if sandbox != kernel.sandbox {
+    if is_another || !kernel.unseeded.is_empty() {
         let seed = [(); 4].map(|()| u32::from_ne_bytes(random::bytes()));
         chance = dialect.reseed(seed);
+        // What was seeded is the user's again, who may have chosen a seed.
+        chance.retain(|Change { name, .. }| is_another || kernel.unseeded.contains(name));
     }
     if !changes.is_empty() || !chance.is_empty() {
         let all = dialect.together(changes.iter().chain(&chance));
@@ -52,6 +55,7 @@ pub(super) async fn prepare(
         }
     }
     kernel.sandbox = sandbox;
+    kernel.unseeded.clear();
     kernel.variables = wanted;
     kernel.refused = None;
     Ok(None)
@@ -66,8 +70,10 @@ async fn one_by_one(
     sandbox: Option<String>,
 ) -> Result<Option<String>, End> {
     let mut refused = Refused::default();
-    for Change { name, code } in changes {
-        match tell(kernel, launcher, &code).await? {
+    for change in changes {
+        let failed = tell(kernel, launcher, &change.code).await?;
+        let name = change.name;
+        match failed {
             Some(why) => refused.note(&name, &why),
             None => match wanted.get(&name) {
                 Some(value) => drop(kernel.variables.insert(name, value.clone())),
@@ -75,16 +81,14 @@ async fn one_by_one(
             },
         }
     }
-    let mut seeded = true;
-    for Change { name, code } in chance {
-        if let Some(why) = tell(kernel, launcher, &code).await? {
-            seeded = false;
-            refused.note(&name, &why);
+    let mut unseeded = Vec::new();
+    for change in chance {
+        if let Some(why) = tell(kernel, launcher, &change.code).await? {
+            refused.note(&change.name, &why);
+            unseeded.push(change.name);
         }
     }
-    if seeded {
-        kernel.sandbox = sandbox;
-    }
+    (kernel.sandbox, kernel.unseeded) = (sandbox, unseeded);
     let refused = refused.told();
     let news = refused.clone().filter(|_| refused != kernel.refused);
     kernel.refused = refused;
