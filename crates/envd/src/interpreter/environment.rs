@@ -49,8 +49,14 @@ pub(super) async fn prepare(
         chance.retain(|Change { name, .. }| is_another || kernel.unseeded.contains(name));
     }
     if !changes.is_empty() || !chance.is_empty() {
-        let all = dialect.together(changes.iter().chain(&chance));
-        if tell(kernel, launcher, &all).await?.is_some() {
+        let all = || changes.iter().chain(&chance);
+        let mut failed = tell(kernel, launcher, &dialect.together(all())).await?;
+        if failed.is_some()
+            && let Some(plain) = dialect.plainly_together(all())
+        {
+            failed = tell(kernel, launcher, &plain).await?;
+        }
+        if failed.is_some() {
             return one_by_one(kernel, launcher, &wanted, [changes, chance], sandbox).await;
         }
     }
@@ -71,7 +77,7 @@ async fn one_by_one(
 ) -> Result<Option<String>, End> {
     let mut refused = Refused::default();
     for change in changes {
-        let failed = tell(kernel, launcher, &change.code).await?;
+        let failed = tell_change(kernel, launcher, &change).await?;
         let name = change.name;
         match failed {
             Some(why) => refused.note(&name, &why),
@@ -83,7 +89,7 @@ async fn one_by_one(
     }
     let mut unseeded = Vec::new();
     for change in chance {
-        if let Some(why) = tell(kernel, launcher, &change.code).await? {
+        if let Some(why) = tell_change(kernel, launcher, &change).await? {
             refused.note(&change.name, &why);
             unseeded.push(change.name);
         }
@@ -93,6 +99,23 @@ async fn one_by_one(
     let news = refused.clone().filter(|_| refused != kernel.refused);
     kernel.refused = refused;
     Ok(news)
+}
+
+/// Tells one thing, plainly where it is not taken otherwise, and gives why it failed if it did.
+async fn tell_change(
+    kernel: &mut Kernel,
+    launcher: &Launcher,
+    change: &Change,
+) -> Result<Option<String>, End> {
+    let failed = tell(kernel, launcher, &change.code).await?;
+    match (&failed, &change.plain) {
+        (Some(_), Some(plain)) => {
+            let plainly = tell(kernel, launcher, plain).await?;
+            // Where both fail, the first one was meant for most kernels.
+            Ok(plainly.and(failed))
+        }
+        _ => Ok(failed),
+    }
 }
 
 /// Has code executed, and gives why it failed if it did.

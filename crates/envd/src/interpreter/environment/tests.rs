@@ -109,6 +109,40 @@ async fn a_generator_that_was_seeded_is_left_alone_although_another_was_not() {
     assert!(matches!(prepared.await, Ok(None)), "there is nothing to do");
 }
 
+#[tokio::test]
+async fn a_kernel_whose_code_cannot_wait_is_told_in_other_words() {
+    let (mut kernel, mut fake) = kernel().await;
+    let context = Context::of_language("javascript");
+    let launcher = launcher();
+    kernel.sandbox = Some("another".to_owned());
+    let wanted = variables([("A", "1"), ("B", "2")]);
+    let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
+    let answering = async {
+        for plainly in [false, true] {
+            let code = answer(&mut fake, |code| !code.contains("await")).await;
+            assert_eq!(code.contains("await"), !plainly);
+            assert!(code.contains(".env[\"B\"]") && code.contains("getRandomValues"));
+        }
+    };
+    let (prepared, ()) = tokio::join!(preparing, answering);
+    assert!(matches!(prepared, Ok(None)));
+    assert_eq!((&kernel.variables, &kernel.sandbox), (&wanted, &None));
+
+    // One by one, too.
+    let less = variables([("B", "3")]);
+    let takes = |code: &str| !code.contains("await") && !code.contains("\"A\"");
+    let preparing = prepare(&mut kernel, &context, &launcher, less);
+    let answering = async {
+        for _ in 0..6 {
+            answer(&mut fake, takes).await;
+        }
+    };
+    let (prepared, ()) = tokio::join!(preparing, answering);
+    let told = prepared.ok().flatten().unwrap();
+    assert!(told.ends_with(": A (TypeError: no)"), "{told}");
+    assert_eq!(kernel.variables, variables([("A", "1"), ("B", "3")]));
+}
+
 #[test]
 fn of_many_that_are_refused_some_are_named() {
     let mut refused = Refused::default();
