@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::budget::{Budget, Room, UNIT, units};
@@ -134,7 +135,8 @@ impl Feed {
             (room.await, share)
         };
         tokio::pin!(waiting);
-        if let Some((room, share)) = waiting.as_mut().now_or_never() {
+        // Without the bound on what a task may do at a time: one who has reached it is not held up.
+        if let Some((room, share)) = unconstrained(waiting.as_mut()).now_or_never() {
             return self.push(bytes, false, room.ok(), share);
         }
         self.held.store(true, Ordering::Relaxed);
@@ -234,6 +236,20 @@ mod tests {
         send(&feed, "y").await.unwrap();
         let rest = body.frame().await.unwrap().unwrap();
         assert_eq!(rest.into_data().unwrap(), "zy");
+    }
+
+    #[tokio::test]
+    async fn who_sends_much_at_a_time_is_not_held_up_as_long_as_there_is_room() {
+        let (feed, lines) = feed(&Budget::default());
+        for _ in 0..1000 {
+            send(&feed, "x\n").await.unwrap();
+        }
+        assert!(!feed.has_held());
+        send(&feed, vec![b'x'; MAX_WAITING - (1000 * UNIT)])
+            .await
+            .unwrap();
+        let (sent, ()) = tokio::join!(send(&feed, "y"), async { drop(lines) });
+        assert_eq!((sent, feed.has_held()), (Err(Left), true));
     }
 
     #[tokio::test]
