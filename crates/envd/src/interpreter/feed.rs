@@ -43,7 +43,7 @@ pub(super) struct Feed {
     room: Arc<Semaphore>,
     own: Arc<Semaphore>,
     budget: Budget,
-    /// Whether a line has ever waited for room.
+    /// Whether a line, or what was to become one, has ever waited for room.
     held: AtomicBool,
 }
 
@@ -119,18 +119,19 @@ async fn next(waiting: &mut mpsc::UnboundedReceiver<Line>) -> Option<Bytes> {
 }
 
 impl Feed {
-    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of.
+    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of. Who has
+    /// some waits for no more: that may be with another who does the same.
     pub(super) async fn send(&self, line: impl Into<Bytes>, mut had: Room) -> Result<(), Left> {
         let bytes = line.into();
         let room = Arc::clone(&self.room);
         let room = room.acquire_many_owned(units(bytes.len().min(MAX_WAITING)));
         let length = bytes.len();
         let waiting = async {
-            let share = if had.shrink(length) {
-                had
-            } else {
-                drop(had);
+            let share = if had.is_none() {
                 self.share(length).await
+            } else {
+                had.shrink(length);
+                had
             };
             (room.await, share)
         };
@@ -139,12 +140,17 @@ impl Feed {
         if let Some((room, share)) = unconstrained(waiting.as_mut()).now_or_never() {
             return self.push(bytes, false, room.ok(), share);
         }
-        self.held.store(true, Ordering::Relaxed);
+        self.note_held();
         let (room, share) = tokio::select! {
             (room, share) = waiting => (room.map_err(|_| Left)?, share),
             () = self.closed() => return Err(Left),
         };
         self.push(bytes, false, Some(room), share)
+    }
+
+    /// Notes that who sends, or the kernel, is held up, because nobody reads.
+    pub(super) fn note_held(&self) {
+        self.held.store(true, Ordering::Relaxed);
     }
 
     /// Whether who sends was held up, because nobody read.
@@ -330,5 +336,18 @@ mod tests {
         let wait = Duration::from_secs(1);
         assert!(timeout(wait, budget.room(5 << 20)).await.is_err());
         assert!(timeout(wait, budget.room(4 << 20)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_room_waits_for_no_more() {
+        let budget = Budget::of(8 << 20);
+        let (feed, _lines) = feed(&budget);
+        let [had, _others] = [budget.room(4 << 20).await, budget.room(4 << 20).await];
+        let sent = feed.send(vec![b'x'; 5 << 20], had);
+        timeout(Duration::from_secs(1), sent)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(!feed.has_held());
     }
 }
