@@ -21,7 +21,10 @@ pub(super) struct Budget(Arc<Semaphore>);
 
 /// Room for some bytes, until it is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Room(Option<OwnedSemaphorePermit>);
+pub(super) struct Room {
+    permit: Option<OwnedSemaphorePermit>,
+    waited: bool,
+}
 
 impl Default for Budget {
     fn default() -> Self {
@@ -38,35 +41,54 @@ impl Budget {
     /// Waits for room. Who asked first gets it first; nobody gets more than there is.
     pub(super) async fn room(&self, bytes: usize) -> Room {
         let units = units(bytes.min(ALL));
-        // It is never closed.
-        Room(Arc::clone(&self.0).acquire_many_owned(units).await.ok())
+        // Tried first: a poll may also be pending because its task has had its turn.
+        if let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(units) {
+            return Room::from(permit);
+        }
+        Room {
+            // It is never closed.
+            permit: Arc::clone(&self.0).acquire_many_owned(units).await.ok(),
+            waited: true,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Budget {
+    /// Waits until there is nothing left for who asks now, not even what is too little for another.
+    pub(super) async fn is_waited_for(&self) {
+        while self.0.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
 impl Room {
     /// Whether it is none.
     pub(super) fn is_none(&self) -> bool {
-        self.0.is_none()
+        self.permit.is_none()
     }
 
-    /// Gives back what is not needed for so many bytes. False when it has no room for those.
-    pub(super) fn shrink(&mut self, bytes: usize) -> bool {
-        let Some(permit) = &mut self.0 else {
-            return false;
-        };
-        let needed = units(bytes) as usize;
-        let surplus = permit.num_permits().checked_sub(needed);
-        let Some(surplus) = surplus else {
-            return false;
-        };
-        drop(permit.split(surplus));
-        true
+    /// Whether somebody had to read or go before there was this room.
+    pub(super) fn was_waited_for(&self) -> bool {
+        self.waited
+    }
+
+    /// Gives back what is not needed for so many bytes.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        if let Some(permit) = &mut self.permit {
+            let needed = units(bytes) as usize;
+            drop(permit.split(permit.num_permits().saturating_sub(needed)));
+        }
     }
 }
 
 impl From<OwnedSemaphorePermit> for Room {
     fn from(permit: OwnedSemaphorePermit) -> Self {
-        Self(Some(permit))
+        Self {
+            permit: Some(permit),
+            waited: false,
+        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Dialect {
             Self::Python => of_python(),
             Self::Script => vec![
                 Change::new("Math.random", math_random(seed)),
-                Change::new("crypto", DRAWN.to_owned()),
+                Change::new("crypto", drawn(CRYPTO)).or(Some(drawn(PLAIN_CRYPTO))),
             ],
             // Of 32 bits without the sign.
             Self::R => vec![Change::new(
@@ -80,10 +80,21 @@ fn math_random(seed: [u32; 4]) -> String {
 
 /// What Deno's `crypto` and node's draw from seeds itself anew, from the system, after each 64 KiB.
 /// They are one generator for each thread; what is drawn here is twice as much.
-const DRAWN: &str = "{ const drawn = new globalThis.Uint8Array(65536);\n\
-    const { webcrypto } = await import(\"node:crypto\");\n\
-    for (let i = 0; i < 2; i++) webcrypto.getRandomValues(drawn);\n\
-    void 0; }";
+fn drawn(crypto: &str) -> String {
+    format!(
+        "{{ const drawn = new globalThis.Uint8Array(65536);\n\
+         const crypto = {crypto};\n\
+         for (let i = 0; i < 2; i++) crypto.getRandomValues(drawn);\n\
+         void 0; }}"
+    )
+}
+
+/// What Deno has instead of the name `crypto`, which is the user's.
+const CRYPTO: &str = "(await import(\"node:crypto\")).webcrypto";
+
+/// The same for kernels whose code cannot wait for anything: node has the one name or the other.
+const PLAIN_CRYPTO: &str = "globalThis.crypto\n\
+    ?? globalThis.process.getBuiltinModule(\"node:crypto\").webcrypto";
 
 /// Java hides its generators from everybody but `Unsafe`, which is there for those who know.
 fn of_java(code: &str) -> String {
@@ -114,7 +125,7 @@ const THREADS: &str = "java.lang.reflect.Field[] seeds = {\n\
 
 #[cfg(test)]
 mod tests {
-    use super::super::variables::tests::ran;
+    use super::super::variables::tests::{ran, ran_plainly};
     use super::*;
 
     /// All of it in one text.
@@ -133,6 +144,17 @@ mod tests {
         for loaded in ["", "import ssl\n", "__import__ = getattr = None\n"] {
             ran("python3", &["-c", &format!("{loaded}{code}")]);
         }
+    }
+
+    #[test]
+    fn javascript_that_cannot_wait_has_another_chance_too() {
+        let draw = |seed| {
+            let code = Dialect::Script.reseed(seed);
+            let code = Dialect::Script.plainly_together(code.iter()).unwrap();
+            ran_plainly(&code, "process.stdout.write(`${Math.random()}`)")
+        };
+        assert_eq!(draw([1; 4]), draw([1; 4]));
+        assert_ne!(draw([1; 4]), draw([2; 4]));
     }
 
     #[test]

@@ -189,7 +189,6 @@ impl Contexts {
         let language = kernelspec::language(asked);
         let context = self.create(&language, "").await?;
         let mut known = self.known.lock();
-        known.failed.remove(&language);
         known.defaults.insert(language, Arc::clone(&context));
         Ok(context)
     }
@@ -205,8 +204,12 @@ impl Contexts {
         let context = Arc::new(context?);
         let entry = self.log.info("interpreter", "context made");
         let entry = entry.with("id", context.id());
-        entry.with("language", language).send();
-        self.known.lock().contexts.push(Arc::clone(&context));
+        entry.with("language", language.as_str()).send();
+        let mut known = self.known.lock();
+        // Its kernel does start.
+        known.failed.remove(&language);
+        known.contexts.push(Arc::clone(&context));
+        drop(known);
         Ok(context)
     }
 

@@ -40,18 +40,28 @@ pub(super) async fn prepare(
     };
     let changes = dialect.changes(&kernel.variables, &wanted);
     let sandbox = launcher.sandbox();
+    let is_another = sandbox != kernel.sandbox;
     let mut chance = Vec::new();
-    if sandbox != kernel.sandbox {
+    if is_another || !kernel.unseeded.is_empty() {
         let seed = [(); 4].map(|()| u32::from_ne_bytes(random::bytes()));
         chance = dialect.reseed(seed);
+        // What was seeded is the user's again, who may have chosen a seed.
+        chance.retain(|Change { name, .. }| is_another || kernel.unseeded.contains(name));
     }
     if !changes.is_empty() || !chance.is_empty() {
-        let all = dialect.together(changes.iter().chain(&chance));
-        if tell(kernel, launcher, &all).await?.is_some() {
+        let all = || changes.iter().chain(&chance);
+        let mut failed = tell(kernel, launcher, &dialect.together(all())).await?;
+        if failed.is_some()
+            && let Some(plain) = dialect.plainly_together(all())
+        {
+            failed = tell(kernel, launcher, &plain).await?;
+        }
+        if failed.is_some() {
             return one_by_one(kernel, launcher, &wanted, [changes, chance], sandbox).await;
         }
     }
     kernel.sandbox = sandbox;
+    kernel.unseeded.clear();
     kernel.variables = wanted;
     kernel.refused = None;
     Ok(None)
@@ -66,8 +76,10 @@ async fn one_by_one(
     sandbox: Option<String>,
 ) -> Result<Option<String>, End> {
     let mut refused = Refused::default();
-    for Change { name, code } in changes {
-        match tell(kernel, launcher, &code).await? {
+    for change in changes {
+        let failed = tell_change(kernel, launcher, &change).await?;
+        let name = change.name;
+        match failed {
             Some(why) => refused.note(&name, &why),
             None => match wanted.get(&name) {
                 Some(value) => drop(kernel.variables.insert(name, value.clone())),
@@ -75,20 +87,35 @@ async fn one_by_one(
             },
         }
     }
-    let mut seeded = true;
-    for Change { name, code } in chance {
-        if let Some(why) = tell(kernel, launcher, &code).await? {
-            seeded = false;
-            refused.note(&name, &why);
+    let mut unseeded = Vec::new();
+    for change in chance {
+        if let Some(why) = tell_change(kernel, launcher, &change).await? {
+            refused.note(&change.name, &why);
+            unseeded.push(change.name);
         }
     }
-    if seeded {
-        kernel.sandbox = sandbox;
-    }
+    (kernel.sandbox, kernel.unseeded) = (sandbox, unseeded);
     let refused = refused.told();
     let news = refused.clone().filter(|_| refused != kernel.refused);
     kernel.refused = refused;
     Ok(news)
+}
+
+/// Tells one thing, plainly where it is not taken otherwise, and gives why it failed if it did.
+async fn tell_change(
+    kernel: &mut Kernel,
+    launcher: &Launcher,
+    change: &Change,
+) -> Result<Option<String>, End> {
+    let failed = tell(kernel, launcher, &change.code).await?;
+    match (&failed, &change.plain) {
+        (Some(_), Some(plain)) => {
+            let plainly = tell(kernel, launcher, plain).await?;
+            // Where both fail, the first one was meant for most kernels.
+            Ok(plainly.and(failed))
+        }
+        _ => Ok(failed),
+    }
 }
 
 /// Has code executed, and gives why it failed if it did.

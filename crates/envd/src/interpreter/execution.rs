@@ -1,20 +1,21 @@
 //! One execution: its turn, its environment, what its kernel says, and its end.
 
-use std::mem::take;
+mod follow;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
+
+use self::follow::{Manner, follow};
 
 use super::context::{Context, Slot};
 use super::environment::{SILENT, prepare, restore, wanted};
 use super::feed::{Feed, Left};
-use super::kernel::{Awaited, Kernel, LAST, Launcher, Nothing};
-use super::lines::{self, Output};
-use super::telling::{KEEPALIVE, Telling};
+use super::kernel::{Awaited, Kernel, LAST, Launcher};
+use super::telling::Telling;
 use super::variables::Dialect;
-use super::wire::Envelope;
 use super::zmtp::Broken;
 use crate::settings::Variables;
 
@@ -129,9 +130,12 @@ async fn execute(
         let id = sent.ok_or_else(|| End::Lost("the kernel takes no requests".to_owned()))??;
         drop(order.code);
         drop(order.room);
-        let late = context.dialect().is_some_and(Dialect::is_late);
+        let manner = Manner {
+            late: context.dialect().is_some_and(Dialect::is_late),
+            holds: context.holds_output(),
+        };
         telling.ends_apart = context.dialect().is_some_and(Dialect::tells_ends_apart);
-        follow(kernel, &id, late, telling).await
+        follow(kernel, &id, manner, telling).await
     };
     let end = tokio::select! {
         biased;
@@ -184,82 +188,6 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
     // So that the next one need not wait. What fails now is told to it then.
     let _ = slot.kernel(context, launcher).await;
     false
-}
-
-/// Tells the client what the kernel says, until it has said everything. One that is `late` may say
-/// more after it said that it is idle, so it is asked something else: once it is idle again, what
-/// came before has come.
-async fn follow(
-    kernel: &mut Kernel,
-    id: &str,
-    late: bool,
-    telling: &mut Telling,
-) -> Result<(), End> {
-    let Kernel {
-        life,
-        heard,
-        shell,
-        session,
-        count,
-        ..
-    } = kernel;
-    telling.expected = *count + 1;
-    let (mut idle, mut last) = (false, None);
-    let (mut error, mut fence) = (None, None);
-    while !idle || last.is_none() {
-        let over = last.unwrap_or_else(|| Instant::now() + KEEPALIVE * 2);
-        let message = tokio::select! {
-            biased;
-            () = telling.feed.closed() => return Err(End::Left),
-            message = heard.next(), if !idle => {
-                let mut message = message?;
-                let room = take(&mut message.room);
-                let opened = session.open(&message);
-                drop(message);
-                let Some(envelope) = opened else {
-                    continue;
-                };
-                if envelope.parent == id {
-                    let over = telling.hear(envelope, room, count).await?;
-                    // Where something comes, more may.
-                    last = last.map(|_| Instant::now() + LAST);
-                    if over && late {
-                        let (id, frames) = session.request("kernel_info_request", &Nothing {});
-                        shell.send(&frames).await?;
-                        fence = Some(id);
-                    }
-                    idle = over && !late;
-                } else if fence.as_ref() == Some(&envelope.parent) {
-                    idle = is_idle(&envelope);
-                }
-                continue;
-            }
-            message = shell.next(), if last.is_none() => message?,
-            status = life.ended() => return Err(End::Lost(format!("the kernel ended ({status})"))),
-            () = sleep_until(telling.silence + KEEPALIVE) => {
-                telling.send(lines::KEEPALIVE).await?;
-                continue;
-            }
-            () = sleep_until(over), if last.is_some() => break,
-        };
-        let envelope = session.open(&message);
-        if let Some(reply) = envelope.filter(|envelope| envelope.parent == id) {
-            let reply = lines::reply(&reply.content);
-            *count = reply.count.unwrap_or(*count);
-            telling.expected = *count;
-            error = reply.error;
-            last = Some(Instant::now() + LAST);
-        }
-    }
-    if let Some(error) = error {
-        telling.error(error).await?;
-    }
-    Ok(())
-}
-
-/// Whether a message says that its kernel has done what was asked.
-fn is_idle(envelope: &Envelope) -> bool {
-    lines::read(&envelope.kind, &envelope.content, "") == Some(Output::Idle)
 }
 
 #[cfg(test)]

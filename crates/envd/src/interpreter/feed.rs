@@ -13,6 +13,7 @@ use futures_util::{FutureExt, StreamExt};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::budget::{Budget, Room, UNIT, units};
@@ -42,7 +43,7 @@ pub(super) struct Feed {
     room: Arc<Semaphore>,
     own: Arc<Semaphore>,
     budget: Budget,
-    /// Whether a line has ever waited for room.
+    /// Whether a line, or what was to become one, has ever waited for room.
     held: AtomicBool,
 }
 
@@ -118,31 +119,38 @@ async fn next(waiting: &mut mpsc::UnboundedReceiver<Line>) -> Option<Bytes> {
 }
 
 impl Feed {
-    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of.
+    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of. Who has
+    /// some waits for no more: that may be with another who does the same.
     pub(super) async fn send(&self, line: impl Into<Bytes>, mut had: Room) -> Result<(), Left> {
         let bytes = line.into();
         let room = Arc::clone(&self.room);
         let room = room.acquire_many_owned(units(bytes.len().min(MAX_WAITING)));
         let length = bytes.len();
         let waiting = async {
-            let share = if had.shrink(length) {
-                had
-            } else {
-                drop(had);
+            let share = if had.is_none() {
                 self.share(length).await
+            } else {
+                had.shrink(length);
+                had
             };
             (room.await, share)
         };
         tokio::pin!(waiting);
-        if let Some((room, share)) = waiting.as_mut().now_or_never() {
+        // Without the bound on what a task may do at a time: one who has reached it is not held up.
+        if let Some((room, share)) = unconstrained(waiting.as_mut()).now_or_never() {
             return self.push(bytes, false, room.ok(), share);
         }
-        self.held.store(true, Ordering::Relaxed);
+        self.note_held();
         let (room, share) = tokio::select! {
             (room, share) = waiting => (room.map_err(|_| Left)?, share),
             () = self.closed() => return Err(Left),
         };
         self.push(bytes, false, Some(room), share)
+    }
+
+    /// Notes that who sends, or the kernel, is held up, because nobody reads.
+    pub(super) fn note_held(&self) {
+        self.held.store(true, Ordering::Relaxed);
     }
 
     /// Whether who sends was held up, because nobody read.
@@ -237,6 +245,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_sends_much_at_a_time_is_not_held_up_as_long_as_there_is_room() {
+        let (feed, lines) = feed(&Budget::default());
+        for _ in 0..1000 {
+            send(&feed, "x\n").await.unwrap();
+        }
+        assert!(!feed.has_held());
+        send(&feed, vec![b'x'; MAX_WAITING - (1000 * UNIT)])
+            .await
+            .unwrap();
+        let (sent, ()) = tokio::join!(send(&feed, "y"), async { drop(lines) });
+        assert_eq!((sent, feed.has_held()), (Err(Left), true));
+    }
+
+    #[tokio::test]
     async fn who_leaves_is_noticed_also_by_who_waits_for_room() {
         let (feed, lines) = feed(&Budget::default());
         send(&feed, vec![b'x'; MAX_WAITING]).await.unwrap();
@@ -314,5 +336,18 @@ mod tests {
         let wait = Duration::from_secs(1);
         assert!(timeout(wait, budget.room(5 << 20)).await.is_err());
         assert!(timeout(wait, budget.room(4 << 20)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_room_waits_for_no_more() {
+        let budget = Budget::of(8 << 20);
+        let (feed, _lines) = feed(&budget);
+        let [had, _others] = [budget.room(4 << 20).await, budget.room(4 << 20).await];
+        let sent = feed.send(vec![b'x'; 5 << 20], had);
+        timeout(Duration::from_secs(1), sent)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(!feed.has_held());
     }
 }

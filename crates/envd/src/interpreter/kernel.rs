@@ -117,6 +117,8 @@ pub(super) struct Kernel {
     pub(super) variables: Variables,
     /// Which sandbox it was in when its chance was last seeded.
     pub(super) sandbox: Option<String>,
+    /// The generators that could not be seeded there, and are tried again.
+    pub(super) unseeded: Vec<String>,
     /// What of its environment it does not take, as its client was last told.
     pub(super) refused: Option<String>,
     /// The number of its last execution.
@@ -274,6 +276,7 @@ impl Kernel {
             inherited: Variables::new(),
             variables: Variables::new(),
             sandbox: None,
+            unseeded: Vec::new(),
             refused: None,
             count: 0,
             guarded: None,

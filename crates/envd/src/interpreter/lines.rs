@@ -10,6 +10,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+/// How many bytes more than its message a text may have in any case. There is no room of its own for
+/// more.
+const SPARE: usize = 64 << 10;
+
 /// The MIME types that have a name of their own in a result, and that name (spec).
 const NAMES: [(&str, &str); 12] = [
     ("text/plain", "text"),
@@ -93,8 +97,7 @@ struct ReplyContent<'a> {
 
 /// Reads a message of the channel that everybody hears. `now` is the time of text that was printed.
 pub(super) fn read(kind: &str, content: &[u8], now: &str) -> Option<Output> {
-    // Python writes bytes that are no text into its messages as they are.
-    let content = String::from_utf8_lossy(content);
+    let content = text(content);
     match kind {
         "stream" => stream(&content, now),
         "display_data" => result(&content, false),
@@ -112,9 +115,34 @@ pub(super) fn read(kind: &str, content: &[u8], now: &str) -> Option<Output> {
     }
 }
 
+/// A message as text. Python writes bytes that are none into its messages as they are: each becomes
+/// U+FFFD, which has three, as long as the text is not much longer than the message, and `?` from there on.
+fn text(content: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(content) {
+        return text.into();
+    }
+    let mut text = String::with_capacity(content.len());
+    let mut spare = (content.len() / 2).max(SPARE);
+    for chunk in content.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if chunk.invalid().is_empty() {
+            break;
+        }
+        // Of at most three bytes.
+        let more = char::REPLACEMENT_CHARACTER.len_utf8() - chunk.invalid().len();
+        if more <= spare {
+            spare -= more;
+            text.push(char::REPLACEMENT_CHARACTER);
+        } else {
+            text.push('?');
+        }
+    }
+    text.into()
+}
+
 /// Reads the reply to an execution.
 pub(super) fn reply(content: &[u8]) -> Reply {
-    let content = String::from_utf8_lossy(content);
+    let content = text(content);
     let Ok(reply) = serde_json::from_str::<ReplyContent<'_>>(&content) else {
         return Reply::default();
     };

@@ -83,10 +83,11 @@ impl Telling {
             && envelope.kind == "stream"
             && let Some(parts) = lines::end_apart(&envelope.content, &now)
         {
-            drop((envelope, room));
+            drop(envelope);
             self.begin();
-            for part in parts {
-                self.send(part).await?;
+            for (part, room) in parts.into_iter().zip([room, Room::default()]) {
+                self.feed.send(part, room).await?;
+                self.silence = Instant::now();
             }
             return Ok(false);
         }
@@ -104,7 +105,7 @@ impl Telling {
                 self.feed.send(line, room).await?;
                 self.silence = Instant::now();
             }
-            Some(Output::Error(line)) => self.error(line).await?,
+            Some(Output::Error(line)) => self.error(line, room).await?,
             Some(Output::Idle) => return Ok(true),
             None => {}
         }
@@ -135,11 +136,13 @@ impl Telling {
         }
     }
 
-    /// Sends the first line that says why it failed, and no other.
-    pub(super) async fn error(&mut self, line: Vec<u8>) -> Result<(), Left> {
+    /// Sends the first line that says why it failed, and no other. It has the room of what it was
+    /// made of.
+    pub(super) async fn error(&mut self, line: Vec<u8>, room: Room) -> Result<(), Left> {
         self.begin();
         if !self.failed {
-            self.send(line).await?;
+            self.feed.send(line, room).await?;
+            self.silence = Instant::now();
             self.failed = true;
         }
         Ok(())

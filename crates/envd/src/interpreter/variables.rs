@@ -26,6 +26,9 @@ pub(super) enum Dialect {
 /// What Deno has instead of the name `process`, which is the user's.
 const PROCESS: &str = "(await import(\"node:process\")).default";
 
+/// The same for kernels whose code cannot wait for anything, as is so in a script of node's `vm`.
+const PLAIN_PROCESS: &str = "globalThis.process";
+
 /// Something that a kernel is told in code, by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
@@ -33,6 +36,8 @@ pub(super) struct Change {
     pub(super) name: String,
     /// Code of the kernel's language.
     pub(super) code: String,
+    /// Code that does the same in kernels which do not take the first, because it waits for something.
+    pub(super) plain: Option<String>,
 }
 
 impl Change {
@@ -40,7 +45,13 @@ impl Change {
         Self {
             name: name.to_owned(),
             code,
+            plain: None,
         }
+    }
+
+    /// With what is told to kernels that do not take its code.
+    pub(super) fn or(self, plain: Option<String>) -> Self {
+        Self { plain, ..self }
     }
 }
 
@@ -78,12 +89,16 @@ impl Dialect {
         let mut changes = Vec::new();
         for (name, value) in to {
             if from.get(name) != Some(value) && self.takes(name) {
-                changes.push(Change::new(name, self.set(name, value)));
+                let change = Change::new(name, self.set(name, value, PROCESS));
+                let plain = || self.set(name, value, PLAIN_PROCESS);
+                changes.push(change.or(self.has_plain().then(plain)));
             }
         }
         for name in from.keys() {
             if !to.contains_key(name) && self.takes(name) {
-                changes.push(Change::new(name, self.unset(name)));
+                let change = Change::new(name, self.unset(name, PROCESS));
+                let plain = || self.unset(name, PLAIN_PROCESS);
+                changes.push(change.or(self.has_plain().then(plain)));
             }
         }
         changes
@@ -94,6 +109,21 @@ impl Dialect {
         let codes: Vec<&str> = changes.map(|change| change.code.as_str()).collect();
         // Bash says how the last command went.
         codes.join(if self == Self::Bash { " && " } else { "\n" })
+    }
+
+    /// The same in words that need not wait, if any of it has such.
+    pub(super) fn plainly_together<'a>(
+        self,
+        changes: impl Iterator<Item = &'a Change>,
+    ) -> Option<String> {
+        let plain = |change: &'a Change| change.plain.as_deref().unwrap_or(&change.code);
+        let codes: Vec<&str> = changes.map(plain).collect();
+        self.has_plain().then(|| codes.join("\n"))
+    }
+
+    /// Whether kernels of the language differ in whether their code can wait.
+    fn has_plain(self) -> bool {
+        self == Self::Script
     }
 
     /// Whether a variable can have this name at all.
@@ -108,14 +138,14 @@ impl Dialect {
     // What these stand on cannot be hidden by a variable of the user's: words of the language, and
     // names with all that they belong to. In Bash, functions and aliases are passed over.
 
-    fn set(self, name: &str, value: &str) -> String {
+    fn set(self, name: &str, value: &str, process: &str) -> String {
         let (name, value) = (self.literal(name), self.literal(value));
         match self {
             Self::Python => python(
                 &format!("import os as {OURS}"),
                 &format!("{OURS}.environ[{name}] = {value}"),
             ),
-            Self::Script => format!("{PROCESS}.env[{name}] = {value}; void 0;"),
+            Self::Script => format!("{process}.env[{name}] = {value}; void 0;"),
             Self::R => format!(
                 "base::do.call(base::Sys.setenv, stats::setNames(base::list({value}), {name}))"
             ),
@@ -124,14 +154,14 @@ impl Dialect {
         }
     }
 
-    fn unset(self, name: &str) -> String {
+    fn unset(self, name: &str, process: &str) -> String {
         let name = self.literal(name);
         match self {
             Self::Python => python(
                 &format!("import os as {OURS}"),
                 &format!("{OURS}.environ.pop({name}, None)"),
             ),
-            Self::Script => format!("delete {PROCESS}.env[{name}]; void 0;"),
+            Self::Script => format!("delete {process}.env[{name}]; void 0;"),
             Self::R => format!("base::Sys.unsetenv({name})"),
             Self::Java => format!("java.lang.System.clearProperty({name});"),
             Self::Bash => format!("\\builtin unset {}", plain(&name)),

@@ -14,6 +14,8 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -90,6 +92,8 @@ pub(super) struct Socket<S = TcpStream> {
     decoder: Decoder,
     /// Where room for large messages comes from.
     budget: Option<Budget>,
+    /// The room that is waited for: whoever stops waiting and goes on later keeps his place.
+    coming: Option<BoxFuture<'static, Room>>,
 }
 
 impl Socket {
@@ -104,6 +108,7 @@ impl Socket {
     /// Passes over what has come already, as far as `most` bytes.
     pub(super) fn discard(&mut self, most: usize) -> Result<(), Broken> {
         let mut left = most;
+        self.coming = None;
         loop {
             while self.decoder.decode(&mut self.buffer)?.is_some() {}
             self.decoder.pass_over();
@@ -122,6 +127,11 @@ impl Socket {
 }
 
 impl<S> Socket<S> {
+    /// Whether a part of a message has come, and the rest has not, or has no room yet.
+    pub(super) fn is_midway(&self) -> bool {
+        self.decoder.is_midway() || !self.buffer.is_empty()
+    }
+
     fn make_room(&mut self, room: usize) {
         self.give_back();
         self.buffer.reserve(room);
@@ -152,6 +162,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             grown: false,
             decoder: Decoder::default(),
             budget: None,
+            coming: None,
         };
         while !socket.decoder.ready {
             if socket.decoder.decode(&mut socket.buffer)?.is_some() {
@@ -203,8 +214,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                     // Who has room does not wait for more: it may be that of two who do.
                     self.decoder.pass_over();
                 } else {
-                    // And for the line that it becomes.
-                    self.decoder.give_room(budget.room(2 * length).await);
+                    let coming = self.coming.get_or_insert_with(|| {
+                        let budget = budget.clone();
+                        // And for the line that it becomes.
+                        async move { budget.room(2 * length).await }.boxed()
+                    });
+                    let room = coming.await;
+                    self.coming = None;
+                    self.decoder.give_room(room);
                 }
             }
             self.read().await?;
@@ -213,6 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
 
     /// Waits for the next message, of which large frames are passed over: that needs no room.
     pub(super) async fn next_short(&mut self) -> Result<Message, Broken> {
+        self.coming = None;
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
                 self.give_back();

@@ -79,8 +79,68 @@ async fn a_generator_that_was_not_seeded_is_tried_again() {
         };
         let (prepared, ()) = tokio::join!(preparing, answering);
         assert!(prepared.is_ok());
-        assert_eq!(kernel.sandbox.is_none(), takes);
+        assert_eq!(kernel.unseeded.is_empty(), takes);
     }
+}
+
+#[tokio::test]
+async fn a_generator_that_was_seeded_is_left_alone_although_another_was_not() {
+    let (mut kernel, mut fake) = kernel().await;
+    let context = Context::of_language("java");
+    let launcher = launcher();
+    kernel.sandbox = Some("another".to_owned());
+    let is_other = |code: &str| code.contains("seedUniquifier");
+    let is_first = |code: &str| code.contains("RandomNumberGeneratorHolder");
+    for (takes, codes) in [(false, 3), (false, 2), (true, 1)] {
+        let preparing = prepare(&mut kernel, &context, &launcher, Variables::new());
+        let answering = async {
+            for number in 0..codes {
+                let code = answer(&mut fake, |code| takes || !is_other(code)).await;
+                // All of it the first time, and then what is left.
+                assert_eq!(is_first(&code), codes == 3 && number < 2, "{code}");
+            }
+        };
+        let (prepared, ()) = tokio::join!(preparing, answering);
+        let told = prepared.ok().flatten();
+        assert_eq!(told.is_some(), codes == 3, "once");
+        assert_eq!(kernel.unseeded.is_empty(), takes);
+    }
+    let prepared = prepare(&mut kernel, &context, &launcher, Variables::new());
+    assert!(matches!(prepared.await, Ok(None)), "there is nothing to do");
+}
+
+#[tokio::test]
+async fn a_kernel_whose_code_cannot_wait_is_told_in_other_words() {
+    let (mut kernel, mut fake) = kernel().await;
+    let context = Context::of_language("javascript");
+    let launcher = launcher();
+    kernel.sandbox = Some("another".to_owned());
+    let wanted = variables([("A", "1"), ("B", "2")]);
+    let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
+    let answering = async {
+        for plainly in [false, true] {
+            let code = answer(&mut fake, |code| !code.contains("await")).await;
+            assert_eq!(code.contains("await"), !plainly);
+            assert!(code.contains(".env[\"B\"]") && code.contains("getRandomValues"));
+        }
+    };
+    let (prepared, ()) = tokio::join!(preparing, answering);
+    assert!(matches!(prepared, Ok(None)));
+    assert_eq!((&kernel.variables, &kernel.sandbox), (&wanted, &None));
+
+    // One by one, too.
+    let less = variables([("B", "3")]);
+    let takes = |code: &str| !code.contains("await") && !code.contains("\"A\"");
+    let preparing = prepare(&mut kernel, &context, &launcher, less);
+    let answering = async {
+        for _ in 0..6 {
+            answer(&mut fake, takes).await;
+        }
+    };
+    let (prepared, ()) = tokio::join!(preparing, answering);
+    let told = prepared.ok().flatten().unwrap();
+    assert!(told.ends_with(": A (TypeError: no)"), "{told}");
+    assert_eq!(kernel.variables, variables([("A", "1"), ("B", "3")]));
 }
 
 #[test]

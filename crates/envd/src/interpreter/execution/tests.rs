@@ -1,12 +1,21 @@
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::super::budget::Budget;
-use super::super::fake::{kernel, launcher};
+use super::super::fake::{Fake, kernel, launcher};
 use super::super::feed::{Lines, feed};
+use super::super::lines;
+use super::super::telling::KEEPALIVE;
 use super::super::wire::Session;
 use super::*;
+
+/// That of Deno.
+const LATE: Manner = Manner {
+    late: true,
+    holds: false,
+};
 
 /// All lines, after the end of their execution.
 async fn lines(lines: Lines) -> Vec<Value> {
@@ -41,7 +50,7 @@ async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
             .await;
         fake.idles(&fence).await;
     };
-    let (followed, ()) = tokio::join!(follow(&mut kernel, "x", true, &mut telling), saying);
+    let (followed, ()) = tokio::join!(follow(&mut kernel, "x", LATE, &mut telling), saying);
     assert!(followed.is_ok());
     telling.end();
     drop(telling);
@@ -67,7 +76,11 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     .await;
     fake.replies("x", error).await;
     // It ends by a time that has passed; nothing else is to come.
-    assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
+    assert!(
+        follow(&mut kernel, "x", Manner::default(), &mut telling)
+            .await
+            .is_ok()
+    );
     telling.end();
     drop(telling);
     let lines = lines(body).await;
@@ -79,6 +92,120 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
         (&lines[0]["execution_count"], &lines[1]["name"]),
         (&json!(2), &json!("E"))
     );
+}
+
+/// A text that needs room.
+fn large() -> Value {
+    json!({"name": "stdout", "text": "x".repeat(3 << 20)})
+}
+
+#[tokio::test]
+async fn what_has_no_room_yet_is_waited_for_although_the_reply_has_come() {
+    let (mut kernel, mut fake) = kernel().await;
+    let budget = Budget::of(8 << 20);
+    kernel.heard.within(&budget);
+    let taken = budget.room(4 << 20).await;
+    let (feed, body) = feed(&Budget::default());
+    let mut telling = Telling::new(feed);
+    let saying = async {
+        fake.replies("x", json!({"status": "ok", "execution_count": 1}))
+            .await;
+        // More than the connection holds.
+        tokio::join!(
+            async {
+                fake.says("stream", "x", large()).await;
+                fake.idles("x").await;
+            },
+            async {
+                budget.is_waited_for().await;
+                tokio::time::pause();
+                tokio::time::sleep(KEEPALIVE * 3).await;
+                tokio::time::resume();
+                drop(taken);
+            }
+        );
+    };
+    let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
+    let (followed, ()) = tokio::join!(following, saying);
+    assert!(followed.is_ok());
+    // Its kernel was held up, and may have dropped something.
+    telling.admit();
+    drop(telling);
+    let mut lines = lines(body).await;
+    lines.retain(|line| line["type"] != "keepalive");
+    assert_eq!(kinds(&lines), ["number_of_executions", "stdout", "stderr"]);
+    assert_eq!(lines[1]["text"].as_str().unwrap().len(), 3 << 20);
+    let told = lines[2]["text"].as_str().unwrap();
+    assert!(told.starts_with("Some output may be missing"), "{told}");
+}
+
+#[tokio::test]
+async fn a_large_error_waits_for_no_room_but_that_of_its_message() {
+    let (mut kernel, mut fake) = kernel().await;
+    let budget = Budget::of(7 << 20);
+    kernel.heard.within(&budget);
+    let (feed, body) = feed(&budget);
+    let mut telling = Telling::new(feed);
+    let value = "x".repeat(3 << 20);
+    let error = json!({"status": "error", "ename": "E", "evalue": value, "traceback": []});
+    let saying = async {
+        fake.says("error", "x", error.clone()).await;
+        fake.idles("x").await;
+        // It has been heard, and need not be kept.
+        fake.replies("x", error).await;
+    };
+    let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
+    let both = async { tokio::join!(following, saying) };
+    let (followed, ()) = timeout(SILENT, both).await.unwrap();
+    assert!(followed.is_ok());
+    telling.admit();
+    drop(telling);
+    assert_eq!(kinds(&lines(body).await), ["number_of_executions", "error"]);
+}
+
+#[tokio::test]
+async fn code_that_is_done_is_not_kept_by_what_it_left_behind_when_its_end_was_dropped() {
+    let (mut kernel, mut fake) = kernel().await;
+    let (feed, body) = feed(&Budget::default());
+    let mut telling = Telling::new(feed);
+    let mut body = body.body();
+    tokio::time::pause();
+    let saying = async {
+        fake.replies("x", json!({"status": "ok", "execution_count": 1}))
+            .await;
+        let mut asked = 0;
+        for _ in 0..100 {
+            let text = json!({"name": "stdout", "text": "again"});
+            fake.says("stream", "x", text).await;
+            body.frame().await.unwrap().unwrap();
+            tokio::time::advance(LAST / 2).await;
+            let asks = tokio::select! {
+                biased;
+                fence = fake.asked() => Some(fence),
+                () = tokio::task::yield_now() => None,
+            };
+            if let Some(fence) = asks {
+                asked += 1;
+                // The first answer was dropped, too.
+                if asked == 2 {
+                    fake.idles(&fence).await;
+                }
+            }
+        }
+    };
+    // Time is turned by hand as long as somebody has something to do.
+    let busy = async {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        followed = follow(&mut kernel, "x", Manner::default(), &mut telling) => {
+            assert!(followed.is_ok());
+        }
+        () = saying => panic!("it goes on"),
+        () = busy => {}
+    }
 }
 
 #[tokio::test]
@@ -103,7 +230,11 @@ async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
     }
     fake.replies("x", json!({"status": "aborted"})).await;
     fake.idles("x").await;
-    assert!(follow(&mut kernel, "x", false, &mut telling).await.is_ok());
+    assert!(
+        follow(&mut kernel, "x", Manner::default(), &mut telling)
+            .await
+            .is_ok()
+    );
     drop(telling);
     let lines = lines(body).await;
     assert_eq!(kinds(&lines), ["number_of_executions", "error"]);
@@ -132,11 +263,33 @@ async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
     let (feed_of_one, body) = feed(&Budget::default());
     drop(fake);
     let mut telling = Telling::new(feed_of_one);
-    let end = follow(&mut kernel, "x", false, &mut telling).await;
+    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
     assert!(matches!(end, Err(End::Lost(_))));
     drop(body);
-    let end = follow(&mut kernel, "x", false, &mut telling).await;
+    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
     assert!(matches!(end, Err(End::Left)));
+}
+
+#[tokio::test]
+async fn what_a_kernel_said_before_it_ended_is_told() {
+    let (mut kernel, mut fake) = kernel().await;
+    let (feed, body) = feed(&Budget::default());
+    // No more than is sent at once: both ends are noticed together.
+    let text = json!({"name": "stdout", "text": "last"});
+    fake.says("stream", "x", text).await;
+    // Its end is not known yet.
+    let Fake {
+        shell,
+        heard,
+        ends: _ends,
+        ..
+    } = fake;
+    drop((shell, heard));
+    let mut telling = Telling::new(feed);
+    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
+    assert!(matches!(end, Err(End::Lost(_))));
+    drop(telling);
+    assert_eq!(lines(body).await.last().unwrap()["text"], "last");
 }
 
 #[tokio::test]
@@ -201,7 +354,7 @@ async fn who_waits_for_silent_code_gets_signs_of_life() {
     let mut telling = Telling::new(feed);
     tokio::time::pause();
     tokio::select! {
-        _ = follow(&mut kernel, "x", false, &mut telling) => panic!("it goes on"),
+        _ = follow(&mut kernel, "x", Manner::default(), &mut telling) => panic!("it goes on"),
         () = signs_of_life(lines) => {}
     }
 }

@@ -98,6 +98,7 @@ impl Starting {
                     variables: self.variables,
                     inherited: self.inherited,
                     sandbox: self.sandbox,
+                    unseeded: Vec::new(),
                     refused: None,
                     count: 0,
                     guarded: None,

@@ -106,6 +106,28 @@ fn bytes_that_are_no_text_and_halves_of_characters_go_through() {
 }
 
 #[test]
+fn a_line_is_not_much_longer_than_its_message_whatever_bytes_are_in_it() {
+    let message = |count: usize, bytes: &[u8]| {
+        let begin = &b"{\"name\":\"stdout\",\"text\":\""[..];
+        [begin, &bytes.repeat(count), b"\"}"].concat()
+    };
+    let text = |content: &[u8]| {
+        let Some(Output::Line(line)) = read("stream", content, NOW) else {
+            panic!("no line");
+        };
+        assert!(line.len() <= content.len() + (content.len() / 2).max(SPARE) + 100);
+        parsed(&line)["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(text(&message(9999, b"\x80")), "\u{fffd}".repeat(9999));
+    let many = text(&message(1 << 20, b"\x80"));
+    assert!(many.starts_with('\u{fffd}') && many.ends_with('?'));
+    assert_eq!(many.chars().count(), 1 << 20);
+    // What is cut short is one, and takes no more room than it had.
+    let many = text(&message(1 << 20, b"\xf0\x9f\x98"));
+    assert_eq!(many, "\u{fffd}".repeat(1 << 20));
+}
+
+#[test]
 fn no_value_breaks_a_line() {
     let content = b"{\"data\": {\"application/json\": {\n\"a\":\r\n1}}}";
     let Some(Output::Line(said)) = read("display_data", content, NOW) else {

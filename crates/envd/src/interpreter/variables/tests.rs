@@ -104,6 +104,33 @@ fn bash_is_told_although_its_words_mean_something_else_there() {
     assert_eq!(shown, b"1none");
 }
 
+/// Runs code as a kernel does that cannot wait for anything, and then something that prints.
+pub(in crate::interpreter) fn ran_plainly(code: &str, behind: &str) -> Vec<u8> {
+    let program =
+        format!("new (require('vm').Script)(process.argv[1]).runInThisContext(); {behind}");
+    ran("node", &["-e", &program, code])
+}
+
+#[test]
+fn javascript_that_cannot_wait_reads_every_value_as_it_was_meant() {
+    let plainly = |from: &Variables, to: &Variables| {
+        let changes = Dialect::Script.changes(from, to);
+        Dialect::Script.plainly_together(changes.iter()).unwrap()
+    };
+    for value in HOSTILE {
+        let (to, none) = (variables([("SHOWN", value)]), Variables::new());
+        let shown = ran_plainly(
+            &plainly(&none, &to),
+            "process.stdout.write(process.env.SHOWN)",
+        );
+        assert_eq!(shown, value.as_bytes());
+        let both = plainly(&none, &to) + "\n" + &plainly(&to, &none);
+        let shown = ran_plainly(&both, "process.stdout.write(`${process.env.SHOWN}`)");
+        assert_eq!(shown, b"undefined");
+    }
+    assert_eq!(Dialect::Bash.plainly_together([].iter()), None);
+}
+
 #[test]
 fn python_reads_every_value_and_name_as_it_was_meant() {
     for value in HOSTILE {

@@ -114,6 +114,11 @@ impl Decoder {
         }
     }
 
+    /// Whether a part of a message, or of what is before it, has been taken.
+    pub(super) fn is_midway(&self) -> bool {
+        !matches!(self.next, Next::Length) || !self.message.frames.is_empty()
+    }
+
     /// Whether the message has room already: for what it was with an earlier frame.
     pub(super) fn holds_room(&self) -> bool {
         !self.message.room.is_none()

@@ -73,6 +73,42 @@ async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_befor
     timeout(wait, budget.room(8 << 20)).await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
+    let (one, other) = duplex(4 << 20);
+    let (their, our) = (
+        Socket::over(one, Role::Dealer),
+        Socket::over(other, Role::Dealer),
+    );
+    let (mut their, mut our) = tokio::try_join!(their, our).unwrap();
+    let budget = Budget::of(8 << 20);
+    our.within(&budget);
+    assert!(!our.is_midway());
+    their.send(&[vec![7; 3 << 20].into()]).await.unwrap();
+    let taken = budget.room(8 << 20).await;
+    let wait = Duration::from_secs(1);
+    assert!(timeout(wait, our.next()).await.is_err());
+    assert!(our.is_midway());
+    // Who asks later is later.
+    let mut later = Box::pin(budget.room(8 << 20));
+    assert!(timeout(wait, &mut later).await.is_err());
+    assert!(timeout(wait, our.next()).await.is_err());
+    drop(taken);
+    let message = timeout(wait, our.next()).await.unwrap().unwrap();
+    assert!(message.room.was_waited_for() && !our.is_midway());
+    drop(message);
+    timeout(wait, later).await.unwrap();
+
+    // Who does not want it any more does not wait for it.
+    their.send(&[vec![7; 3 << 20].into()]).await.unwrap();
+    let taken = budget.room(8 << 20).await;
+    assert!(!taken.was_waited_for());
+    assert!(timeout(wait, our.next()).await.is_err());
+    assert_eq!(our.next_short().await.unwrap().skipped, 3 << 20);
+    drop(taken);
+    timeout(wait, budget.room(8 << 20)).await.unwrap();
+}
+
 #[tokio::test]
 async fn the_room_of_a_large_message_is_given_back() {
     let (one, other) = duplex(1 << 20);

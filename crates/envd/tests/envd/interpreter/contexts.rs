@@ -164,9 +164,11 @@ async fn a_template_whose_kernel_does_not_start_is_not_well_until_it_does() {
     );
 
     std::fs::write(mended, super::KERNEL).unwrap();
+    // Whichever context it is.
+    interpreter.create(json!({"language": "r"})).await;
+    assert_eq!(interpreter.get("/health").await.status, 200);
     let said = interpreter
         .execute(&json!({"code": "1", "language": "r"}))
         .await;
     assert_eq!(said.text(), "1");
-    assert_eq!(interpreter.get("/health").await.status, 200);
 }

@@ -21,6 +21,8 @@ async fn much_output_comes_whole() {
         .run("for i in range(100_000): print('x' * 99)")
         .await;
     assert_eq!(said.printed("stdout").len(), 10_000_000);
+    // Nobody was held up, so nothing is said to be missing.
+    assert_eq!(said.printed("stderr"), "");
 }
 
 #[tokio::test]
