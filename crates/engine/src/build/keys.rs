@@ -6,6 +6,7 @@ use shoal_core::driver::RuntimeInfo;
 use shoal_core::id::{BuildId, SnapshotId};
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxSpec;
+use shoal_core::template::RuntimeName;
 
 /// Changes when the same words do something else than before.
 const VERSION: &str = "shoal-layer-4";
@@ -34,12 +35,15 @@ impl Key {
         Self::of(&[VERSION, "snapshot", &id.to_string()])
     }
 
-    /// Of an entry of the catalogue over this, by all that it changes for the steps.
+    /// Of an entry of the catalogue over this, by all that it changes for the steps: who does them,
+    /// where, with what, in which runtime, and what they reach.
     pub(super) fn of_entry(&self, spec: &SandboxSpec) -> Self {
         let none = "\0";
         let hex = self.hex();
         let workdir = spec.workdir.as_deref().unwrap_or(none);
-        let mut parts = vec!["entry", &hex, &spec.user, workdir];
+        let runtime = spec.runtime.as_ref().map_or(none, RuntimeName::as_str);
+        let egress = serde_json::to_string(&spec.network.egress).unwrap_or_default();
+        let mut parts = vec!["entry", &hex, &spec.user, workdir, runtime, &egress];
         for (name, value) in &spec.env {
             parts.extend([name.as_str(), value.as_str()]);
         }

@@ -249,6 +249,26 @@ async fn a_snapshot_of_a_bare_image_is_made_fit_for_use() {
 }
 
 #[tokio::test]
+async fn layers_are_of_what_their_steps_could_reach() {
+    let fixture = registered().await;
+    let entry = |name: &str, open: bool| {
+        json!({"name": name, "image": "registry.test/one:1", "description": "d",
+            "network": {"allowInternetAccess": open}})
+    };
+    fixture
+        .catalogue(json!([entry("open", true), entry("closed", false)]))
+        .await;
+    for name in ["open", "closed"] {
+        fixture.built_on(name).await;
+        assert_eq!(fixture.done(), done("node", "/app"), "{name}");
+    }
+    for name in ["open", "closed"] {
+        fixture.built_on(name).await;
+        assert_eq!(fixture.done(), None, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn steps_start_where_the_image_has_the_home_of_its_user() {
     let fixture = registered().await;
     let accounts = "root:x:0:0::/root:/bin/sh\nnginx:x:101:101::/var/cache/nginx:/sbin/nologin\n";
