@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -70,6 +71,21 @@ impl Fixture {
     async fn post(&self, key: &str, path: &str, body: Value) -> (u16, Value) {
         let (status, _, body) = self.call(key, "POST", path, &body, None).await;
         (status, body)
+    }
+}
+
+impl Fixture {
+    /// Waits, within bounds, until each pool has somebody to hand out.
+    async fn pools_are_ready(&self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let pools = self.engine.pools();
+            if pools.iter().all(|pool| pool.ready > 0) {
+                return;
+            }
+            assert!(Instant::now() < end, "never ready: {pools:?}");
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -259,17 +275,15 @@ async fn pools_are_an_admins_to_see_and_to_make_anew() {
             .await;
         assert_eq!(refused.0, 403, "{path}");
     }
-    let member = loop {
-        let (status, members) = fixture
-            .get(&fixture.admin, "/api/v1/pool/sandbox/warm")
-            .await;
-        assert_eq!(status, 200);
-        let member = members["data"][0].clone();
-        if member["status"] == "ready" {
-            break member["name"].as_str().unwrap().to_owned();
-        }
-        tokio::task::yield_now().await;
-    };
+    fixture.pools_are_ready().await;
+    let (status, members) = fixture
+        .get(&fixture.admin, "/api/v1/pool/sandbox/warm")
+        .await;
+    assert_eq!(
+        (status, &members["data"][0]["status"]),
+        (200, &json!("ready"))
+    );
+    let member = members["data"][0]["name"].as_str().unwrap().to_owned();
     let (_, pools) = fixture.get(&fixture.admin, "/api/v1/pool").await;
     let pools = &pools["data"];
     assert_eq!(pools.as_array().unwrap().len(), 1);
@@ -315,9 +329,7 @@ async fn the_answer_says_whether_a_sandbox_came_from_a_pool() {
         "pool": {"size": 1}}]);
     let (status, applied) = fixture.post(&fixture.admin, TEMPLATES, warm).await;
     assert_eq!(status, 200, "{applied}");
-    while fixture.engine.pools().iter().any(|pool| pool.ready == 0) {
-        tokio::task::yield_now().await;
-    }
+    fixture.pools_are_ready().await;
     let made = async || {
         let body = json!({"template": "warm"});
         let (status, made) = fixture.post(&fixture.user, "/api/v1/sandbox", body).await;

@@ -2,6 +2,7 @@
 
 mod base;
 mod finalize;
+mod home;
 mod keys;
 mod pack;
 mod run;

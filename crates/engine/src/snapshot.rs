@@ -9,11 +9,10 @@ use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
-use crate::claimed_name::ClaimedName;
+use crate::claimed_name::{ClaimedName, SnapshotNameError};
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::sandbox::{Order, SnapshotNote, SnapshotOrder};
-use crate::template_names::Named;
 
 /// How a snapshot is asked for.
 #[derive(Debug, Clone)]
@@ -49,12 +48,9 @@ pub enum TakeError {
     /// The sandbox did not do it.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// The name is in another tenant's namespace.
-    #[error("'{0}' is in the namespace of another team")]
-    Namespace(TemplateRef),
-    /// A template is called like that.
-    #[error("'{0}' is the name of a template: choose another")]
-    Taken(TemplateRef),
+    /// It cannot be called so.
+    #[error(transparent)]
+    Name(#[from] SnapshotNameError),
     /// It takes longer than the caller wanted to wait.
     #[error("the snapshot is not finished after {} s; it is listed when it is", .0.as_secs())]
     TooLong(Duration),
@@ -71,7 +67,11 @@ impl Engine {
         permit: &SandboxPermit,
         new: NewSnapshot,
     ) -> Result<SnapshotRecord, TakeError> {
-        let claimed = self.template_of_snapshot(principal, new.name.as_ref())?;
+        let fresh = TemplateId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
+        let claimed = match &new.name {
+            Some(name) => self.claim_name(principal, name, fresh).await?,
+            None => ClaimedName::without_name(fresh),
+        };
         let wait = new.wait;
         let (engine, permit) = (self.clone(), permit.clone());
         let taken = tokio::spawn(async move { engine.take(&permit, new, claimed).await });
@@ -79,39 +79,6 @@ impl Engine {
             Ok(Ok(taken)) => Ok(taken?),
             Ok(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
             Err(_) => Err(TakeError::TooLong(wait)),
-        }
-    }
-
-    /// What users will start from: what has this name already, or something new. The name is nobody
-    /// else's to give until the answer is dropped.
-    fn template_of_snapshot(
-        &self,
-        principal: &Principal,
-        name: Option<&TemplateRef>,
-    ) -> Result<ClaimedName, TakeError> {
-        let fresh = TemplateId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
-        let Some(name) = name else {
-            return Ok(ClaimedName::without_name(fresh));
-        };
-        if name
-            .namespace
-            .as_ref()
-            .is_some_and(|slug| slug != principal.slug.as_str())
-        {
-            return Err(TakeError::Namespace(name.clone()));
-        }
-        match self.named(principal, &name.name) {
-            None | Some(Named::Snapshot) => {
-                let snapshots = &self.shared.snapshots;
-                Ok(snapshots.claim(principal.team, &name.name, fresh))
-            }
-            Some(Named::Own(_) | Named::Stock | Named::ToCome(_)) => {
-                let untagged = TemplateRef {
-                    tag: None,
-                    ..name.clone()
-                };
-                Err(TakeError::Taken(untagged))
-            }
         }
     }
 

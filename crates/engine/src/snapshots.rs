@@ -13,7 +13,7 @@ use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use tokio::sync::Notify;
 
-use crate::claimed_name::{ClaimedName, Claims};
+use crate::claimed_name::{ClaimedName, Claims, SnapshotNameError};
 use crate::engine::{Engine, Shared};
 use crate::entropy::{self, NoEntropy};
 
@@ -23,6 +23,9 @@ pub enum SnapshotError {
     /// There is none, or it is another tenant's.
     #[error("snapshot '{0}' not found")]
     NotFound(TemplateRef),
+    /// What is imported cannot be called so.
+    #[error(transparent)]
+    Name(#[from] SnapshotNameError),
     /// The driver did not do it.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -227,10 +230,18 @@ impl Engine {
     ) -> Result<SnapshotRecord, SnapshotError> {
         let shared = &self.shared;
         let id = SnapshotId::from_entropy(entropy::bytes()?);
+        // What it shall be called is known before it is copied, which takes its time.
+        let claimed = match &name {
+            Some(name) => Some(self.claim_name(principal, name, fresh_template()?).await?),
+            None => None,
+        };
         let (saved, note) = shared.driver.import_snapshot(source, id).await?;
         let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
         let adopted = match noted {
-            Ok(noted) => self.adopt(principal, id, saved, noted, name).await,
+            Ok(noted) => {
+                self.adopt(principal, id, saved, noted, name.zip(claimed))
+                    .await
+            }
             Err(error) => Err(DriverError::Unusable(error.to_string()).into()),
         };
         if adopted.is_err() {
@@ -246,19 +257,27 @@ impl Engine {
         id: SnapshotId,
         saved: Saved,
         noted: SnapshotRecord,
-        name: Option<TemplateRef>,
+        called: Option<(TemplateRef, ClaimedName)>,
     ) -> Result<SnapshotRecord, SnapshotError> {
         let shared = &self.shared;
-        let (name, tag) = match name {
-            Some(TemplateRef { name, tag, .. }) => {
-                (Some(name), tag.unwrap_or_else(|| DEFAULT_TAG.to_owned()))
+        let (name, tag, claimed) = match (called, noted.name.clone()) {
+            (Some((TemplateRef { name, tag, .. }, claimed)), _) => {
+                let tag = tag.unwrap_or_else(|| DEFAULT_TAG.to_owned());
+                (Some(name), tag, claimed)
             }
-            None => (noted.name.clone(), noted.tag.clone()),
-        };
-        let fresh = TemplateId::from_entropy(entropy::bytes()?);
-        let claimed = match &name {
-            Some(name) => shared.snapshots.claim(principal.team, name, fresh),
-            None => ClaimedName::without_name(fresh),
+            (None, Some(name)) => {
+                let own = TemplateRef {
+                    namespace: None,
+                    name: name.clone(),
+                    tag: None,
+                };
+                let claimed = self.claim_name(principal, &own, fresh_template()?).await?;
+                (Some(name), noted.tag.clone(), claimed)
+            }
+            (None, None) => {
+                let claimed = ClaimedName::without_name(fresh_template()?);
+                (None, noted.tag.clone(), claimed)
+            }
         };
         let snapshot = SnapshotRecord {
             id,
@@ -274,6 +293,11 @@ impl Engine {
         shared.keep_snapshot(snapshot.clone()).await?;
         Ok(snapshot)
     }
+}
+
+/// What a name may come to mean.
+fn fresh_template() -> Result<TemplateId, NoEntropy> {
+    Ok(TemplateId::from_entropy(entropy::bytes()?))
 }
 
 impl Shared {

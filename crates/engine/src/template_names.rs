@@ -15,14 +15,15 @@ pub(crate) enum Named {
     Own(Arc<Template>),
     /// A template of the installation, built or not.
     Stock,
-    /// Snapshots of the team.
+    /// Snapshots of the team, taken or being taken.
     Snapshot,
     /// A template of the team that no build has finished yet.
     ToCome(TemplateId),
 }
 
 impl Engine {
-    /// What `name` is to a team already: by its name or its id.
+    /// What `name` is to a team already: by its name or its id. It stays so as long as the caller has
+    /// [`Builds::changing`](crate::builds::Builds::changing).
     pub(crate) fn named(&self, principal: &Principal, name: &TemplateName) -> Option<Named> {
         // Before it is built, too: what one team opens to others must not be taken for it.
         if self.shared.stock.find(name).is_some() {
@@ -39,7 +40,7 @@ impl Engine {
                 None => Named::Stock,
             });
         }
-        if self.shared.snapshots.called(principal.team, name).is_some() {
+        if self.shared.snapshots.has_name(principal.team, name) {
             return Some(Named::Snapshot);
         }
         let coming = self.template_to_come(principal, name.as_str())?;

@@ -5,10 +5,12 @@
 
 mod incoming;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -52,8 +54,10 @@ pub(crate) struct Uploads {
     directory: PathBuf,
     /// How many bytes are kept for a team.
     team_max: u64,
-    /// One at a time makes room and takes it.
-    keeping: Mutex<Taken>,
+    /// The room that is taken, of all teams. Held as long as it takes to count.
+    taken: Mutex<Taken>,
+    /// Of each team one at a time makes room and takes it, which is as slow as the disk.
+    making: Mutex<HashMap<TeamId, Arc<Mutex<()>>>>,
     coming: Coming,
 }
 
@@ -68,7 +72,8 @@ impl Uploads {
         let uploads = Self {
             directory,
             team_max: largest.saturating_mul(TEAM_MAX),
-            keeping: Mutex::default(),
+            taken: Mutex::default(),
+            making: Mutex::default(),
             coming: Coming::default(),
         };
         uploads.clear()?;
@@ -113,7 +118,12 @@ impl Uploads {
         Ok(NamedTempFile::new_in(&self.directory)?.into_temp_path())
     }
 
-    /// Takes room for so many bytes more of an archive that is coming.
+    /// What whoever makes room for a team holds meanwhile.
+    fn making(&self, team: TeamId) -> Arc<Mutex<()>> {
+        self.making.lock().entry(team).or_default().clone()
+    }
+
+    /// Takes room for so many bytes more of an archive that is coming. As slow as the disk.
     fn take_room(
         &self,
         team: TeamId,
@@ -121,21 +131,23 @@ impl Uploads {
         bytes: u64,
         needed: Option<SystemTime>,
     ) -> Result<(), UploadError> {
-        let mut taken = self.keeping.lock();
-        let all = taken.of(team).saturating_add(bytes);
+        let making = self.making(team);
+        let _making = making.lock();
+        // It can only become less until it is taken.
+        let all = self.taken.lock().of(team).saturating_add(bytes);
         self.make_room(team, coming, all, needed)?;
-        taken.set(team, all);
+        self.taken.lock().take(team, bytes);
         Ok(())
     }
 
-    /// Gives a filled file the name under which it is found, and back the room that was `taken` for
-    /// it. What was used since `needed` is needed still.
+    /// Gives a filled file the name under which it is found. `taken` is the room that its sender has,
+    /// and gives back when this has ended. What was used since `needed` is needed still.
     fn keep(
         &self,
         team: TeamId,
         hash: &FilesHash,
         file: TempPath,
-        taken: &mut u64,
+        taken: u64,
         needed: Option<SystemTime>,
     ) -> Result<(), UploadError> {
         let path = self.path(team, hash);
@@ -146,10 +158,11 @@ impl Uploads {
         filled.set_modified(SystemTime::now())?;
         filled.sync_all()?;
         let size = filled.metadata()?.len();
-        let mut keeping = self.keeping.lock();
-        keeping.give_back(team, std::mem::take(taken));
+        let making = self.making(team);
+        let _making = making.lock();
         // What else is coming has its room.
-        self.make_room(team, hash, size + keeping.of(team), needed)?;
+        let others = self.taken.lock().of(team).saturating_sub(taken);
+        self.make_room(team, hash, size.saturating_add(others), needed)?;
         file.persist(&path).map_err(|e| e.error)?;
         Ok(())
     }
@@ -249,7 +262,7 @@ impl crate::Engine {
         file: TempPath,
     ) -> Result<(), UploadError> {
         let needed = self.uploads_needed_since(team);
-        self.shared.uploads.keep(team, hash, file, &mut 0, needed)
+        self.shared.uploads.keep(team, hash, file, 0, needed)
     }
 
     /// Since when a team's builds that have not ended may need archives, if there are any.
@@ -293,7 +306,7 @@ mod tests {
         ) -> Result<(), UploadError> {
             let file = self.temporary().unwrap();
             fs::write(&file, vec![0; usize::try_from(bytes).unwrap()]).unwrap();
-            self.keep(team(1), &hash(number), file, &mut 0, needed)
+            self.keep(team(1), &hash(number), file, 0, needed)
         }
 
         /// Lets an archive have been used so many hours ago.

@@ -134,7 +134,8 @@ async fn fill(incoming: &mut IncomingUpload, request: Request) -> Result<(), Api
         let Some(piece) = next else { break };
         let piece =
             piece.map_err(|e| ApiError::invalid(format_args!("the archive broke off: {e}")))?;
-        incoming.coming(piece.len() as u64).map_err(refusal)?;
+        let room = incoming.coming(piece.len() as u64).await;
+        room.map_err(refusal)?;
         target.write_all(&piece).await.map_err(failed)?;
     }
     target.flush().await.map_err(failed)

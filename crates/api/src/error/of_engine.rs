@@ -7,7 +7,8 @@ use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
     BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
-    NoRoom, SandboxError, SnapshotError, StockError, TagError, TakeError, TemplateError,
+    NoRoom, SandboxError, SnapshotError, SnapshotNameError, StockError, TagError, TakeError,
+    TemplateError,
 };
 
 use super::ApiError;
@@ -179,10 +180,19 @@ impl From<TakeError> for ApiError {
         let message = error.to_string();
         match error {
             TakeError::Sandbox(sandbox) => sandbox.into(),
-            TakeError::Namespace(_) => Self::new(StatusCode::FORBIDDEN, message),
-            TakeError::Taken(_) => Self::new(StatusCode::CONFLICT, message),
+            TakeError::Name(name) => name.into(),
             TakeError::TooLong(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
         }
+    }
+}
+
+impl From<SnapshotNameError> for ApiError {
+    fn from(error: SnapshotNameError) -> Self {
+        let status = match error {
+            SnapshotNameError::Namespace(_) => StatusCode::FORBIDDEN,
+            SnapshotNameError::Taken(_) => StatusCode::CONFLICT,
+        };
+        Self::new(status, error.to_string())
     }
 }
 
@@ -235,6 +245,7 @@ impl From<SnapshotError> for ApiError {
         let message = error.to_string();
         match error {
             SnapshotError::NotFound(_) => Self::not_found(message),
+            SnapshotError::Name(name) => name.into(),
             SnapshotError::Driver(driver) => driver.into(),
             SnapshotError::Store(store) => store.into(),
             SnapshotError::Entropy(_) => Self::internal(message),

@@ -191,6 +191,9 @@ pub struct Layer {
     pub snapshot: SnapshotOrigin,
     /// The image under them.
     pub image: ImageName,
+    /// Where steps on them start, of what was made fit for use: what it stands on need not say.
+    #[serde(default)]
+    pub workdir: Option<String>,
     /// When a build last stood on it.
     pub used_at: Timestamp,
 }

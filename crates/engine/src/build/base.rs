@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
-use shoal_core::build::{Base, BuildFailure, BuildState, LogLevel, Part, StartCommand};
+use shoal_core::build::{Base, BuildFailure, BuildState, Layer, LogLevel, Part, StartCommand};
 use shoal_core::image::{Image, ImageName, RegistryAuth};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
+use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
 
+use super::home::{ACCOUNTS, ACCOUNTS_MAX, home_of, usual_home};
 use super::keys::Key;
 use super::run::{Ground, Run};
 use super::scripts;
 use super::workshop::{Place, Workshop};
 use crate::create::{CreateError, NewSandbox, Specified};
+use crate::guest::GuestError;
 use crate::resolve::{Meaning, Resolved};
 use crate::templates::TemplateError;
 
@@ -50,8 +53,10 @@ impl Run<'_> {
                     // Nothing runs in it: it may be no more than one program.
                     return Ok(self.ground(spec, key.bare(), BuildState::default(), None));
                 }
-                let ground = self.ground(spec, key.clone(), BuildState::default(), None);
-                self.provision(ground, &key, workshop, place).await
+                let state = BuildState::default();
+                let workdir = Some(state.workdir.clone());
+                let ground = self.ground(spec, key, state, None);
+                self.provision(ground, workdir, workshop, place).await
             }
         }
     }
@@ -78,22 +83,29 @@ impl Run<'_> {
             // Steps change files; what ran is started again at the end.
             snapshot.memory = false;
         }
+        let workdir = spec.workdir.clone();
         let state = BuildState {
             user: spec.user.clone(),
-            workdir: spec.workdir.clone().unwrap_or_else(|| home_of(&spec.user)),
+            workdir: workdir
+                .clone()
+                .unwrap_or_else(|| usual_home(&spec.user).to_owned()),
             env: spec.start_env.clone(),
         };
-        let key = self.key_of(&resolved, image, &spec, &state, place).await?;
+        let key = self.key_of(&resolved, image, &spec, place).await?;
         let start = spec.start.clone();
-        // The templates of the installation are fit for use, and what was saved was made so.
-        let stock = matches!(&resolved.meaning, Meaning::Template(t) if t.team.is_none());
-        let fit = stock || spec.snapshot.is_some();
+        // The templates of the installation are fit for use, and what a build has saved was made so. A
+        // snapshot may be of a sandbox of any image.
+        let fit = match &resolved.meaning {
+            Meaning::Template(template) => template.team.is_none() || spec.snapshot.is_some(),
+            Meaning::Entry { .. } => spec.snapshot.is_some(),
+            Meaning::Snapshot(_) | Meaning::Image => false,
+        };
         match (fit, bare) {
             (true, _) => Ok(self.ground(spec, key, state, start)),
             (false, true) => Ok(self.ground(spec, key.bare(), state, start)),
             (false, false) => {
-                let ground = self.ground(spec, key.clone(), state, start);
-                self.provision(ground, &key, workshop, place).await
+                let ground = self.ground(spec, key, state, start);
+                self.provision(ground, workdir, workshop, place).await
             }
         }
     }
@@ -124,7 +136,6 @@ impl Run<'_> {
         resolved: &Resolved,
         image: Option<Image>,
         spec: &SandboxSpec,
-        state: &BuildState,
         place: Place,
     ) -> Result<Key, BuildFailure> {
         if let Meaning::Snapshot(snapshot) = &resolved.meaning {
@@ -146,7 +157,7 @@ impl Run<'_> {
             (None, digest) => Key::of_image(&digest.unwrap_or_default()),
         };
         Ok(match &resolved.meaning {
-            Meaning::Entry { .. } => key.of_entry(state, &spec.env),
+            Meaning::Entry { .. } => key.of_entry(spec),
             _ => key,
         })
     }
@@ -197,35 +208,81 @@ impl Run<'_> {
         }
     }
 
-    /// Makes an image fit for use, once for all builds of the team.
+    /// Makes an image fit for use, once for all builds of the team. Where steps start is asked of it,
+    /// unless that is said.
     async fn provision(
         &self,
-        ground: Ground,
-        key: &Key,
+        mut ground: Ground,
+        workdir: Option<String>,
         workshop: &mut Option<Workshop>,
         place: Place,
     ) -> Result<Ground, BuildFailure> {
-        if let Some(layer) = self.layer(key).await {
-            return Ok(ground.on(layer.snapshot));
+        if let Some(layer) = self.layer(&ground.key).await {
+            return Ok(ground.fit(layer, workdir));
         }
         let opened = self.open(workshop, &ground, place).await?;
-        let (user, workdir) = (&ground.state.user, &ground.state.workdir);
-        let provisioned = opened
-            .script(self.build, place, scripts::PROVISION, &[user, workdir])
-            .await;
-        provisioned.map_err(|failure| BuildFailure {
+        let unfit = |failure: BuildFailure| BuildFailure {
             message: format!("the image cannot be made fit for use: {}", failure.message),
             ..failure
-        })?;
-        let snapshot = self.keep(opened, key, &ground, place).await?;
-        Ok(ground.on(snapshot))
+        };
+        let less = scripts::WITHOUT_SUDO;
+        let (script, args) = (scripts::PROVISION, [&*less.to_string()]);
+        let code = opened.script_to_end(self.build, place, script, &args).await;
+        match code.map_err(unfit)? {
+            0 => {}
+            code if code == less => {
+                let message = "the image has no sudo, and it cannot be installed: do as root what \
+                               needs it; the next build tries again";
+                self.say(LogLevel::Warn, place.part, message);
+                // Each build tries again, and says so again: what has no sudo is not taken for what has.
+                ground.key = ground.key.without_sudo();
+                if let Some(layer) = self.layer(&ground.key).await {
+                    // What was done on that before is taken over, and not done in this sandbox.
+                    self.engine.close_workshops(self.build).await;
+                    *workshop = None;
+                    return Ok(ground.fit(layer, workdir));
+                }
+            }
+            code => return Err(unfit(place.failure(format_args!("exit status {code}")))),
+        }
+        let user = &ground.state.user;
+        let workdir = match workdir {
+            Some(workdir) => workdir,
+            None => self.home_in(opened, user, place).await?,
+        };
+        let args: [&str; 2] = [&workdir, user];
+        let made = opened.script(self.build, place, scripts::WORKDIR, &args);
+        made.await.map_err(unfit)?;
+        let saved = opened.save(self.build, place, Contents::Filesystem).await?;
+        let layer = Layer {
+            workdir: Some(workdir),
+            ..self.layer_of(&ground.key, saved, &ground)
+        };
+        self.note(layer.clone(), place).await?;
+        Ok(ground.fit(layer, None))
+    }
+
+    /// Where a user is at home in what is open.
+    async fn home_in(
+        &self,
+        opened: &Workshop,
+        user: &str,
+        place: Place,
+    ) -> Result<String, BuildFailure> {
+        match opened.read(ACCOUNTS, ACCOUNTS_MAX).await {
+            Ok(accounts) => Ok(home_of(&accounts, user)),
+            Err(GuestError::NotFound(_)) => Ok(usual_home(user).to_owned()),
+            Err(error) => Err(place.failure(error)),
+        }
     }
 }
 
-/// Where an account's files are as a rule, when nobody says where commands start.
-fn home_of(user: &str) -> String {
-    match user {
-        "root" => "/root".to_owned(),
-        user => format!("/home/{user}"),
+impl Ground {
+    /// The same, made fit for use, with the directory that was said, or that was found then.
+    fn fit(mut self, layer: Layer, said: Option<String>) -> Self {
+        if let Some(workdir) = said.or(layer.workdir) {
+            self.state.workdir = workdir;
+        }
+        self.on(layer.snapshot)
     }
 }

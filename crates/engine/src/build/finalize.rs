@@ -59,7 +59,8 @@ impl Run<'_> {
                 let contents = Contents::with_memory(runtime.is_some());
                 let made = self.start_and_save(&ground, &spec, start.as_ref(), contents, place);
                 let made = made.await?;
-                self.note(&key, made.clone(), &ground, place).await?;
+                self.note(self.layer_of(&key, made.clone(), &ground), place)
+                    .await?;
                 made
             }
         };

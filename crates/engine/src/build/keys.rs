@@ -1,15 +1,15 @@
 //! What layers are found by: a digest of everything that was done to come there.
 
-use std::collections::BTreeMap;
-
 use sha2::{Digest, Sha256};
 use shoal_core::build::{Action, BuildState, Source};
 use shoal_core::driver::RuntimeInfo;
 use shoal_core::id::{BuildId, SnapshotId};
 use shoal_core::resources::Resources;
+use shoal_core::sandbox::SandboxSpec;
+use shoal_core::template::RuntimeName;
 
 /// Changes when the same words do something else than before.
-const VERSION: &str = "shoal-layer-3";
+const VERSION: &str = "shoal-layer-4";
 
 /// A digest of what was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,14 +35,24 @@ impl Key {
         Self::of(&[VERSION, "snapshot", &id.to_string()])
     }
 
-    /// Of an entry of the catalogue over this, by all that it changes for the steps.
-    pub(super) fn of_entry(&self, state: &BuildState, env: &BTreeMap<String, String>) -> Self {
+    /// Of an entry of the catalogue over this, by all that it changes for the steps: who does them,
+    /// where, with what, in which runtime, and what they reach.
+    pub(super) fn of_entry(&self, spec: &SandboxSpec) -> Self {
+        let none = "\0";
         let hex = self.hex();
-        let mut parts = vec!["entry", &hex, &state.user, &state.workdir];
-        for (name, value) in env {
+        let workdir = spec.workdir.as_deref().unwrap_or(none);
+        let runtime = spec.runtime.as_ref().map_or(none, RuntimeName::as_str);
+        let egress = serde_json::to_string(&spec.network.egress).unwrap_or_default();
+        let mut parts = vec!["entry", &hex, &spec.user, workdir, runtime, &egress];
+        for (name, value) in &spec.env {
             parts.extend([name.as_str(), value.as_str()]);
         }
         Self::of(&parts)
+    }
+
+    /// Of the same, made fit for use but for `sudo`, which could not be had.
+    pub(super) fn without_sudo(&self) -> Self {
+        Self::of(&["without sudo", &self.hex()])
     }
 
     /// Of the same as it is, without being made fit for use.

@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Ends the sandboxes of a build.
-    async fn close_workshops(&self, build: &Build) {
+    pub(super) async fn close_workshops(&self, build: &Build) {
         let purpose = Purpose::Build(build.record().id);
         for record in self.shared.entries.records() {
             if record.spec.purpose != purpose {
@@ -310,24 +310,24 @@ impl Run<'_> {
         let snapshot = workshop
             .save(self.build, place, Contents::Filesystem)
             .await?;
-        self.note(key, snapshot.clone(), ground, place).await?;
+        self.note(self.layer_of(key, snapshot.clone(), ground), place)
+            .await?;
         Ok(snapshot)
     }
 
-    pub(super) async fn note(
-        &self,
-        key: &Key,
-        snapshot: SnapshotOrigin,
-        ground: &Ground,
-        place: Place,
-    ) -> Result<(), BuildFailure> {
-        let layer = Layer {
+    /// What is noted of files that were saved.
+    pub(super) fn layer_of(&self, key: &Key, snapshot: SnapshotOrigin, ground: &Ground) -> Layer {
+        Layer {
             key: key.hex(),
             team: self.principal.team,
             snapshot,
             image: ground.spec.image.clone(),
+            workdir: None,
             used_at: self.engine.shared.clock.now(),
-        };
+        }
+    }
+
+    pub(super) async fn note(&self, layer: Layer, place: Place) -> Result<(), BuildFailure> {
         let kept = self.engine.shared.keep_layer(layer).await;
         kept.map_err(|e| place.failure(e))
     }

@@ -34,22 +34,32 @@ may_be_root() {
     };
 }
 
+/// What [`PROVISION`] ends with when all is done but for `sudo`, which cannot be installed now.
+pub(super) const WITHOUT_SUDO: i32 = 75;
+
 /// Makes an image fit for use: a shell that the field's clients call, the user that they run as and
-/// the way for him to be root, and the places that they write to. Arguments: who steps run as, and
-/// where they start.
+/// the way for him to be root, and the places that they write to. Argument: [`WITHOUT_SUDO`].
 ///
-/// An image without `sudo` is as good as its mirror can be reached; one without bash is no good.
+/// An image without `sudo` is as good as its mirror can be reached; one without bash is no good. No
+/// mirror holds a build up for long: apt has limits of its own, which end no installation half way.
 pub(super) const PROVISION: &str = concat!(
     accounts!(),
     r#"
+within() {
+    if timeout 9 true 2>/dev/null; then timeout "$@"
+    # As BusyBox had it once.
+    elif timeout -t 9 true 2>/dev/null; then timeout -t "$@"
+    else shift; "$@"
+    fi
+}
 get() {
     if have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
         set -- -o Acquire::Retries=1 -o Acquire::http::Timeout=20 install -y -qq --no-install-recommends "$@"
         apt-get update -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 && apt-get "$@"
-    elif have apk; then apk add --no-cache "$@"
-    elif have dnf; then dnf install -y -q "$@"
-    elif have pacman; then pacman -Sy --noconfirm "$@"
+    elif have apk; then within 300 apk add --no-cache "$@"
+    elif have dnf; then within 600 dnf install -y -q --setopt=timeout=20 --setopt=retries=1 "$@"
+    elif have pacman; then within 600 pacman -Sy --noconfirm "$@"
     else echo "no package manager is known here to get $*" >&2; return 65
     fi
 }
@@ -60,18 +70,15 @@ fi
 [ -x /bin/bash ] || ln -s "$(command -v bash)" /bin/bash
 if ! have sudo; then
     echo "sudo is missing and is installed"
-    get sudo || echo "warning: the image has no sudo, and it cannot be installed: do as root what needs it" >&2
+    get sudo || :
 fi
 have tar || { echo "the image has no tar: files cannot be copied into it" >&2; }
 id user >/dev/null 2>&1 || add user
 mkdir -p /home/user /code
 chown user: /home/user
 chmod 0777 /code /usr/local
-if [ ! -d "$2" ]; then
-    mkdir -p "$2"
-    chown "$1" "$2"
-fi
 may_be_root user
+have sudo || exit "$1"
 "#
 );
 

@@ -158,16 +158,27 @@ impl Workshop {
         script: &str,
         args: &[&str],
     ) -> Result<(), BuildFailure> {
+        match self.script_to_end(build, place, script, args).await? {
+            0 => Ok(()),
+            code => Err(place.failure(format_args!("exit status {code}"))),
+        }
+    }
+
+    /// Runs a script of ours as root. Returns how it ended.
+    pub(super) async fn script_to_end(
+        &self,
+        build: &Build,
+        place: Place,
+        script: &str,
+        args: &[&str],
+    ) -> Result<i32, BuildFailure> {
         let mut argv = vec!["-c", script, "sh"];
         argv.extend(args);
         let command = GuestCommand {
             cwd: Some("/".to_owned()),
             ..GuestCommand::new("/bin/sh", argv)
         };
-        match self.run(build, place, "root", command).await? {
-            0 => Ok(()),
-            code => Err(place.failure(format_args!("exit status {code}"))),
-        }
+        self.run(build, place, "root", command).await
     }
 
     /// Puts a file of the node into the sandbox, as root.
@@ -215,6 +226,24 @@ impl Workshop {
                 .map_err(|e| place.failure(e))?;
         }
         target.flush().await.map_err(|e| place.failure(e))
+    }
+
+    /// What the first so many bytes of a file are, and a piece more at most.
+    pub(super) async fn read(&self, path: &str, most: usize) -> Result<Vec<u8>, GuestError> {
+        let guest = &self.engine.shared.guest;
+        let mut contents = guest
+            .read_file(self.root()?, path.to_owned())
+            .await?
+            .contents;
+        let mut read = Vec::new();
+        while let Some(piece) = contents.next().await {
+            let piece = piece.map_err(|error| GuestError::Unreachable(error.to_string()))?;
+            read.extend_from_slice(&piece);
+            if read.len() >= most {
+                break;
+            }
+        }
+        Ok(read)
     }
 
     /// What lies at a path.

@@ -4,7 +4,7 @@ use shoal_core::id::TemplateId;
 use shoal_core::sandbox::OnTimeout;
 use shoal_core::snapshot::Contents;
 use shoal_core::state::StateKind;
-use shoal_engine::{NewSnapshot, SnapshotFilter, TakeError};
+use shoal_engine::{NewSnapshot, SnapshotError, SnapshotFilter, SnapshotNameError, TakeError};
 
 use super::*;
 
@@ -213,4 +213,53 @@ async fn two_first_snapshots_of_a_name_are_takings_of_one_thing() {
     };
     let tagged = fixture.engine.snapshot(&fixture.me, &permit, tagged).await;
     assert_eq!(tagged.unwrap().template, meant[0]);
+}
+
+#[tokio::test]
+async fn what_is_imported_is_not_called_like_a_template() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let named = NewSnapshot {
+        name: Some("work".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, named).await;
+    taken.unwrap();
+    let file = fixture.directory.path().join("exported");
+    let work: TemplateRef = "work".parse().unwrap();
+    let exported = fixture
+        .engine
+        .export_snapshot(&fixture.me, &work, file.clone());
+    exported.await.unwrap();
+    let import = |name: Option<&str>| {
+        let name = name.map(|name| name.parse().unwrap());
+        fixture
+            .engine
+            .import_snapshot(&fixture.me, file.clone(), name)
+    };
+    let taken = |refused: SnapshotError| {
+        let expected = matches!(&refused, SnapshotError::Name(SnapshotNameError::Taken(_)));
+        assert!(expected, "{refused}");
+    };
+    taken(import(Some("base:v1")).await.unwrap_err());
+    let refused = import(Some("other/work")).await.unwrap_err();
+    let expected = matches!(
+        &refused,
+        SnapshotError::Name(SnapshotNameError::Namespace(_))
+    );
+    assert!(expected, "{refused}");
+    import(None).await.unwrap();
+    import(Some("mine/copy:v2")).await.unwrap();
+    let deleted = fixture.engine.delete_snapshot(&fixture.me, &work).await;
+    deleted.unwrap();
+    let kept = fixture.driver.kept().len();
+    // The name that it had is a template's by now.
+    fixture
+        .engine
+        .put_template(template("work", "test/image:1"))
+        .await
+        .unwrap();
+    taken(import(None).await.unwrap_err());
+    assert_eq!(fixture.driver.kept().len(), kept, "nothing is left of it");
 }

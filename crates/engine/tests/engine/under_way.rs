@@ -1,8 +1,14 @@
 //! What is seen of an operation before it has ended, and what may come between.
 
+use shoal_core::image::{ImageName, NoProgress};
+use shoal_core::resources::Resources;
 use shoal_core::sandbox::NAME_KEY;
 use shoal_core::state::StateKind;
-use shoal_engine::{CpuTarget, NewSnapshot, ResizeCreated, SnapshotFilter, TakeError};
+use shoal_engine::test_util::FakeRegistry;
+use shoal_engine::{
+    BuildError, CpuTarget, CreateTemplateError, NewBuild, NewSnapshot, NewTemplate, ResizeCreated,
+    SnapshotFilter, SnapshotNameError, TakeError,
+};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -83,6 +89,117 @@ async fn who_waits_no_longer_for_a_snapshot_is_told_so_and_finds_it_later() {
     assert_eq!(fixture.taken(), 0);
     fixture.driver.saves().open();
     until("listed", || fixture.taken() == 1).await;
+}
+
+fn template_called(name: &str, image: &ImageName) -> NewTemplate {
+    NewTemplate {
+        name: name.parse().unwrap(),
+        image: image.clone(),
+        resources: Resources::default(),
+        runtime: None,
+        user: None,
+        workdir: None,
+        env: BTreeMap::new(),
+        persistent: Default::default(),
+        max_cpu: None,
+        public: false,
+        description: String::new(),
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_snapshot_that_is_being_taken_is_nobody_elses() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let saves = fixture.driver.saves();
+    saves.shut();
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let (engine, me) = (fixture.engine.clone(), fixture.me.clone());
+    let named = NewSnapshot {
+        name: Some("work".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    let again = named.clone();
+    let first = tokio::spawn(async move { engine.snapshot(&me, &permit, named).await });
+    until("saving", || saves.waiting() == 1).await;
+    let build = || NewBuild {
+        name: "work".parse().unwrap(),
+        tags: Vec::new(),
+        resources: Resources::default(),
+    };
+    let announced = fixture.engine.announce_build(&fixture.me, build()).await;
+    assert!(
+        matches!(announced, Err(BuildError::Taken(_))),
+        "{announced:?}"
+    );
+    let image = "test/image:1".parse().unwrap();
+    let made = template_called("work", &image);
+    let made = fixture.engine.create_template(&fixture.me, made).await;
+    assert!(
+        matches!(made, Err(CreateTemplateError::NameTaken(_))),
+        "{made:?}"
+    );
+    // Of one that comes to nothing the name is free.
+    fixture.driver.refuse(Refusals {
+        save: true,
+        ..Refusals::default()
+    });
+    saves.open();
+    first.await.unwrap().unwrap_err();
+    fixture
+        .engine
+        .announce_build(&fixture.me, build())
+        .await
+        .unwrap();
+    fixture.driver.refuse(Refusals::default());
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let refused = fixture.engine.snapshot(&fixture.me, &permit, again).await;
+    assert!(
+        matches!(refused, Err(TakeError::Name(SnapshotNameError::Taken(_)))),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_template_that_is_being_made_has_its_name_before_it_is_there() {
+    let (driver, clock) = (FakeDriver::new(), ManualClock::new());
+    let (directory, guest) = (tempfile::tempdir().unwrap(), FakeGuest::default());
+    let images = FakeRegistry::default();
+    let shared = Arc::new(images.clone());
+    let engine = engine_over(directory.path(), &driver, &clock, &guest, shared, |_| {}).await;
+    let me = principal(&engine, "mine").await;
+    engine
+        .put_template(template("base", "test/image:1"))
+        .await
+        .unwrap();
+    let made = engine.create(&me, new("base"), None).await.unwrap();
+    let (permit, _) = engine.authorize(&me, &made.record.id).unwrap();
+    let image: ImageName = "registry.test/one:1".parse().unwrap();
+    let auth = None;
+    let pulled = images.pull(image.clone(), auth, Arc::new(NoProgress)).await;
+    pulled.unwrap();
+    images.finds.shut();
+    let (making, of) = (engine.clone(), me.clone());
+    let asked = template_called("work", &image);
+    let making = tokio::spawn(async move { making.create_template(&of, asked).await });
+    until("looking for its image", || images.finds.waiting() == 1).await;
+    let (taking, of) = (engine.clone(), me.clone());
+    let named = NewSnapshot {
+        name: Some("work".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    let mut taking = tokio::spawn(async move { taking.snapshot(&of, &permit, named).await });
+    // It waits, or has got the name by now, which would be wrong.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    images.finds.open();
+    making.await.unwrap().unwrap();
+    let refused = (&mut taking).await.unwrap();
+    assert!(
+        matches!(refused, Err(TakeError::Name(SnapshotNameError::Taken(_)))),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

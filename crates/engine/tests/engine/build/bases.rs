@@ -39,6 +39,14 @@ impl Fixture {
         build.made.clone().unwrap()
     }
 
+    /// The words by which the fake knows what makes an image fit for use, of the last time.
+    fn made_fit(&self) -> Option<String> {
+        let commands = self.guest.commands.lock();
+        let mut all = commands.iter().rev().map(|(_, command)| command);
+        let fit = all.find(|c| c.args.iter().any(|arg| arg.contains("sudo is missing")))?;
+        Some(format!("{} {}", fit.program, fit.args.join(" ")))
+    }
+
     /// As whom and where the step was done; nothing when it was not done again.
     fn done(&self) -> Option<(String, String)> {
         let commands = std::mem::take(&mut *self.guest.commands.lock());
@@ -140,7 +148,7 @@ async fn steps_on_a_template_of_root_start_in_its_home() {
     // It is made when the image has none, before the step.
     let made_fit = commands
         .iter()
-        .position(|(_, c)| c.args.ends_with(&["root".to_owned(), "/root".to_owned()]));
+        .position(|(_, c)| c.args.ends_with(&["/root".to_owned(), "root".to_owned()]));
     let step = commands
         .iter()
         .position(|(_, c)| c.args.ends_with(&["step".to_owned()]));
@@ -163,4 +171,124 @@ async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_c
         .unwrap();
     let build = fixture.built(&build).await;
     assert_eq!(build.made.as_ref().unwrap().image.as_str(), "test/image:1");
+}
+
+#[tokio::test]
+async fn what_has_no_sudo_is_tried_again_by_each_build_and_not_taken_for_what_has() {
+    let fixture = registered().await;
+    fixture
+        .catalogue(json!([
+            {"name": "one", "image": "registry.test/one:1", "description": "d", "user": "root"},
+            {"name": "two", "image": "registry.test/one:1", "description": "d"}
+        ]))
+        .await;
+    fixture.built_on("two").await;
+    let fit = fixture.made_fit().unwrap();
+    let without = GuestOutput::Exit(GuestExit {
+        code: 75,
+        error: None,
+    });
+    let warned = async || {
+        let build = fixture
+            .engine
+            .find_template(&fixture.me, &"made".parse().unwrap());
+        let build = build.unwrap().build;
+        let log = fixture
+            .engine
+            .build_log(build, LogLevel::Warn)
+            .await
+            .unwrap();
+        log.iter().any(|entry| entry.message.contains("no sudo"))
+    };
+    fixture.done();
+    fixture
+        .guest
+        .answers
+        .lock()
+        .insert(fit.clone(), vec![without]);
+    // What was done without it is not done again as long as it is not to be had, which each build tries.
+    for expected in [done("root", "/app"), None] {
+        fixture.built_on("one").await;
+        assert_eq!(fixture.made_fit().as_ref(), Some(&fit));
+        assert_eq!(fixture.done(), expected);
+        assert!(warned().await);
+    }
+    fixture.guest.answers.lock().clear();
+    for (tried, expected) in [(true, done("root", "/app")), (false, None)] {
+        fixture.built_on("one").await;
+        assert_eq!(fixture.made_fit().is_some(), tried);
+        assert_eq!(fixture.done(), expected);
+        assert!(!warned().await);
+    }
+    assert!(
+        fixture.driver.sandboxes().is_empty(),
+        "nothing is left running"
+    );
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_bare_image_is_made_fit_for_use() {
+    let fixture = registered().await;
+    fixture
+        .catalogue(json!([{"name": "bare", "image": "registry.test/bare:1", "description": "d"}]))
+        .await;
+    let made = fixture.engine.create(&fixture.me, new("bare"), None).await;
+    let id = made.unwrap().record.id.clone();
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let asked = NewSnapshot {
+        name: Some("saved".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    let taken = fixture.engine.snapshot(&fixture.me, &permit, asked).await;
+    taken.unwrap();
+    for tried in [true, false] {
+        fixture.guest.commands.lock().clear();
+        fixture.built_on("saved").await;
+        assert_eq!(fixture.made_fit().is_some(), tried);
+    }
+}
+
+#[tokio::test]
+async fn layers_are_of_what_their_steps_could_reach() {
+    let fixture = registered().await;
+    let entry = |name: &str, open: bool| {
+        json!({"name": name, "image": "registry.test/one:1", "description": "d",
+            "network": {"allowInternetAccess": open}})
+    };
+    fixture
+        .catalogue(json!([entry("open", true), entry("closed", false)]))
+        .await;
+    for name in ["open", "closed"] {
+        fixture.built_on(name).await;
+        assert_eq!(fixture.done(), done("node", "/app"), "{name}");
+    }
+    for name in ["open", "closed"] {
+        fixture.built_on(name).await;
+        assert_eq!(fixture.done(), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn steps_start_where_the_image_has_the_home_of_its_user() {
+    let fixture = registered().await;
+    let accounts = "root:x:0:0::/root:/bin/sh\nnginx:x:101:101::/var/cache/nginx:/sbin/nologin\n";
+    fixture
+        .guest
+        .files
+        .lock()
+        .insert("/etc/passwd".to_owned(), accounts.into());
+    let template = Template {
+        team: Some(fixture.me.team),
+        user: "nginx".to_owned(),
+        ..template("web", "test/image:1")
+    };
+    fixture.engine.put_template(template).await.unwrap();
+    let made = fixture.built_on("web").await;
+    assert_eq!(made.workdir.as_deref(), Some("/var/cache/nginx"));
+    assert_eq!(fixture.done(), done("nginx", "/var/cache/nginx"));
+    // What is taken over starts there, too, and nothing is asked again.
+    fixture.guest.files.lock().clear();
+    let made = fixture.built_on("web").await;
+    assert_eq!(made.workdir.as_deref(), Some("/var/cache/nginx"));
+    assert_eq!(fixture.done(), None);
 }
