@@ -157,8 +157,14 @@ pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
             warm: config.warm_slots,
         },
         disk: config.disk.clone(),
-        starts: config.starts,
+        starts: config.starts.unwrap_or_else(starts_at_once),
     })
+}
+
+/// How many starts a machine is kept busy by: each uses a processor for most of its time, and more of
+/// them slow each other down.
+fn starts_at_once() -> usize {
+    1 + std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn envd_beside_this_program() -> anyhow::Result<PathBuf> {

@@ -74,7 +74,7 @@ pub(crate) struct Config {
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
     pub(crate) envd: Option<PathBuf>,
-    pub(crate) starts: usize,
+    pub(crate) starts: Option<usize>,
     pub(crate) max_timeout: Duration,
     pub(crate) sandboxes: usize,
     pub(crate) sandboxes_per_team: usize,
@@ -124,7 +124,7 @@ settings! {
     "log.level" = "info", "what is logged: error, warn, info, debug, trace, or a filter";
     "log.format" = "text", "text or json";
     "envd" = "", "the daemon for sandboxes; beside this program when nothing is said";
-    "starts" = "4", "how many sandboxes are started at once";
+    "starts" = "", "how many sandboxes are started at once; one more than there are processors when nothing is said";
     "limits.max_timeout" = "24h", "the longest life of a sandbox";
     "limits.sandboxes" = "1000", "how many sandboxes there may be";
     "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have that are not paused";
@@ -198,7 +198,7 @@ impl Config {
         let envd = reader.optional("envd", "a path", |text| Some(text.into()));
         let number = "a number above zero";
         let positive = |text: &str| text.parse::<usize>().ok().filter(|n| *n > 0);
-        let starts = reader.with("starts", number, positive);
+        let starts = reader.optional("starts", number, positive);
         let duration = "a time like 90s, 5m, 24h or 7d";
         let max_timeout = reader.with("limits.max_timeout", duration, parse_duration);
         let sandboxes = reader.with("limits.sandboxes", number, positive);

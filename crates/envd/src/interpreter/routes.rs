@@ -188,10 +188,11 @@ impl Routes {
         Ok((asked, room))
     }
 
-    /// All of a body. One that is too long is read all the same, and dropped: most clients do not
-    /// read an answer before they have sent everything.
+    /// All of a body. One that is too long, or that there is no room for, is read all the same, and
+    /// dropped: most clients do not read an answer before they have sent everything.
     async fn whole(&self, mut body: Incoming) -> Result<Asked<Vec<u8>>, Answer> {
         let (mut whole, mut length, mut room) = (Vec::new(), 0, None::<OwnedSemaphorePermit>);
+        let mut fits = true;
         while let Some(frame) = body.frame().await {
             let cut = |_| text(StatusCode::BAD_REQUEST, "The request was cut short");
             let Ok(data) = frame.map_err(cut)?.into_data() else {
@@ -201,11 +202,12 @@ impl Routes {
             if length > MAX_READ {
                 break;
             }
-            if length > MAX_BODY {
+            let more = self.more_room(data.len());
+            let Some(more) = more.filter(|_| fits && length <= MAX_BODY) else {
+                fits = false;
                 (whole, room) = (Vec::new(), None);
                 continue;
-            }
-            let more = self.more_room(data.len()).ok_or_else(full)?;
+            };
             match &mut room {
                 Some(room) => room.merge(more),
                 None => room = Some(more),
@@ -218,6 +220,9 @@ impl Routes {
                 MAX_BODY >> 20
             );
             return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
+        }
+        if !fits {
+            return Err(full());
         }
         Ok((whole, room))
     }

@@ -1,5 +1,7 @@
 //! Whatever happens, and in whichever order, no member is handed out twice, and none is lost.
 
+use std::cell::RefCell;
+
 use proptest::prelude::*;
 use shoal_engine::Created;
 use tokio::runtime::{Builder, Runtime};
@@ -111,10 +113,22 @@ impl Course {
         }
     }
 
+    /// What has failed is tried again: each failure that is noted is waited out, whenever that is.
     fn fill(&self) {
-        // What has failed is tried again.
-        self.fixture.clock.advance(Duration::from_secs(2));
-        self.runtime.block_on(self.fixture.full(self.size));
+        let fixture = &self.fixture;
+        fixture.clock.advance(Duration::from_secs(2));
+        let size = usize::try_from(self.size).unwrap();
+        let waited_out = RefCell::new(None);
+        let full = |fixture: &Pooled| {
+            let view = fixture.view();
+            let fault = view.fault.map(|fault| fault.at);
+            if fault.is_some() && *waited_out.borrow() != fault {
+                *waited_out.borrow_mut() = fault;
+                fixture.clock.advance(Duration::from_secs(10));
+            }
+            (view.ready, view.starting) == (size, 0)
+        };
+        self.runtime.block_on(fixture.until("full", full));
     }
 
     /// All that there is at the end is a member or a team's, and what was told of is the team's.
