@@ -8,14 +8,12 @@ import sys
 
 import httpx
 import pytest
-from e2b import Sandbox
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, RemoteSettingsChanged, ResponseReceived
 from h2.settings import SettingCodes
 
-from ..installation import free_port, wait_until
-from .test_gateway import begin
+from ..installation import ROOT, free_port, wait_until
 
 #: What a person's program does, in a process of its own: the trust is read from its environment.
 PROGRAM = """
@@ -173,27 +171,47 @@ class Http2:
             self.come += self.http.receive_data(data)
 
 
-def test_a_websocket_over_http_2_as_browsers_ask_for_it(secure, said, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", said["SSL_CERT_FILE"])
-    with Sandbox.create(timeout=120, **secure.options()) as box:
-        begin(box)
-        name = f"8000-{box.sandbox_id}.e2b.localhost"
-        browser = Http2(said, secure.port, name)
-        settings = browser.wait_for(RemoteSettingsChanged).changed_settings
-        # Without this word of the server browsers open a connection of HTTP/1.1 for it.
-        assert settings[SettingCodes.ENABLE_CONNECT_PROTOCOL].new_value == 1
-        asked = [
-            (":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "https"),
-            (":path", "/socket"), (":authority", f"{name}:{secure.port}"), ("sec-websocket-version", "13"),
-        ]
-        browser.http.send_headers(1, asked)
-        answer = dict(browser.wait_for(ResponseReceived).headers)
-        assert answer[b":status"] == b"200"
-        mask, text = b"\1\2\3\4", b"ping"
-        masked = bytes(byte ^ mask[n] for n, byte in enumerate(text))
-        browser.http.send_data(1, b"\x81\x84" + mask + masked)
-        echoed = b""
-        while len(echoed) < 6:
-            echoed += browser.wait_for(DataReceived).data
-        assert echoed == b"\x81\x04ping"
-        browser.stream.close()
+#: A sandbox with a server inside, until a line comes. In a process of its own: see `PROGRAM`.
+SITE = """
+from e2b import Sandbox
+from conformance.sdk.test_gateway import begin
+
+with Sandbox.create(timeout=120) as box:
+    begin(box)
+    print(box.sandbox_id, flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def site(said):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("E2B_")}
+    program = subprocess.Popen(
+        [sys.executable, "-c", SITE], env=clean | said, cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )
+    yield program.stdout.readline().strip()
+    program.communicate("\n", timeout=60)
+
+
+def test_a_websocket_over_http_2_as_browsers_ask_for_it(secure, said, site):
+    name = f"8000-{site}.e2b.localhost"
+    browser = Http2(said, secure.port, name)
+    settings = browser.wait_for(RemoteSettingsChanged).changed_settings
+    # Without this word of the server browsers open a connection of HTTP/1.1 for it.
+    assert settings[SettingCodes.ENABLE_CONNECT_PROTOCOL].new_value == 1
+    asked = [
+        (":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "https"),
+        (":path", "/socket"), (":authority", f"{name}:{secure.port}"), ("sec-websocket-version", "13"),
+    ]
+    browser.http.send_headers(1, asked)
+    answer = dict(browser.wait_for(ResponseReceived).headers)
+    assert answer[b":status"] == b"200"
+    mask, text = b"\1\2\3\4", b"ping"
+    masked = bytes(byte ^ mask[n] for n, byte in enumerate(text))
+    browser.http.send_data(1, b"\x81\x84" + mask + masked)
+    echoed = b""
+    while len(echoed) < 6:
+        echoed += browser.wait_for(DataReceived).data
+    assert echoed == b"\x81\x04ping"
+    browser.stream.close()

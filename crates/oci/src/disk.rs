@@ -1,9 +1,11 @@
 //! What sandboxes write: one bounded directory each.
 //!
-//! The bound is a btrfs quota. Where the data directory is not on btrfs, a file in it is formatted
-//! and mounted, with all its space taken in advance: a sandbox that fills its share meets an
-//! error of its own, and never a full disk of the machine. Where btrfs cannot be had, directories
-//! are plain and whoever writes more is ended soon after, which [`Disk::describe`] says.
+//! The bound is a btrfs quota. A file in the data directory is formatted and mounted, with all its
+//! space taken in advance: a sandbox that fills its share meets an error of its own, and never a
+//! full disk of the machine. A file on btrfs, too: subvolumes of one file system number their files
+//! each from the same beginning, and in an overlay of two of them different files would have one
+//! number. gVisor tells files apart by it. Where btrfs cannot be had, directories are plain and
+//! whoever writes more is ended soon after, which [`Disk::describe`] says.
 
 mod btrfs;
 mod image;
@@ -29,8 +31,7 @@ pub enum DiskConfig {
     /// btrfs when it can be had, else plain directories.
     #[default]
     Auto,
-    /// btrfs in a file of this size, or on the data directory's own file system when that is
-    /// btrfs.
+    /// btrfs in a file of this size.
     Btrfs {
         /// The size of the file; a share of the free space when none is given.
         size: Option<Mib>,
@@ -43,8 +44,7 @@ pub enum DiskConfig {
 #[derive(Debug)]
 pub(crate) struct Disk {
     root: PathBuf,
-    /// Whether [`Disk::close`] unmounts `root`.
-    mounted: bool,
+    /// What is mounted at `root`; it is a plain directory when there is none.
     volume: Option<btrfs::Volume>,
 }
 
@@ -68,35 +68,21 @@ impl Disk {
         fs::create_dir_all(&root)?;
         let size = match config {
             DiskConfig::Plain => {
-                return Ok(Self {
-                    root,
-                    mounted: false,
-                    volume: None,
-                });
+                return Ok(Self { root, volume: None });
             }
             DiskConfig::Btrfs { size } => *size,
             DiskConfig::Auto => None,
         };
-        let opened = if btrfs::is_btrfs(&root)? && !image::is_mounted(&root)? {
-            btrfs::Volume::open(&root).map(|volume| (volume, false))
-        } else {
-            image::mount(&data.join("disk.btrfs"), &root, size)
-                .and_then(|()| btrfs::Volume::open(&root))
-                .map(|volume| (volume, true))
-        };
+        let opened = image::mount(&data.join("disk.btrfs"), &root, size)
+            .and_then(|()| btrfs::Volume::open(&root));
         match opened {
-            Ok((volume, mounted)) => Ok(Self {
+            Ok(volume) => Ok(Self {
                 root,
-                mounted,
                 volume: Some(volume),
             }),
             Err(error) if *config == DiskConfig::Auto && !image::is_full(&error) => {
                 tracing::warn!(%error, "no btrfs: a sandbox that writes more than its share is ended soon after, not stopped from it");
-                Ok(Self {
-                    root,
-                    mounted: false,
-                    volume: None,
-                })
+                Ok(Self { root, volume: None })
             }
             Err(error) => Err(error),
         }
@@ -104,10 +90,9 @@ impl Disk {
 
     /// How a sandbox's share is bounded, for people.
     pub(crate) fn describe(&self) -> &'static str {
-        match (&self.volume, self.mounted) {
-            (Some(_), true) => "btrfs quota, in a file of fixed size",
-            (Some(_), false) => "btrfs quota",
-            (None, _) => "plain directories: a sandbox that writes more is ended within seconds",
+        match &self.volume {
+            Some(_) => "btrfs quota, in a file of fixed size",
+            None => "plain directories: a sandbox that writes more is ended within seconds",
         }
     }
 
@@ -264,7 +249,7 @@ impl Disk {
     /// # Errors
     /// When the kernel refuses.
     pub(crate) fn close(&self, in_use: bool) -> io::Result<()> {
-        if self.mounted && !in_use {
+        if self.volume.is_some() && !in_use {
             image::unmount(&self.root)
         } else {
             Ok(())

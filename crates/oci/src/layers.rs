@@ -124,7 +124,12 @@ pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<String> {
     for path in [file.as_path(), directory, &beside] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
+    // What is saved of a sandbox outlives the machine, and so must the daemon that runs in it.
+    for path in [file.as_path(), directory, &beside] {
+        fs::File::open(path)?.sync_all()?;
+    }
     fs::rename(&beside, &layer)?;
+    fs::File::open(envd_layers(data))?.sync_all()?;
     Ok(digest)
 }
 

@@ -15,7 +15,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::sys::statfs::{BTRFS_SUPER_MAGIC, statfs};
 
 /// The kernel's letter for btrfs ioctls.
 const MAGIC: u8 = 0x94;
@@ -90,14 +89,6 @@ nix::ioctl_readwrite!(ino_lookup, MAGIC, 18, LookupArgs);
 nix::ioctl_read!(fs_info, MAGIC, 31, FsInfoArgs);
 nix::ioctl_readwrite!(quota_control, MAGIC, 40, QuotaArgs);
 nix::ioctl_read!(quota_limit, MAGIC, 43, LimitArgs);
-
-/// Whether `path` is on btrfs.
-///
-/// # Errors
-/// When it cannot be read.
-pub(super) fn is_btrfs(path: &Path) -> io::Result<bool> {
-    Ok(statfs(path)?.filesystem_type() == BTRFS_SUPER_MAGIC)
-}
 
 /// A directory on btrfs whose subvolumes have quotas.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::process::Command;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::statvfs;
+use rustix::fs::{IFlags, ioctl_setflags};
 use shoal_core::resources::Mib;
 
 /// The size when none is given: a quarter of the free space, within these bounds.
@@ -124,6 +125,9 @@ fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
         return Err(full());
     }
     let opened = File::create(file)?;
+    // On btrfs: copied each time it is written, the space that it has would not be enough. Other file
+    // systems do not know of it.
+    let _ = ioctl_setflags(&opened, IFlags::NOCOW);
     let length = i64::try_from(bytes).map_err(io::Error::other)?;
     match fallocate(opened.as_fd(), FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),

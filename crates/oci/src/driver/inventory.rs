@@ -39,12 +39,11 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
     blocking(move || saved::show_whole(&named.disk.paused(), &named.disk))
         .await
         .map_err(failed("show what was saved"))?;
+    let slots = held_slots(shared, &survey)
+        .await
+        .map_err(failed("look for network slots"))?;
     let mut found = Vec::new();
-    let mut slots = BTreeSet::new();
     for (manifest, pid) in survey.sandboxes {
-        if manifest::holds_slot(&shared.home.sandbox(manifest.id.as_str())) {
-            slots.insert(manifest.slot);
-        }
         let (id, execution) = (manifest.id.clone(), manifest.execution);
         let alive = match pid {
             Some(pid) => {
@@ -76,6 +75,33 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
         .map_err(failed("clear network slots"))?;
     shared.network.start();
     Ok(found)
+}
+
+/// The slots that sandboxes have. With the machine the slots end, and not what the manifests say of
+/// them: an index that was taken before may be anybody's now.
+async fn held_slots(shared: &Arc<Shared>, survey: &Survey) -> io::Result<BTreeSet<u32>> {
+    let named: Vec<_> = survey
+        .sandboxes
+        .iter()
+        .map(|(manifest, _)| (shared.home.sandbox(manifest.id.as_str()), manifest.slot))
+        .collect();
+    let shared = shared.clone();
+    blocking(move || {
+        let taken = shared.network.taken()?;
+        let mut held = BTreeSet::new();
+        for (directory, slot) in named {
+            if !manifest::holds_slot(&directory) {
+                continue;
+            }
+            if taken.contains(&slot) {
+                held.insert(slot);
+            } else {
+                manifest::disown_slot(&directory)?;
+            }
+        }
+        Ok(held)
+    })
+    .await
 }
 
 /// What was saved of a paused sandbox.
