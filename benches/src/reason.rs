@@ -28,7 +28,7 @@ and the command are in Shoal's time and not in that of the bare restore, which i
 inside answers.";
 
 /// The first that is about a row counts.
-const REASONS: [(Rows, &str); 13] = [
+const REASONS: [(Rows, &str); 14] = [
     (
         Rows::Begin("pause, with "),
         "A pause outlives the machine: it waits for the disk, which the bare checkpoint does not (the \
@@ -90,9 +90,15 @@ const REASONS: [(Rows, &str); 13] = [
     ),
     (
         Rows::Begin("server memory, "),
-        "The server has done all other groups before, and the C library keeps what was freed then: \
-         the row beside it is what it has without a sandbox. One that is started for this group \
-         alone has 33 MiB with 200 of them, and 25 MiB with none.",
+        "The server has done all other groups before: the row beside it is what it has without a \
+         sandbox, some seconds after the last. One that is started for this group alone has 33 MiB \
+         with 200 of them, and 25 MiB with none.",
+    ),
+    (
+        Rows::Begin("refill of "),
+        "A restore keeps more than one processor busy for most of its time, so on two of them little \
+         overlaps; the claims, and what a sandbox does in its first moments with its user, fall into \
+         the same time.",
     ),
     (
         Rows::Begin("create → ready beside "),
