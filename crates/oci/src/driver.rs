@@ -7,6 +7,7 @@ mod identity;
 mod inventory;
 mod open;
 mod origin;
+mod paused;
 mod port;
 mod quiet;
 mod resize;

@@ -145,6 +145,18 @@ async fn fixture() -> Fixture {
 }
 
 /// Waits, within bounds, until something is so.
+/// Has the store below `directory` refuse some writes (`INSERT ON …`, `UPDATE ON …`), until its trigger
+/// `broken` is dropped.
+fn refuse_writes(directory: &Path, which: &str) -> rusqlite::Connection {
+    let connection = rusqlite::Connection::open(directory.join("shoal.db")).unwrap();
+    let broken = format!(
+        "CREATE TRIGGER broken BEFORE {which}
+         BEGIN SELECT RAISE(ABORT, 'told to refuse'); END"
+    );
+    connection.execute_batch(&broken).unwrap();
+    connection
+}
+
 async fn until(what: &str, so: impl Fn() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while !so() {

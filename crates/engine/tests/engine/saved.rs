@@ -121,12 +121,8 @@ async fn what_has_happened_is_seen_when_it_cannot_be_written_down() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    let path = fixture.directory.path().join("shoal.db");
-    let connection = rusqlite::Connection::open(path).unwrap();
-    let broken = "CREATE TRIGGER broken BEFORE UPDATE ON sandboxes
-        WHEN NEW.document LIKE '%\"state\":\"running\"%'
-        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
-    connection.execute_batch(broken).unwrap();
+    let which = "UPDATE ON sandboxes WHEN NEW.document LIKE '%\"state\":\"running\"%'";
+    let connection = refuse_writes(fixture.directory.path(), which);
     let new = NewSnapshot::default();
     let taken = fixture.engine.snapshot(&fixture.me, &permit, new).await;
     let taken = taken.unwrap();
@@ -152,11 +148,8 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    let path = fixture.directory.path().join("shoal.db");
-    let connection = rusqlite::Connection::open(path).unwrap();
-    let broken = "CREATE TRIGGER broken BEFORE INSERT ON snapshots
-        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
-    connection.execute_batch(broken).unwrap();
+    let which = "INSERT ON snapshots";
+    let connection = refuse_writes(fixture.directory.path(), which);
     let unnoted = fixture
         .engine
         .snapshot(&fixture.me, &permit, last_snapshot())

@@ -270,12 +270,8 @@ async fn a_sandbox_that_is_handed_out_early_is_seen_to_be_resizing_until_it_is_n
 #[tokio::test]
 async fn a_resize_that_cannot_be_written_down_leaves_no_sandbox() {
     let fixture = fixture().await;
-    let path = fixture.directory.path().join("shoal.db");
-    let connection = rusqlite::Connection::open(path).unwrap();
-    let broken = "CREATE TRIGGER broken BEFORE UPDATE ON sandboxes
-        WHEN NEW.document LIKE '%\"resizing\":true%'
-        BEGIN SELECT RAISE(ABORT, 'told to refuse'); END";
-    connection.execute_batch(broken).unwrap();
+    let which = "UPDATE ON sandboxes WHEN NEW.document LIKE '%\"resizing\":true%'";
+    let _connection = refuse_writes(fixture.directory.path(), which);
     for early_return in [false, true] {
         let refused = scaled(2.0, early_return);
         let refused = fixture.engine.create(&fixture.me, refused, None).await;

@@ -1,6 +1,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use super::files::number;
 use super::*;
 
 const HYBRID: &str = "\

@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::statvfs;
@@ -19,6 +21,10 @@ const MOST: u64 = 32 << 30;
 /// What is not checked is not computed: what is saved has digests of its own, and space that is
 /// freed must stay reserved for the file. What sandboxes write is no program of this machine's.
 const OPTIONS: &str = "noatime,nodiscard,nodatasum,nosuid,nodev";
+
+/// How long whoever has a file there open may still have it: a program that was just begun has all
+/// that this one has, until its own code runs.
+const BUSY: Duration = Duration::from_secs(2);
 
 /// Whether something is mounted at `path`.
 ///
@@ -82,10 +88,15 @@ fn detach(file: &Path) -> io::Result<()> {
 /// # Errors
 /// When the kernel refuses.
 pub(super) fn unmount(point: &Path) -> io::Result<()> {
-    if is_mounted(point)? {
-        Ok(umount2(point, MntFlags::empty())?)
-    } else {
-        Ok(())
+    if !is_mounted(point)? {
+        return Ok(());
+    }
+    let end = Instant::now() + BUSY;
+    loop {
+        match umount2(point, MntFlags::empty()) {
+            Err(Errno::EBUSY) if Instant::now() < end => std::thread::sleep(BUSY / 100),
+            unmounted => return Ok(unmounted?),
+        }
     }
 }
 
@@ -131,9 +142,9 @@ fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
     let length = i64::try_from(bytes).map_err(io::Error::other)?;
     match fallocate(opened.as_fd(), FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),
-        Err(nix::errno::Errno::ENOSPC) => Err(full()),
+        Err(Errno::ENOSPC) => Err(full()),
         // A file system that cannot take space in advance gets a file that grows.
-        Err(nix::errno::Errno::EOPNOTSUPP) => opened.set_len(bytes),
+        Err(Errno::EOPNOTSUPP) => opened.set_len(bytes),
         Err(errno) => Err(errno.into()),
     }
 }

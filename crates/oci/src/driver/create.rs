@@ -13,7 +13,7 @@ use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
 
 use super::origin::Origin;
-use super::{Shared, destroy, failed, identity, save};
+use super::{Shared, destroy, failed, identity, paused};
 use crate::bundle::{Bundle, USERS, own_files};
 use crate::manifest::{Header, Manifest};
 use crate::network::Slot;
@@ -48,7 +48,7 @@ pub(super) async fn create(
     };
     let origin = Origin::find(&shared, &order)?;
     if matches!(order.start, Start::Paused { .. }) {
-        save::prepare_resume(shared.clone(), order.id.clone()).await?;
+        paused::prepare_resume(shared.clone(), order.id.clone()).await?;
     }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
@@ -112,7 +112,7 @@ pub(super) async fn create(
         Err(error) => {
             // What stays is found at the next start; the first error is the one that counts.
             let cleared = if is_again {
-                save::back_to_pause(shared, id.clone()).await
+                paused::back_to_pause(shared, id.clone()).await
             } else {
                 destroy::clear(shared, id.clone(), Some(index)).await
             };
@@ -240,8 +240,8 @@ impl Attempt {
         match (&self.order.start, &self.origin.saved) {
             (Start::Paused { .. }, Some(saved)) => {
                 // What the run changes can be taken back until it is known to go on.
-                save::take_back(disk, &saved.place, id)?;
-                save::guard(disk, &saved.place, id)?;
+                paused::take_back(disk, &saved.place, id)?;
+                paused::guard(disk, &saved.place, id)?;
                 saved.place.mark_begun(true)?;
             }
             (_, Some(saved)) => {

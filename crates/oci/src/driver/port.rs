@@ -12,7 +12,9 @@ use shoal_core::network::Egress;
 use shoal_core::resources::{Resources, Usage};
 use shoal_core::snapshot::{Contents, Saved};
 
-use super::{OciDriver, blocking, carry, create, destroy, failed, inventory, quiet, resize, save};
+use super::{
+    OciDriver, blocking, carry, create, destroy, failed, inventory, paused, quiet, resize, save,
+};
 
 impl Driver for OciDriver {
     fn capabilities(&self) -> &Capabilities {
@@ -36,15 +38,15 @@ impl Driver for OciDriver {
     }
 
     fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::back_to_pause(self.shared.clone(), id.clone()))
+        Box::pin(paused::back_to_pause(self.shared.clone(), id.clone()))
     }
 
     fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::prepare_resume(self.shared.clone(), id.clone()))
+        Box::pin(paused::prepare_resume(self.shared.clone(), id.clone()))
     }
 
     fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(save::discard_pause(self.shared.clone(), id.clone()))
+        Box::pin(paused::discard_pause(self.shared.clone(), id.clone()))
     }
 
     fn snapshot(
