@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tokio::io::duplex;
+use tokio::io::{DuplexStream, duplex};
 use tokio::time::timeout;
 
 use super::*;
@@ -37,14 +37,19 @@ async fn two_ends_greet_and_talk() {
     assert!(matches!(router.next().await, Err(Broken::Closed)));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_before() {
-    let (one, other) = duplex(1 << 10);
-    let (their, our) = (
+/// Two ends that have greeted each other, with so many bytes between them.
+async fn two_ends(between: usize) -> (Socket<DuplexStream>, Socket<DuplexStream>) {
+    let (one, other) = duplex(between);
+    let (one, other) = (
         Socket::over(one, Role::Dealer),
         Socket::over(other, Role::Dealer),
     );
-    let (mut their, mut our) = tokio::try_join!(their, our).unwrap();
+    tokio::try_join!(one, other).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_before() {
+    let (mut their, mut our) = two_ends(1 << 10).await;
     let budget = Budget::of(8 << 20);
     our.within(&budget);
     let large = [Bytes::from_static(b"head"), vec![7; 3 << 20].into()];
@@ -75,12 +80,7 @@ async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_befor
 
 #[tokio::test(start_paused = true)]
 async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
-    let (one, other) = duplex(4 << 20);
-    let (their, our) = (
-        Socket::over(one, Role::Dealer),
-        Socket::over(other, Role::Dealer),
-    );
-    let (mut their, mut our) = tokio::try_join!(their, our).unwrap();
+    let (mut their, mut our) = two_ends(4 << 20).await;
     let budget = Budget::of(8 << 20);
     our.within(&budget);
     assert!(!our.is_midway());
