@@ -39,9 +39,7 @@ lint:
 		else echo "lint: skipped: dependencies are not looked at without cargo-deny"; fi
 
 test:
-	scripts/setup test
-	cargo test --workspace --all-features --locked
-	conformance/run
+	scripts/test
 
 # Every fuzz target for a minute; FUZZ_SECONDS says how long. The seeds are part of `test`.
 fuzz:

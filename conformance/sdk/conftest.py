@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,6 +12,28 @@ from e2b import AsyncSandbox, Sandbox
 from ..installation import Installation
 
 RUNTIMES = ("runsc", "runc")
+
+#: The pairs that are run: SDK and runtime meet on the wire only, so each is run once.
+#: `SHOAL_TEST_PAIRS=all` runs the whole product.
+PAIRS = {("sync", "runsc"), ("async", "runc")}
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out the pairs of SDK and runtime that are not in `PAIRS`."""
+    if os.environ.get("SHOAL_TEST_PAIRS") == "all":
+        return
+    left_out = [item for item in items if pair(item) not in PAIRS | {None}]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pair(item) -> tuple[str, str] | None:
+    """SDK and runtime of a case that has both."""
+    values = getattr(item, "callspec", None) and item.callspec.params
+    if not values or not {"sdk", "runtime"} <= values.keys():
+        return None
+    return values["sdk"], values["runtime"]
 
 
 async def done(value):
