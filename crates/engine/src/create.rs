@@ -395,6 +395,6 @@ impl Engine {
         Sandbox::spawn_new(shared.clone(), record, version, started);
         // It is known itself now.
         drop(places);
-        outcome.await.map_err(|_| SandboxError::NotFound(id))?
+        outcome.await.map_err(|_| shared.gone(&id))?
     }
 }

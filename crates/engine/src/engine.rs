@@ -33,6 +33,7 @@ use crate::room::{Coming, NoRoom};
 use crate::sandbox::{NotTaken, Order};
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
+use crate::tasks::{TaskEnded, Tasks};
 use crate::templates::Templates;
 use crate::uploads::Uploads;
 
@@ -121,6 +122,9 @@ pub enum SandboxError {
     /// Too many operations wait for it already.
     #[error("sandbox {0} is busy: try again")]
     Busy(SandboxId),
+    /// The task that carried it out panicked; the sandbox is being recovered.
+    #[error("the operation on sandbox {0} was interrupted: look at its state, then try again")]
+    Interrupted(SandboxId),
     /// Its state does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -210,18 +214,32 @@ impl Engine {
         })
     }
 
-    /// Runs what happens by itself: deadlines, news from the driver, samples, forgetting, pools.
-    /// Ends when the driver does. One call.
-    pub async fn run(&self) {
-        let shared = &self.shared;
-        tokio::select! {
-            () = shared.watch_deadlines() => {}
-            () = shared.watch_driver() => {}
-            () = shared.sample_for_ever() => {}
-            () = shared.forget_for_ever() => {}
-            () = shared.expire_snapshots() => {}
-            () = self.keep_pools() => {}
-        }
+    /// Starts what happens by itself: deadlines, news from the driver, samples, forgetting, pools.
+    /// One call. A task that ends must end the server: see [`Tasks`].
+    pub fn spawn_tasks(&self, tasks: &mut Tasks) {
+        let shared = || self.shared.clone();
+        let of = shared();
+        tasks.spawn("deadlines", async move { of.watch_deadlines().await });
+        let of = shared();
+        tasks.spawn("driver events", async move { of.watch_driver().await });
+        let of = shared();
+        tasks.spawn("samples", async move { of.sample_for_ever().await });
+        let of = shared();
+        tasks.spawn("retention", async move { of.forget_for_ever().await });
+        let of = shared();
+        tasks.spawn(
+            "snapshot expiry",
+            async move { of.expire_snapshots().await },
+        );
+        let engine = self.clone();
+        tasks.spawn("pools", async move { engine.keep_pools().await });
+    }
+
+    /// Runs these tasks until one of them ends, and says which one and how.
+    pub async fn run(&self) -> TaskEnded {
+        let mut tasks = Tasks::default();
+        self.spawn_tasks(&mut tasks);
+        tasks.ended().await
     }
 
     /// What no request may exceed.
@@ -342,7 +360,7 @@ impl Shared {
         id: &SandboxId,
         order: impl FnOnce(oneshot::Sender<Result<T, SandboxError>>) -> Order,
     ) -> Result<T, SandboxError> {
-        let gone = || SandboxError::NotFound(id.clone());
+        let gone = || self.gone(id);
         let (reply, answer) = oneshot::channel();
         let mailbox = self.entries.mailbox(id).ok_or_else(gone)?;
         let given = mailbox.give(order(reply)).await;
@@ -351,6 +369,26 @@ impl Shared {
             NotTaken::Ended => gone(),
         })?;
         answer.await.map_err(|_| gone())?
+    }
+
+    /// Why the task of a sandbox does not answer. The entry of one that has ended is removed before
+    /// its mailbox closes.
+    pub(crate) fn gone(&self, id: &SandboxId) -> SandboxError {
+        match self.entries.record(id) {
+            Some(_) => SandboxError::Interrupted(id.clone()),
+            None => SandboxError::NotFound(id.clone()),
+        }
+    }
+
+    /// Forgets a sandbox that has ended.
+    pub(crate) fn forget_sandbox(&self, id: &SandboxId) {
+        let record = self.entries.record(id);
+        self.deadlines.set(id, None);
+        self.samples.forget(id);
+        self.entries.remove(id);
+        if let Some(membership) = record.as_deref().and_then(SandboxRecord::membership) {
+            self.pools.gone(&membership.entry, id);
+        }
     }
 
     async fn watch_deadlines(&self) {

@@ -186,7 +186,7 @@ impl Was {
 }
 
 /// What became of a sandbox while nobody looked.
-fn resolve(record: &SandboxRecord, found: Option<Found>) -> Was {
+pub(crate) fn resolve(record: &SandboxRecord, found: Option<Found>) -> Was {
     let paused = found.as_ref().and_then(|found| found.paused.clone());
     // What was saved of an earlier run is what this one went on from: nobody goes back to it.
     let of_this_run = paused.clone();

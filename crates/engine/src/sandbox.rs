@@ -8,6 +8,7 @@ mod resize;
 mod rest;
 mod start;
 mod start_command;
+mod supervise;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,8 +60,9 @@ impl Sandbox {
         version: Version,
         started: oneshot::Sender<Result<Arc<SandboxRecord>, CreateError>>,
     ) {
+        let (owner, id) = (shared.clone(), record.id.clone());
         let mut sandbox = Self::enter(shared, record, version);
-        tokio::spawn(async move {
+        supervise::spawn(owner, id, 0, async move {
             let outcome = sandbox.start().await;
             // Whoever asked may have gone; the sandbox lives until its deadline all the same.
             let _ = started.send(outcome);
@@ -75,8 +77,20 @@ impl Sandbox {
         version: Version,
         was: Was,
     ) {
+        Self::spawn_recovered(shared, record, version, was, 0);
+    }
+
+    /// Begins the task of a sandbox anew, after `panics` of its earlier ones.
+    fn spawn_recovered(
+        shared: Arc<Shared>,
+        record: SandboxRecord,
+        version: Version,
+        was: Was,
+        panics: u32,
+    ) {
+        let (owner, id) = (shared.clone(), record.id.clone());
         let mut sandbox = Self::enter(shared, record, version);
-        tokio::spawn(async move {
+        supervise::spawn(owner, id, panics, async move {
             sandbox.take_over(was).await;
             sandbox.settle_resize().await;
             sandbox.look().await;
@@ -149,12 +163,7 @@ impl Sandbox {
                 Order::Look => self.look().await,
             }
         }
-        self.shared.deadlines.set(&self.record.id, None);
-        self.shared.samples.forget(&self.record.id);
-        self.shared.entries.remove(&self.record.id);
-        if let Some(membership) = self.record.membership() {
-            self.shared.pools.gone(&membership.entry, &self.record.id);
-        }
+        self.shared.forget_sandbox(&self.record.id);
     }
 
     /// Commits the state after `input`, and only then lets it be seen.

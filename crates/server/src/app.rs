@@ -8,7 +8,7 @@ use anyhow::Context;
 use shoal_api::{ApiConfig, RateLimit};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_engine::{
-    Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock,
+    Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock, Tasks,
 };
 use shoal_gateway::{Gateway, GatewayConfig};
 use shoal_oci::{
@@ -109,14 +109,12 @@ async fn serve(
     );
     let api = shoal_api::router(engine.clone(), api_config(config));
     let (end, ending) = watch::channel(false);
-    let engine_task = tokio::spawn({
-        let engine = engine.clone();
-        async move { engine.run().await }
-    });
-    let templates_task = tokio::spawn(templates.follow(engine.clone()));
-    let memory_task = tokio::spawn(memory::give_back());
+    let mut tasks = Tasks::default();
+    engine.spawn_tasks(&mut tasks);
+    tasks.spawn("template catalogue", templates.follow(engine.clone()));
+    tasks.spawn("memory", memory::give_back());
     if let Some(metrics) = metrics {
-        telemetry.serve_metrics(metrics, engine.clone());
+        telemetry.serve_metrics(metrics, engine.clone(), &mut tasks);
     }
     let acceptor = certificates
         .as_ref()
@@ -124,16 +122,25 @@ async fn serve(
     let dispatch = Dispatch::new(gateway, api);
     let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
     let served = listen::serve(listener, acceptor, dispatch, connections, ending);
-    let served = tokio::spawn(served);
+    let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
     announce(config, api_key.as_deref(), certificates.as_ref());
-    wait_for_signal().await?;
+    let early = tokio::select! {
+        signal = wait_for_signal() => signal.err(),
+        ended = tasks.ended() => Some(ended.into()),
+        served = &mut served => Some(match served {
+            Ok(()) => anyhow::anyhow!("the listener ended by itself"),
+            Err(error) => anyhow::Error::from(error).context("the listener failed"),
+        }),
+    };
     tracing::info!("ending; sandboxes go on");
     end.send_replace(true);
+    // Nothing serves half alive: the next start recovers the sandboxes.
+    if let Some(early) = early {
+        tracing::error!(error = %format_args!("{early:#}"), "a task of the server ended: the server ends");
+        return Err(early.context("the server cannot go on: start it again"));
+    }
     served.await?;
-    templates_task.abort();
-    memory_task.abort();
-    engine_task.abort();
     Ok(())
 }
 

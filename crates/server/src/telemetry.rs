@@ -14,7 +14,7 @@ use opentelemetry::{Key, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use shoal_engine::Engine;
+use shoal_engine::{Engine, Tasks};
 use tokio::net::TcpListener;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -107,9 +107,9 @@ fn resource(said: Resource) -> Resource {
 
 impl Telemetry {
     /// Serves `GET /metrics` on a listener of its own, for as long as the server runs.
-    pub(crate) fn serve_metrics(&self, listener: TcpListener, engine: Engine) {
+    pub(crate) fn serve_metrics(&self, listener: TcpListener, engine: Engine, tasks: &mut Tasks) {
         let counters = self.counters.clone();
-        tokio::spawn({
+        tasks.spawn("metrics upkeep", {
             let counters = counters.clone();
             async move {
                 loop {
@@ -124,7 +124,7 @@ impl Telemetry {
             async move { text }
         };
         let router: Router = Router::new().route("/metrics", get(show));
-        tokio::spawn(async move {
+        tasks.spawn("metrics", async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "metrics are no longer served");
             }

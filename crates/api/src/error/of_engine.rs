@@ -84,6 +84,7 @@ impl From<SandboxError> for ApiError {
             | SandboxError::Infeasible(_) => Self::new(StatusCode::CONFLICT, message),
             SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
                 .with_code("sandbox_snapshot_guest_agent_unresponsive"),
+            SandboxError::Interrupted(_) => Self::internal(message),
             // Not 409: of a pause that means to the SDKs that it is paused already.
             SandboxError::NotSynced(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")

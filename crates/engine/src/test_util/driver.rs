@@ -16,7 +16,7 @@ use shoal_core::network::Egress;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::FailReason;
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::gate::Gate;
 
@@ -37,6 +37,7 @@ struct FakeState {
     quiets: Gate,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
+    ended: Notify,
 }
 
 /// What a driver that only remembers remembers of a sandbox.
@@ -63,6 +64,8 @@ pub struct Refusals {
     pub resize: bool,
     /// To go on with the memory of a snapshot.
     pub memory: bool,
+    /// To return: a start, a save and a change of rules panic.
+    pub panic: bool,
 }
 
 /// The image that the fake driver refuses to start.
@@ -104,6 +107,7 @@ impl FakeDriver {
             quiets: Gate::default(),
             events,
             incoming: AsyncMutex::new(incoming),
+            ended: Notify::new(),
         };
         Self {
             state: Arc::new(state),
@@ -145,6 +149,11 @@ impl FakeDriver {
         };
         // The receiver lives as long as `self` does.
         let _ = self.state.events.send(event).await;
+    }
+
+    /// Ends the events, as a driver does that has ended.
+    pub fn end_events(&self) {
+        self.state.ended.notify_one();
     }
 
     /// What fails from now on.
@@ -221,6 +230,12 @@ impl FakeDriver {
         sandbox
             .map(look)
             .ok_or_else(|| DriverError::NotFound(id.clone()))
+    }
+
+    /// Panics when it was told to.
+    fn may_panic(&self) {
+        let panics = self.state.refuses.lock().panic;
+        assert!(!panics, "told to panic");
     }
 
     fn refused(

@@ -5,6 +5,7 @@ mod build;
 mod catalogue;
 mod limits;
 mod native;
+mod panics;
 mod pool;
 mod rest;
 mod saved;
@@ -144,7 +145,6 @@ async fn fixture() -> Fixture {
     fixture_with(|_| {}).await
 }
 
-/// Waits, within bounds, until something is so.
 /// Has the store below `directory` refuse some writes (`INSERT ON …`, `UPDATE ON …`), until its trigger
 /// `broken` is dropped.
 fn refuse_writes(directory: &Path, which: &str) -> rusqlite::Connection {
@@ -157,6 +157,7 @@ fn refuse_writes(directory: &Path, which: &str) -> rusqlite::Connection {
     connection
 }
 
+/// Waits, within bounds, until something is so.
 async fn until(what: &str, so: impl Fn() -> bool) {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     while !so() {

@@ -49,7 +49,9 @@ async fn started(
     let images = Arc::new(images.clone());
     let engine = engine_over(directory, driver, clock, guest, images, many).await;
     let tasks = engine.clone();
-    let running = tokio::spawn(async move { tasks.run().await });
+    let running = tokio::spawn(async move {
+        tasks.run().await;
+    });
     (engine, running)
 }
 

@@ -24,6 +24,7 @@ impl Driver for FakeDriver {
     fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
         Box::pin(async move {
             self.state.starts.pass().await;
+            self.may_panic();
             let known: &RuntimeName = &self.state.capabilities.runtimes[0].name;
             if let Some(asked) = order.runtime.clone().filter(|asked| asked != known) {
                 let available = known.to_string();
@@ -75,6 +76,7 @@ impl Driver for FakeDriver {
         let id = id.clone();
         Box::pin(async move {
             self.state.saves.pass().await;
+            self.may_panic();
             self.refused(|refuses| refuses.save, "save the memory")?;
             let mut sandboxes = self.state.sandboxes.lock();
             let sandbox = sandboxes.get_mut(&id);
@@ -125,6 +127,7 @@ impl Driver for FakeDriver {
         Box::pin(async move {
             self.of_live(&id, |sandbox| sandbox.still = true)?;
             self.state.saves.pass().await;
+            self.may_panic();
             let refused = self.refused(|refuses| refuses.save, "save the memory");
             let still = refused.is_ok() && source == Source::StaysStill;
             self.of_live(&id, |sandbox| sandbox.still = still)?;
@@ -213,6 +216,7 @@ impl Driver for FakeDriver {
     }
 
     fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.may_panic();
         let set = self.of_live(id, |sandbox| sandbox.order.egress = egress);
         Box::pin(async move { set })
     }
@@ -235,6 +239,12 @@ impl Driver for FakeDriver {
     }
 
     fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
-        Box::pin(async { self.state.incoming.lock().await.recv().await })
+        Box::pin(async {
+            let mut incoming = self.state.incoming.lock().await;
+            tokio::select! {
+                event = incoming.recv() => event,
+                () = self.state.ended.notified() => None,
+            }
+        })
     }
 }
