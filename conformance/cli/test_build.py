@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import contextmanager
 
+import pytest
+from e2b import Sandbox
+
+from ..hostile.machine import Call
 from ..registry import Registry, small_debian
 
 
@@ -78,7 +82,8 @@ CMD ["sh", "-c", "echo started > /tmp/started; sleep infinity"]
     again = client.run(*words)
     assert again.code == 0 and "CACHED" in again.err + again.out, again
     missing = client.run("sandbox", "create", "--template", "cli-built")
-    assert missing.code != 0 and "default" in missing.err
+    assert missing.code == 66 and "template 'cli-built': it has v1" in missing.err
+    assert "Did you mean" not in missing.err
 
 
 def test_files_come_from_an_image_that_is_nothing_but_a_program_and_all_of_a_stage(client, registry, image, built, tmp_path):
@@ -148,3 +153,104 @@ def test_a_template_of_the_installation_is_built_by_its_name(client):
     assert directory.code == 64 and "--context" in directory.err
     both = client.run("template", "build", "code-interpreter-v1", "-t", "x")
     assert both.code == 64 and "cannot be used with" in both.err
+
+
+def build(client, tmp_path, text: str, *words: str):
+    (tmp_path / "Dockerfile").write_text(text)
+    size = ("--memory", "256", "--cpu", "1")
+    return client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), *size, *words)
+
+
+@contextmanager
+def started(client, template: str):
+    sandbox = client.ok("sandbox", "create", "--template", template)
+    try:
+        yield sandbox
+    finally:
+        client.ok("sandbox", "kill", sandbox)
+
+
+def row(client, name: str) -> list[str]:
+    """The cells of a template in `template ls`."""
+    lines = client.ok("template", "ls").splitlines()
+    (line,) = [line for line in lines if line.split()[0] == name]
+    return line.split()
+
+
+def test_env_reaches_every_command_of_a_sandbox_and_arg_none(client, shared, image, built, tmp_path):
+    built.add("cli-env")
+    made = build(client, tmp_path, f"""\
+FROM {image}
+ARG ONLY_IN_THE_BUILD=1
+ENV GREETING="hello there" PATH=/srv/tools:$PATH
+RUN mkdir -p /srv/tools && printf '#!/bin/sh\\necho tool\\n' > /srv/tools/of-path && chmod +x /srv/tools/of-path
+RUN of-path > /srv/of-path-ran
+""", "-t", "cli-env")
+    assert made.code == 0, made
+    with started(client, "cli-env") as sandbox:
+        script = 'echo "$GREETING/$ONLY_IN_THE_BUILD"; cat /srv/of-path-ran'
+        said = client.ok("sandbox", "exec", sandbox, "--", "sh", "-c", script)
+        assert said == "hello there/\ntool"
+        assert client.ok("sandbox", "exec", sandbox, "--", "of-path") == "tool"
+        # The SDK's commands run in a login shell.
+        connected = Sandbox.connect(sandbox, **shared.options())
+        assert connected.commands.run("of-path; echo $GREETING").stdout == "tool\nhello there\n"
+        assert connected.commands.run("of-path", user="root").stdout == "tool\n"
+
+
+def test_a_tag_is_printed_listed_and_removed_alone(client, image, built, tmp_path):
+    built.add("cli-tags")
+    for tag in ("v1", "v2"):
+        made = build(client, tmp_path, f"FROM {image}\nRUN echo {tag} > /tag\n", "-t", f"cli-tags:{tag}")
+        assert made.code == 0 and made.out == f"cli-tags:{tag}\n", made
+    assert row(client, "cli-tags")[1:4] == ["v1", "v2", "ready"]
+    shown = client.ok("template", "get", "cli-tags").splitlines()
+    assert ["tags", "v1", "v2"] in [line.split() for line in shown]
+    for name in ("cli-tags", "cli-tags:v3"):
+        unknown = client.run("sandbox", "create", "--template", name)
+        assert unknown.code == 66 and "it has v1, v2" in unknown.err, unknown
+    assert client.ok("template", "rm", "cli-tags:v1") == "cli-tags:v1"
+    with started(client, "cli-tags:v2") as sandbox:
+        assert client.ok("sandbox", "exec", sandbox, "cat", "/tag") == "v2"
+        used = client.run("template", "rm", "cli-tags")
+        assert used.code == 64 and f"1 sandbox ({sandbox})" in used.err, used
+    assert client.run("template", "rm", "cli-tags:v1").code == 66
+    last = client.run("template", "rm", "cli-tags:v2")
+    assert last.code == 64 and "by its name, 'cli-tags'" in last.err, last
+    assert client.ok("template", "rm", "cli-tags") == "cli-tags"
+    assert client.run("template", "get", "cli-tags").code == 66
+
+
+def test_e2bs_route_with_a_tag_removes_that_tag_alone(client, shared, image, built, tmp_path):
+    built.add("cli-wire")
+    for tag in ("v1", "v2"):
+        assert build(client, tmp_path, f"FROM {image}\n", "-t", f"cli-wire:{tag}").code == 0
+    call = Call(shared)
+    assert call("DELETE", "/templates/cli-wire%3Av1")[0] == 204
+    assert row(client, "cli-wire")[1:3] == ["v2", "ready"]
+    assert call("DELETE", "/templates/cli-wire%3Av2")[0] == 400
+    assert call("DELETE", "/templates/cli-wire")[0] == 204
+
+
+def test_a_build_that_failed_is_listed_with_its_reason_and_removed(client, image, built, tmp_path):
+    built.add("cli-broken")
+    failed = build(client, tmp_path, f"FROM {image}\nRUN echo why >&2; exit 3\n", "-t", "cli-broken")
+    assert failed.code == 1 and failed.out == "", failed
+    # The log shows what the step printed, and the failure is told once.
+    assert failed.err.count("why\n") == 1 and failed.err.count("exit status 3") == 1, failed
+    assert "failed" in row(client, "cli-broken")
+    assert "exit status 3" in client.ok("template", "get", "cli-broken")
+    assert client.ok("template", "rm", "cli-broken") == "cli-broken"
+    assert client.run("template", "get", "cli-broken").code == 66
+
+
+def test_from_means_a_template_before_an_image(client, image, built, tmp_path):
+    built.update({"cli-below", "cli-above"})
+    below = f"FROM {image}\nENV OF=below\nRUN echo below > /srv/below\n"
+    assert build(client, tmp_path, below, "-t", "cli-below:v1").code == 0
+    above = build(client, tmp_path, "FROM cli-below:v1\nRUN id -un > /srv/above\n", "-t", "cli-above")
+    assert above.code == 0 and "FROM TEMPLATE cli-below:v1" in above.err, above
+    with started(client, "cli-above") as sandbox:
+        script = "cat /srv/below /srv/above; echo $OF; id -un; pwd"
+        said = client.ok("sandbox", "exec", sandbox, "--", "sh", "-c", script)
+        assert said.splitlines() == ["below", "root", "below", "user", "/home/user"]

@@ -71,6 +71,7 @@ pub fn dockerfile(data: &[u8]) {
         build_args: vec![("ARGUMENT".to_owned(), "$x \\".to_owned())],
         target: None,
         arch: "amd64".to_owned(),
+        templates: Vec::new(),
     };
     let has = |line: u32| usize::try_from(line).unwrap() <= text.lines().count();
     match parse(&text).and_then(|parsed| plan(&parsed, &options)) {

@@ -22,7 +22,7 @@ mod words;
 pub use copy::{CopyFiles, Source};
 pub use heredoc::Heredoc;
 pub use lines::parse;
-pub use plan::{Options, Plan, Stage, StagedStep, plan};
+pub use plan::{Options, Plan, Stage, StagedStep, TemplateBase, plan};
 
 /// What is wrong in a Dockerfile, or worth a word, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]

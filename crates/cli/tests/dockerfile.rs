@@ -355,3 +355,18 @@ fn what_changes_nothing_is_told_and_what_would_be_missed_is_refused() {
     }
     assert_eq!(refusal("FROM a AS x\nFROM b AS X\n").0, 2);
 }
+
+#[test]
+fn variables_of_env_are_kept_and_those_of_arg_are_not() {
+    let plan = planned("ARG A=1\nFROM x AS below\nARG B=2\nENV C=3\nFROM below\nENV D=$C E=5\n");
+    assert_eq!(plan.keep_env, ["C", "D", "E"]);
+    assert!(planned("FROM x\nARG B=2\n").keep_env.is_empty());
+}
+
+#[test]
+fn a_path_outlives_the_login_shells_of_later_steps() {
+    let steps = main_steps("FROM x\nENV PATH=/opt/bin:$PATH\nENV OTHER=1");
+    assert_eq!(steps[0], "2 ENV PATH|/opt/bin:${PATH}");
+    assert!(steps[1].starts_with("2 RUN path=") && steps[1].ends_with("|root"));
+    assert_eq!(steps[2], "3 ENV OTHER|1");
+}

@@ -86,6 +86,6 @@ pub use store::SqliteStore;
 pub use system_clock::SystemClock;
 pub use tags::TagError;
 pub use tasks::{TaskEnded, Tasks};
-pub use templates::{Starts, TemplateError};
+pub use templates::{Starts, TemplateError, Users};
 pub use uploads::{IncomingUpload, UPLOAD_MAX, UploadError};
 pub use usage::Use;

@@ -118,11 +118,54 @@ impl Engine {
         if next.tags.is_empty() && !known.tags.is_empty() {
             return Err(TagError::Last);
         }
-        self.keep_template(next.clone()).await?;
-        let dropped = self.shared.prune_builds(&next).await?;
+        let dropped = self.keep_with_tags(next).await?;
         drop(changing);
         self.shared.release_snapshots(dropped).await;
         Ok(())
+    }
+
+    /// Removes the tag that `reference` names. The template keeps its other tags.
+    ///
+    /// # Errors
+    /// [`TemplateError::NoTag`] when the template does not have the tag, and
+    /// [`TemplateError::KeptTag`] when only the whole template can be removed.
+    pub(crate) async fn remove_tag(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+        tag: &str,
+    ) -> Result<(), TemplateError> {
+        let changing = self.shared.builds.changing.lock().await;
+        let known = self.any_of_template(principal, reference)?;
+        let bare = TemplateRef {
+            tag: None,
+            ..reference.clone()
+        };
+        // A template over an image has no tags, but its name means the default tag.
+        let is_default = tag == DEFAULT_TAG;
+        let has = known.tags.contains_key(tag) || (is_default && known.tags.is_empty());
+        if !has {
+            return Err(TemplateError::no_tag(tag, bare, &known));
+        }
+        let mut next = known.as_ref().clone();
+        next.tags.remove(tag);
+        if is_default || next.tags.is_empty() {
+            return Err(TemplateError::KeptTag {
+                tag: tag.to_owned(),
+                template: bare,
+            });
+        }
+        let dropped = self.keep_with_tags(next).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
+        Ok(())
+    }
+
+    /// Stores a template that has fewer tags. Returns the snapshots to release once the caller no
+    /// longer holds [`Builds::changing`](crate::builds::Builds::changing).
+    async fn keep_with_tags(&self, next: Template) -> Result<Vec<SnapshotId>, StoreError> {
+        self.keep_template(next.clone()).await?;
+        self.shared.prune_builds(&next).await
     }
 
     /// Lets other teams use a template, or not any more.

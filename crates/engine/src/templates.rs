@@ -1,5 +1,7 @@
 //! Templates: what there is, and which one a reference means.
 
+mod users;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRe
 
 use crate::builds::Builds;
 use crate::engine::Engine;
+
+pub use self::users::Users;
 
 /// Why a template cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,22 +43,56 @@ pub enum TemplateError {
     #[error(transparent)]
     Dynamic(#[from] ResolveError),
     /// It has no such tag.
-    #[error("tag '{tag}' does not exist for template '{template}'")]
+    #[error(
+        "tag '{tag}' does not exist for template '{template}'{}",
+        other_tags(known)
+    )]
     NoTag {
         /// The tag.
         tag: String,
         /// The template, as it was asked for.
         template: TemplateRef,
+        /// The tags that the template has.
+        known: Vec<String>,
+    },
+    /// The tag is the default one or the last one, which a template keeps.
+    #[error(
+        "tag '{tag}' of template '{template}' cannot be removed alone: remove the whole template \
+         by its name, '{template}'"
+    )]
+    KeptTag {
+        /// The tag.
+        tag: String,
+        /// The template without its tag, as it was asked for.
+        template: TemplateRef,
     },
     /// Sandboxes stand on it.
-    #[error("template {0} is in use by {1} sandboxes: end them first")]
-    InUse(TemplateId, usize),
+    #[error("template {0} is in use by {1}: end them first")]
+    InUse(TemplateId, Users),
     /// It belongs to the installation, and only an admin may remove it.
     #[error("template {0} is a stock template")]
     Stock(TemplateId),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl TemplateError {
+    /// `template` has no such tag; the error lists the tags that it has.
+    pub(crate) fn no_tag(tag: &str, asked: TemplateRef, template: &Template) -> Self {
+        Self::NoTag {
+            tag: tag.to_owned(),
+            template: asked,
+            known: template.tags.keys().cloned().collect(),
+        }
+    }
+}
+
+fn other_tags(known: &[String]) -> String {
+    if known.is_empty() {
+        return String::new();
+    }
+    format!(": it has {}", known.join(", "))
 }
 
 /// How often sandboxes were started from a template since the server started.
@@ -128,12 +166,12 @@ impl Templates {
         if found.tags.is_empty() && tag == DEFAULT_TAG {
             return Ok(found);
         }
-        let no_tag = || TemplateError::NoTag {
-            tag: tag.to_owned(),
-            template: TemplateRef {
+        let no_tag = || {
+            let bare = TemplateRef {
                 tag: None,
                 ..reference.clone()
-            },
+            };
+            TemplateError::no_tag(tag, bare, &found)
         };
         let build = found.tags.get(tag).ok_or_else(no_tag)?.build;
         if build == found.build {
@@ -263,15 +301,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes a template of the tenant's own; an admin may remove a stock one too.
+    /// Removes a template of the tenant's own; an admin may remove a stock one too. A reference
+    /// with a tag removes that tag alone.
     ///
     /// # Errors
-    /// [`TemplateError::InUse`] while sandboxes stand on it.
+    /// [`TemplateError::InUse`] while sandboxes stand on it, and [`TemplateError::KeptTag`] for a
+    /// tag that a template cannot be without.
     pub async fn delete_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<(), TemplateError> {
+        if let Some(tag) = &reference.tag {
+            return self.remove_tag(principal, reference, tag).await;
+        }
         let changing = self.shared.builds.changing.lock().await;
         let found = self.shared.templates.find(principal, reference);
         let Some(template) = found else {
@@ -291,11 +334,15 @@ impl Engine {
             _ => {}
         }
         let records = self.shared.entries.records();
-        let users = records
+        let (own, others): (Vec<_>, Vec<_>) = records
             .iter()
             .filter(|record| record.spec.template == template.id)
-            .count();
-        if users > 0 {
+            .partition(|record| record.team == principal.team);
+        if own.len() + others.len() > 0 {
+            let users = Users {
+                own: own.iter().map(|record| record.id.clone()).collect(),
+                others: others.len(),
+            };
             return Err(TemplateError::InUse(template.id.clone(), users));
         }
         self.shared.store.delete_template(&template.id).await?;

@@ -104,6 +104,10 @@ pub struct BuildStart {
     /// What is done, in order.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// Ours: the variables of `ENV` steps that every process of a sandbox gets, as Docker has it.
+    /// E2B's clients send none: their variables end with the build and the start command.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep_env: Vec<String>,
     /// What is started when all is done, and runs in every sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_cmd: Option<String>,

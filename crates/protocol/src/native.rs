@@ -275,7 +275,17 @@ pub struct Template {
     pub id: String,
     /// What it is called.
     pub names: Vec<String>,
-    /// The image its sandboxes start from.
+    /// The tags of its builds, in order; none for a template over an image.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// `ready`, or the status of its first build while no build has succeeded: `waiting`,
+    /// `building` or `error`.
+    #[serde(default = "ready")]
+    pub state: String,
+    /// Why the latest build failed, when it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The image its sandboxes start from; empty while no build has succeeded.
     pub image: String,
     /// Thousandths of a processor.
     pub cpu_milli: u32,
@@ -311,6 +321,16 @@ pub struct Template {
     pub created_at: String,
     /// When its present build was made.
     pub updated_at: String,
+}
+
+/// The state of a template that sandboxes can start from.
+fn ready() -> String {
+    Template::READY.to_owned()
+}
+
+impl Template {
+    /// The state of a template that sandboxes can start from.
+    pub const READY: &str = "ready";
 }
 
 #[cfg(test)]

@@ -51,9 +51,16 @@ pub(super) fn plan_of(body: wire::BuildStart) -> Result<Plan, ApiError> {
     )?;
     let steps = reader.steps(body.steps)?;
     reader.stages.push(Stage { base, steps });
+    if let Some(bad) = body.keep_env.iter().find(|name| !is_name(name)) {
+        let shown: String = bad.chars().take(64).collect();
+        return Err(ApiError::invalid(format_args!(
+            "`keepEnv`: {shown:?} is no name of a variable"
+        )));
+    }
     let said = |text: Option<String>| text.filter(|text| !text.trim().is_empty());
     let plan = Plan {
         stages: reader.stages,
+        keep_env: body.keep_env,
         start: said(body.start_cmd),
         ready: said(body.ready_cmd),
         force: body.force,
@@ -348,6 +355,10 @@ mod tests {
         let step = |step| json!({"fromImage": "a", "steps": [step]});
         for (body, said) in [
             (json!({}), "exactly one of"),
+            (
+                json!({"fromImage": "a", "keepEnv": ["A", "B=1"]}),
+                "`keepEnv`",
+            ),
             (
                 json!({"fromImage": "a", "fromTemplate": "b"}),
                 "exactly one of",

@@ -55,7 +55,9 @@ impl From<TemplateError> for ApiError {
             | TemplateError::NoTag { .. }
             | TemplateError::NoBase { .. } => Self::not_found(message),
             TemplateError::Invalid(_) | TemplateError::Dynamic(_) => Self::invalid(message),
-            TemplateError::InUse(..) => Self::new(StatusCode::BAD_REQUEST, message),
+            TemplateError::InUse(..) | TemplateError::KeptTag { .. } => {
+                Self::new(StatusCode::BAD_REQUEST, message)
+            }
             TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
             TemplateError::Store(store) => store.into(),
         }

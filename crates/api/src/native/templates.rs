@@ -1,12 +1,15 @@
 //! Templates, with what E2B's view of them leaves out.
 
+use std::collections::BTreeMap;
+
 use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
+use shoal_core::build::BuildRecord;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template as Stored, TemplateRef};
-use shoal_engine::{Engine, NewTemplate as Asked};
+use shoal_engine::{Engine, NewTemplate as Asked, TemplateError};
 use shoal_protocol::build::RequestedBuild;
 use shoal_protocol::native::{BuildTemplate, NewTemplate, Template};
 
@@ -22,11 +25,15 @@ const DESCRIPTION_MAX: usize = 256;
 /// The longest name of a user or of a directory, in bytes.
 const PATH_MAX: usize = 4096;
 
-fn view(template: &Stored) -> Template {
+fn view(engine: &Engine, template: &Stored) -> Template {
     let resources = &template.resources;
+    let latest = engine.builds_of(&template.id).into_iter().next();
     Template {
         id: template.id.to_string(),
         names: template.names.iter().map(ToString::to_string).collect(),
+        tags: template.tags.keys().cloned().collect(),
+        state: Template::READY.to_owned(),
+        failure: latest.and_then(|build| Some(build.failure.as_ref()?.message.clone())),
         image: template.image.to_string(),
         cpu_milli: resources.cpu.0,
         memory_mb: resources.memory.0,
@@ -46,6 +53,37 @@ fn view(template: &Stored) -> Template {
     }
 }
 
+/// A template whose first build has not succeeded, as that build has it.
+fn view_to_come(build: &BuildRecord) -> Template {
+    let resources = &build.resources;
+    Template {
+        id: build.template.to_string(),
+        names: vec![build.name.to_string()],
+        tags: Vec::new(),
+        state: build.status.as_str().to_owned(),
+        failure: build
+            .failure
+            .as_ref()
+            .map(|failure| failure.message.clone()),
+        image: String::new(),
+        cpu_milli: resources.cpu.0,
+        memory_mb: resources.memory.0,
+        disk_size_mb: resources.disk.0,
+        pids: resources.pids,
+        runtime: None,
+        persistent_contents: contents(Contents::default()),
+        max_cpu_milli: None,
+        user: String::new(),
+        workdir: None,
+        env: BTreeMap::new(),
+        public: build.stock,
+        stock: build.stock,
+        description: String::new(),
+        created_at: build.created_at.to_string(),
+        updated_at: build.updated_at.to_string(),
+    }
+}
+
 fn contents(contents: Contents) -> Vec<String> {
     contents.to_string().split(',').map(str::to_owned).collect()
 }
@@ -56,13 +94,18 @@ fn reference(text: &str) -> Result<TemplateRef, ApiError> {
         .map_err(|_| ApiError::not_found(format!("template {text:?} not found")))
 }
 
-/// `GET /templates`: those that the caller may use, the newest first.
+/// `GET /templates`: those whose first build has not succeeded, then those that the caller may
+/// use, the newest first.
 pub(super) async fn list(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Vec<Template>> {
-    let all = engine.templates(&principal);
-    Answer::ok(all.iter().map(|template| view(template)).collect())
+    // In this order: a build that succeeds in between is listed twice rather than not at all.
+    let to_come = engine.templates_to_come(&principal);
+    let ready = engine.templates(&principal);
+    let mut views: Vec<Template> = to_come.iter().map(|build| view_to_come(build)).collect();
+    views.extend(ready.iter().map(|template| view(&engine, template)));
+    Answer::ok(views)
 }
 
 /// `GET /templates/{id}`: one, by id or name.
@@ -71,8 +114,18 @@ pub(super) async fn one(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<Template>, ApiError> {
-    let template = engine.resolve_template(&principal, &reference(&id)?)?;
-    Ok(Answer::ok(view(&template)))
+    let reference = reference(&id)?;
+    if let Some(build) = engine.template_to_come(&principal, reference.name.as_str()) {
+        return Ok(Answer::ok(view_to_come(&build)));
+    }
+    let template = match engine.resolve_template(&principal, &reference) {
+        // A name without a tag means the template, even if its default tag means no build.
+        Err(TemplateError::NoTag { .. }) if reference.tag.is_none() => engine
+            .find_template(&principal, &reference)
+            .ok_or(TemplateError::NotFound(id))?,
+        resolved => resolved?,
+    };
+    Ok(Answer::ok(view(&engine, &template)))
 }
 
 /// `POST /templates`: over an image that is here.
@@ -83,7 +136,7 @@ pub(super) async fn create(
 ) -> Result<Answer<Template>, ApiError> {
     let asked = translate(body.value)?;
     let made = engine.create_template(&principal, asked).await?;
-    Ok(Answer::created(view(&made)))
+    Ok(Answer::created(view(&engine, &made)))
 }
 
 /// `DELETE /templates/{id}`: one, by id or name.

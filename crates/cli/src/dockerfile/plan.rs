@@ -4,7 +4,7 @@ use shoal_protocol::build::Step;
 
 use super::copy::CopyFiles;
 use super::scope::Scope;
-use super::stage::Builder;
+use super::stage::{Base, Builder};
 use super::{Dockerfile, Instruction, Problem, arguments, words};
 use arguments::{Allowed, What};
 
@@ -29,6 +29,19 @@ pub struct Options {
     pub target: Option<String>,
     /// The processor's architecture as images name it: `amd64`, `arm64`.
     pub arch: String,
+    /// The templates that `FROM` names: a template goes before an image of the same name.
+    pub templates: Vec<TemplateBase>,
+}
+
+/// A template that a stage can be based on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateBase {
+    /// Its name, with its tag if it has one, as `FROM` writes it.
+    pub name: String,
+    /// The user of its sandboxes.
+    pub user: String,
+    /// The directory where its sandboxes run commands; their home directory when absent.
+    pub workdir: Option<String>,
 }
 
 /// What a Dockerfile comes to.
@@ -38,6 +51,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// What runs in every sandbox, of `ENTRYPOINT` and `CMD`.
     pub start_cmd: Option<String>,
+    /// The variables of `ENV`, which every process of a sandbox gets.
+    pub keep_env: Vec<String>,
     /// What was passed over, and what may be a mistake.
     pub warnings: Vec<Problem>,
 }
@@ -51,6 +66,8 @@ pub struct Stage {
     pub line: u32,
     /// The image that it stands on, or
     pub from_image: Option<String>,
+    /// the template, or
+    pub from_template: Option<String>,
     /// the stage, by its place in [`Plan::stages`].
     pub from_stage: Option<usize>,
     /// What is done.
@@ -190,7 +207,14 @@ impl Planner<'_> {
                 Err(problem
                     .with_hint("Steps run inside the stage: stand on an image with a shell."))
             }
-            None => Ok(Builder::over_image(instruction.line, name, image, proxies)),
+            None => {
+                let mut templates = self.options.templates.iter();
+                let base = match templates.find(|template| template.name == image) {
+                    Some(template) => Base::Template(template.clone()),
+                    None => Base::Image(image),
+                };
+                Ok(Builder::over(instruction.line, name, base, proxies))
+            }
         }
     }
 
@@ -260,6 +284,7 @@ impl Planner<'_> {
         }
         self.done[target].end();
         let start_cmd = self.done[target].start_cmd();
+        let keep_env = self.done[target].scope.env_names();
         let mut new_place = vec![0; self.done.len()];
         let mut stages: Vec<Stage> = Vec::new();
         for (place, builder) in self.done.into_iter().enumerate() {
@@ -280,6 +305,7 @@ impl Planner<'_> {
         Ok(Plan {
             stages,
             start_cmd,
+            keep_env,
             warnings: self.warnings,
         })
     }
@@ -308,6 +334,7 @@ fn image_stage(stages: &mut Vec<Stage>, image: String, line: u32) -> usize {
             name: None,
             line,
             from_image: Some(image),
+            from_template: None,
             from_stage: None,
             steps: Vec::new(),
         });

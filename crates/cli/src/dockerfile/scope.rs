@@ -42,6 +42,11 @@ impl Scope {
         self.env.contains_key(name)
     }
 
+    /// The names that `ENV` has set, here or in the stage below.
+    pub(super) fn env_names(&self) -> Vec<String> {
+        self.env.keys().cloned().collect()
+    }
+
     pub(super) fn set_env(&mut self, name: String, value: Value) {
         self.env.insert(name, value);
     }

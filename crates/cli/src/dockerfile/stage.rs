@@ -2,7 +2,7 @@
 
 use shoal_protocol::build::Step;
 
-use super::plan::{Stage, StagedStep};
+use super::plan::{Stage, StagedStep, TemplateBase};
 use super::run::StartWords;
 use super::scope::Scope;
 use super::{Instruction, Problem, words};
@@ -18,6 +18,13 @@ const SANDBOX_USER: &str = "user";
 
 /// Where they do when no `WORKDIR` says.
 const SANDBOX_WORKDIR: &str = "/home/user";
+
+/// Makes login shells keep the `PATH` that the process was started with: `RUN` steps and E2B's
+/// clients use login shells, and `/etc/profile` of most distributions sets `PATH` anew.
+const KEEP_PATH: &str = r#"path=$(tr '\0' '\n' < /proc/$$/environ | sed -n 's/^PATH=//p')
+mkdir -p /etc/profile.d
+printf 'PATH=%q\nexport PATH\n' "$path" > /etc/profile.d/zz-dockerfile-path.sh
+chmod 644 /etc/profile.d/zz-dockerfile-path.sh"#;
 
 /// What an instruction sees beside its own stage.
 pub(super) struct Around<'a> {
@@ -36,6 +43,12 @@ impl Around<'_> {
     }
 }
 
+/// What a stage is based on, other than an earlier stage.
+pub(super) enum Base {
+    Image(String),
+    Template(TemplateBase),
+}
+
 /// A stage that is being read.
 #[derive(Debug, Clone)]
 pub(super) struct Builder {
@@ -50,21 +63,38 @@ pub(super) struct Builder {
     pub(super) own_cmd: bool,
     user_said: bool,
     workdir_said: bool,
+    /// Who sandboxes run commands as when no `USER` says.
+    usual_user: String,
+    /// Where they do when no `WORKDIR` says.
+    usual_workdir: String,
 }
 
 impl Builder {
-    /// A stage that stands on an image.
-    pub(super) fn over_image<'a>(
+    /// A stage that is based on an image or a template.
+    pub(super) fn over<'a>(
         line: u32,
         name: Option<String>,
-        image: String,
+        base: Base,
         proxies: impl Iterator<Item = &'a (String, String)>,
     ) -> Self {
+        let (mut user, mut workdir) = (SANDBOX_USER.to_owned(), SANDBOX_WORKDIR.to_owned());
+        let (mut from_image, mut from_template) = (None, None);
+        match base {
+            Base::Image(image) => from_image = Some(image),
+            Base::Template(template) => {
+                workdir = template
+                    .workdir
+                    .unwrap_or_else(|| usual_home(&template.user));
+                user = template.user;
+                from_template = Some(template.name);
+            }
+        }
         let mut builder = Self {
             stage: Stage {
                 name,
                 line,
-                from_image: Some(image),
+                from_image,
+                from_template,
                 from_stage: None,
                 steps: Vec::new(),
             },
@@ -75,6 +105,8 @@ impl Builder {
             own_cmd: false,
             user_said: false,
             workdir_said: false,
+            usual_user: user,
+            usual_workdir: workdir,
         };
         builder.push(line, "USER", vec![USER.to_owned()]);
         builder.push(line, "WORKDIR", vec![WORKDIR.to_owned()]);
@@ -95,6 +127,7 @@ impl Builder {
                 name,
                 line,
                 from_image: None,
+                from_template: None,
                 from_stage: Some(place),
                 steps: Vec::new(),
             },
@@ -121,15 +154,15 @@ impl Builder {
             .chain(self.stage.from_stage)
     }
 
-    /// Ends the stage that is built: a sandbox has E2B's user and directory where the Dockerfile
-    /// says none, as E2B's own conversion has it.
+    /// Ends the stage that is built. Where the Dockerfile says no user or directory, a sandbox has
+    /// those of the template below, or E2B's own.
     pub(super) fn end(&mut self) {
         let line = self.stage.line;
         if !self.user_said {
-            self.push(line, "USER", vec![SANDBOX_USER.to_owned()]);
+            self.push(line, "USER", vec![self.usual_user.clone()]);
         }
         if !self.workdir_said {
-            self.push(line, "WORKDIR", vec![SANDBOX_WORKDIR.to_owned()]);
+            self.push(line, "WORKDIR", vec![self.usual_workdir.clone()]);
         }
     }
 
@@ -246,11 +279,16 @@ impl Builder {
             args.extend([name.clone(), text.wire()]);
             set.push((name, text.known().ok()));
         }
+        let sets_path = set.iter().any(|(name, _)| name == "PATH");
         // Each value sees the variables as they were before the instruction.
         for (name, value) in set {
             self.scope.set_env(name, value);
         }
         self.push(instruction.line, "ENV", args);
+        if sets_path {
+            let args = vec![KEEP_PATH.to_owned(), USER.to_owned()];
+            self.push(instruction.line, "RUN", args);
+        }
         Ok(())
     }
 
@@ -292,6 +330,14 @@ impl Builder {
             self.scope.set_arg(name, value);
         }
         Ok(())
+    }
+}
+
+/// The home directory that an account usually has.
+fn usual_home(user: &str) -> String {
+    match user {
+        "root" => "/root".to_owned(),
+        user => format!("/home/{user}"),
     }
 }
 

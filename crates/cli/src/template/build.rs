@@ -8,6 +8,7 @@
 //! All of it is on E2B's wire; what a Dockerfile needs beyond it, `shoal_protocol::build` says.
 
 mod archive;
+mod bases;
 mod context;
 mod follow;
 mod ignore;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use http::Method;
 use serde_json::to_value;
+use shoal_core::template::DEFAULT_TAG;
 use shoal_protocol::build::{BuildStart, NewBuild, Registry, RequestedBuild};
 use shoal_protocol::native::BuildTemplate;
 
@@ -32,7 +34,7 @@ use self::staged::Staged;
 use self::text::Text;
 use crate::calls::encode;
 use crate::connection::Connection;
-use crate::dockerfile::{self, Options};
+use crate::dockerfile::{self, Options, TemplateBase};
 use crate::failure::{Failure, Kind};
 use crate::{image, output, parse};
 
@@ -40,6 +42,8 @@ use crate::{image, output, parse};
 #[command(after_help = "\
 A Dockerfile is built as Docker builds it, in a sandbox of the server. What differs:
   - a sandbox runs commands as `user` in /home/user unless USER and WORKDIR say otherwise
+  - FROM NAME means the template NAME if there is one, else the image; docker.io/library/NAME is
+    always the image
   - ENTRYPOINT and CMD become the start command, which runs in every sandbox from its first
     moment; --start-cmd wins, and --start-cmd '' means none
   - RUN is run by bash; SHELL names another
@@ -128,10 +132,25 @@ pub(super) async fn run(server: &Connection, args: BuildArgs, json: bool) -> Res
     if json {
         output::json(&made)?;
     } else {
-        let names = made.names.iter().chain(&made.aliases);
-        output::line(names.last().unwrap_or(&made.template_id))?;
+        references(&made)
+            .iter()
+            .try_for_each(|name| output::line(name))?;
     }
     Ok(0)
+}
+
+/// What `create --template` takes for a build: its name with each of its tags.
+fn references(made: &RequestedBuild) -> Vec<String> {
+    let name = made.names.iter().chain(&made.aliases).next_back();
+    let name = name.unwrap_or(&made.template_id);
+    let with = |tag: &String| match tag.as_str() {
+        DEFAULT_TAG => name.clone(),
+        tag => format!("{name}:{tag}"),
+    };
+    match made.tags.as_slice() {
+        [] => vec![name.clone()],
+        tags => tags.iter().map(with).collect(),
+    }
 }
 
 /// Lets the server build a template of its own, and follows that.
@@ -170,7 +189,13 @@ async fn build(server: &Connection, args: BuildArgs) -> Result<RequestedBuild, F
     let directory = args.context.clone();
     let directory = directory.unwrap_or_else(|| beside.unwrap_or(Path::new(".")).to_owned());
     let new = new_build(&args, &directory)?;
-    let staged = stage(&text, &args, &directory, (!stdin).then_some(path.as_path())).await?;
+    let file = (!stdin).then_some(path.as_path());
+    let mut staged = stage(&text, &args, &directory, file, Vec::new()).await?;
+    let templates = bases::templates(server, staged.perhaps_templates()).await?;
+    if !templates.is_empty() {
+        staged = stage(&text, &args, &directory, file, templates).await?;
+    }
+    staged.warn(&text);
     let password = args.password_stdin.then(image::password).transpose()?;
     let registry = args.username.clone().zip(password);
     let registry = registry.map(|(username, password)| Registry::Registry { username, password });
@@ -200,18 +225,17 @@ async fn stage(
     args: &BuildArgs,
     directory: &Path,
     file: Option<&Path>,
+    templates: Vec<TemplateBase>,
 ) -> Result<Staged, Failure> {
     let options = Options {
         build_args: args.build_arg.clone(),
         target: args.target.clone(),
         arch: architecture().to_owned(),
+        templates,
     };
     let parsed = dockerfile::parse(text.as_str());
     let plan = parsed.and_then(|parsed| dockerfile::plan(&parsed, &options));
     let plan = plan.map_err(|problem| text.failure(problem))?;
-    for warning in &plan.warnings {
-        text.warn(warning.line, &warning.message);
-    }
     let context = Context::open(directory, file)?;
     let for_thread = text.clone();
     // Files are read: that may take a while.
@@ -246,7 +270,11 @@ fn new_build(args: &BuildArgs, context: &Path) -> Result<NewBuild, Failure> {
             ));
         }
         name = Some(one.to_owned());
-        tags.extend(tag.map(str::to_owned));
+        tags.push(tag.unwrap_or(DEFAULT_TAG).to_owned());
+    }
+    // The server's own default; a build of nothing else says no tag, as E2B's clients do.
+    if tags.iter().all(|tag| tag == DEFAULT_TAG) {
+        tags.clear();
     }
     let name = match name {
         Some(name) => name,

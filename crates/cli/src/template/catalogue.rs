@@ -89,6 +89,8 @@ pub(super) fn list(catalogue: Catalogue, table: &mut Table) {
         let resources = read.and_then(|entry| entry.resources).unwrap_or_default();
         table.row([
             text("name"),
+            String::new(),
+            String::new(),
             ID.to_owned(),
             text("image"),
             resources

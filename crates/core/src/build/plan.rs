@@ -164,6 +164,9 @@ pub struct Stage {
 pub struct Plan {
     /// The stages, each standing on earlier ones alone.
     pub stages: Vec<Stage>,
+    /// The variables of `Env` actions that every process of a sandbox gets, not only the steps and
+    /// the start command.
+    pub keep_env: Vec<String>,
     /// What runs in the template from its start on.
     pub start: Option<String>,
     /// What says that it is ready, by ending with success.
@@ -241,6 +244,7 @@ mod tests {
         };
         let plan = |stages| Plan {
             stages,
+            keep_env: Vec::new(),
             start: None,
             ready: None,
             force: false,
@@ -285,6 +289,7 @@ mod tests {
                 stage(Base::Stage(0), &[]),
                 stage(image(), &[]),
             ],
+            keep_env: Vec::new(),
             start: None,
             ready: None,
             force: false,

@@ -64,12 +64,19 @@ impl Run<'_> {
                 made
             }
         };
+        let set_by_steps = &ground.state.env;
+        let kept = plan
+            .keep_env
+            .iter()
+            .filter_map(|name| Some((name.clone(), set_by_steps.get(name)?.clone())));
+        let mut env = spec.env;
+        env.extend(kept);
         Ok(Made {
             image: spec.image,
             runtime: runtime.map(|info| info.name),
             user: spec.user,
             workdir: spec.workdir,
-            env: spec.env,
+            env,
             build_env: ground.state.env,
             snapshot,
             start,

@@ -2,8 +2,10 @@
 
 mod bases;
 mod begun;
+mod environment;
 mod forgotten;
 mod stages;
+mod tags;
 
 use std::collections::HashSet;
 
@@ -33,6 +35,7 @@ fn plan(lines: &[&str]) -> Plan {
             base: Base::Template("base".parse().unwrap()),
             steps: lines.iter().map(|line| run(line)).collect(),
         }],
+        keep_env: Vec::new(),
         start: None,
         ready: None,
         force: false,

@@ -481,6 +481,7 @@ async fn built_with_account(fixture: &Registered, image: &str, password: &str) -
             base: Base::Image(image.parse().unwrap(), Some(account)),
             steps: Vec::new(),
         }],
+        keep_env: Vec::new(),
         start: None,
         ready: None,
         force: false,

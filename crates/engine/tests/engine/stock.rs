@@ -31,6 +31,7 @@ impl StockDefinition for Definition {
         };
         let plan = Plan {
             stages: vec![stage],
+            keep_env: Vec::new(),
             start: None,
             ready: None,
             force: false,

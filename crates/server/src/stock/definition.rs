@@ -145,6 +145,7 @@ impl Definition {
                 base: Base::Template(self.from.clone().into()),
                 steps: steps.collect(),
             }],
+            keep_env: Vec::new(),
             start: written.start.clone(),
             ready: written.ready.clone(),
             force: false,

@@ -64,7 +64,7 @@ impl Build {
         let name = format!("{}/{}", self.template, self.build);
         let ended = tokio::select! {
             ended = self.outcome(server) => ended,
-            () = interruptions.next() => {
+            _ = interruptions.next() => {
                 return Err(Failure::new(Kind::Interrupted, "interrupted; the build goes on at the server")
                     .with_hint(format!(
                         "`shoal template build --watch {name}` shows the rest of it, `--cancel {name}` ends it."
@@ -131,7 +131,8 @@ impl Build {
             Level::Debug => return,
             Level::Info => "",
             Level::Warn => "warning: ",
-            Level::Error => "error: ",
+            // The reason of a failure, which `failed` prints with the line of the Dockerfile.
+            Level::Error => return,
         };
         for line in entry.message.lines() {
             let line = format!("{mark}{}", plain(line));
@@ -148,21 +149,30 @@ impl Build {
     /// A build that failed, by the line of the Dockerfile.
     fn failed(&self, reason: &Reason) -> Failure {
         let place: Option<Place> = reason.step.as_deref().and_then(|step| step.parse().ok());
-        let said = reason
-            .log_entries
-            .iter()
-            .flat_map(|entry| entry.message.lines());
-        let mut last: Vec<String> = said.map(str::to_owned).collect();
+        let (message, mut details) = self.located(place, &reason.message);
+        if self.quiet {
+            details.extend(self.log_end(reason));
+        }
+        Failure::new(Kind::Other, message).with_details(details)
+    }
+
+    /// The last lines of a log that was not shown.
+    fn log_end(&self, reason: &Reason) -> Vec<String> {
+        let entries = reason.log_entries.iter();
+        let printed = entries.filter(|entry| entry.level != Level::Error);
+        let lines = printed.flat_map(|entry| entry.message.lines());
+        let mut last: Vec<String> = lines.map(str::to_owned).collect();
         if last.is_empty() {
             last.extend(self.last.iter().cloned());
         }
         last.drain(..last.len().saturating_sub(LAST_LINES));
-        let (message, mut details) = self.located(place, &reason.message);
-        if !last.is_empty() {
-            details.push("The log's end:".to_owned());
-            details.extend(last.into_iter().map(|line| format!("  {line}")));
+        if last.is_empty() {
+            return last;
         }
-        Failure::new(Kind::Other, message).with_details(details)
+        let lines = last.into_iter().map(|line| format!("  {line}"));
+        std::iter::once("The end of the log:".to_owned())
+            .chain(lines)
+            .collect()
     }
 
     fn located(&self, place: Option<Place>, message: &str) -> (String, Vec<String>) {

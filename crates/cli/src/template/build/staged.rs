@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use shoal_core::template::TemplateRef;
 use shoal_protocol::build::{BuildStart, Part, Place, Registry, Stage, Step};
 
 use super::archive;
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Staged {
     plan: Plan,
+    /// What is passed over, by line.
+    skipped: Vec<(u32, String)>,
     /// The files of each hash, and the line that needs them first.
     files: Vec<(String, u32, Entries)>,
 }
@@ -24,10 +27,11 @@ impl Staged {
     /// Finds and hashes the files of every step.
     pub(super) fn new(mut plan: Plan, context: &Context, text: &Text) -> Result<Self, Failure> {
         let mut files = Vec::new();
+        let mut skipped = Vec::new();
         let mut seen = HashSet::new();
         for staged in plan.stages.iter_mut().flat_map(|stage| &mut stage.steps) {
             let line = staged.line;
-            let entries = find(staged, context, text);
+            let entries = find(staged, context, &mut skipped);
             let entries = entries.map_err(|why| {
                 text.failure(Problem {
                     line,
@@ -41,7 +45,37 @@ impl Staged {
                 files.push((hash.clone(), line, entries));
             }
         }
-        Ok(Self { plan, files })
+        Ok(Self {
+            plan,
+            skipped,
+            files,
+        })
+    }
+
+    /// Prints what is passed over, and what may be a mistake.
+    pub(super) fn warn(&self, text: &Text) {
+        for warning in &self.plan.warnings {
+            text.warn(warning.line, &warning.message);
+        }
+        for (line, message) in &self.skipped {
+            text.warn(*line, message);
+        }
+    }
+
+    /// The images of `FROM` whose names could be a template's.
+    pub(super) fn perhaps_templates(&self) -> Vec<TemplateRef> {
+        let images = self
+            .plan
+            .stages
+            .iter()
+            .filter(|stage| !stage.steps.is_empty());
+        let named = images.filter_map(|stage| stage.from_image.as_deref()?.parse().ok());
+        let mut named: Vec<TemplateRef> = named
+            .filter(|named: &TemplateRef| named.namespace.is_none())
+            .collect();
+        named.sort_by_key(ToString::to_string);
+        named.dedup();
+        named
     }
 
     /// Sends the files that the server does not have.
@@ -75,7 +109,7 @@ impl Staged {
                     name: stage.name.clone(),
                     from_image: stage.from_image.clone(),
                     from_image_registry: account.map(|(registry, _)| registry.clone()),
-                    from_template: None,
+                    from_template: stage.from_template.clone(),
                     from_stage: stage.from_stage,
                     steps: stage
                         .steps
@@ -88,10 +122,12 @@ impl Staged {
         let main = stages.pop().unwrap_or_default();
         BuildStart {
             from_image: main.from_image,
+            from_template: main.from_template,
             from_image_registry: main.from_image_registry,
             from_stage: main.from_stage,
             stages,
             steps: main.steps,
+            keep_env: self.plan.keep_env.clone(),
             start_cmd: self.plan.start_cmd.clone(),
             ..BuildStart::default()
         }
@@ -130,19 +166,19 @@ impl Staged {
 fn find(
     staged: &mut StagedStep,
     context: &Context,
-    text: &Text,
+    skipped: &mut Vec<(u32, String)>,
 ) -> Result<Option<Entries>, String> {
     let Some(files) = &staged.files else {
         return Ok(None);
     };
     let gathered = context.gather(files)?;
-    for skipped in &gathered.skipped {
+    skipped.extend(gathered.skipped.iter().map(|path| {
         let message = format!(
             "{} is neither file, directory nor link, and is not copied",
-            skipped.display()
+            path.display()
         );
-        text.warn(staged.line, &message);
-    }
+        (staged.line, message)
+    }));
     let step: &mut Step = &mut staged.step;
     // The words of the Dockerfile go into the hash, those of the wire into the step.
     let hash = archive::hash(&step.args, &gathered.entries);

@@ -31,6 +31,8 @@ struct Script {
     present: bool,
     /// What it says to an upload.
     upload: StatusCode,
+    /// The templates that it has, by their ids.
+    templates: Vec<Value>,
     /// What it says to who asks for the status, in order; the last again and again.
     statuses: VecDeque<(u16, Value)>,
     seen: Vec<Seen>,
@@ -111,6 +113,18 @@ async fn answer(
         let link = json!({"present": script.present, "url": format!("{}/upload?sign=1", script.url),
                           "headers": {"x-kind": "tar"}});
         (201, link)
+    } else if let Some(name) = path.strip_prefix("/api/v1/templates/") {
+        match script
+            .templates
+            .iter()
+            .find(|known| known["templateID"] == name)
+        {
+            Some(known) => (200, json!({"code": "0", "message": "ok", "data": known})),
+            None => (
+                404,
+                json!({"code": "404", "message": "not found", "data": null}),
+            ),
+        }
     } else if path.contains("/status") {
         let next = if script.statuses.len() > 1 {
             script.statuses.pop_front()
@@ -235,6 +249,49 @@ async fn a_build_sends_what_is_missing_and_follows_the_log() {
 }
 
 #[tokio::test]
+async fn from_means_a_template_if_there_is_one_of_the_name() {
+    let template = |name: &str, state: &str, tags: Value| {
+        json!({"templateID": name, "names": [name], "tags": tags, "state": state, "image": "i",
+               "cpuMilli": 1000, "memoryMB": 512, "diskSizeMB": 512, "pids": 9, "user": "me",
+               "env": {}, "public": false, "stock": false, "description": "",
+               "createdAt": "", "updatedAt": ""})
+    };
+    for (from, state, tags, is_template) in [
+        ("base", "ready", json!([]), true),
+        ("base:v1", "ready", json!(["v1"]), true),
+        ("base", "ready", json!(["v1"]), false),
+        ("base", "error", json!([]), false),
+        ("other", "ready", json!([]), false),
+        ("docker.io/library/base", "ready", json!([]), false),
+    ] {
+        let project = project(&format!("FROM {from}\nRUN make\n"));
+        let server = Server::start([status("ready", &[])]).await;
+        let known = if from.starts_with("base") {
+            from.replace(':', "%3A")
+        } else {
+            "base".into()
+        };
+        server.script.lock().templates = vec![template(&known, state, tags)];
+        server.build(project.path(), &["-t", "app"]).await.unwrap();
+        let start = server.seen("/v2/templates/tpl/builds/b-1")[0].3.clone();
+        let start: Value = serde_json::from_slice(&start).unwrap();
+        let base = if is_template {
+            "fromTemplate"
+        } else {
+            "fromImage"
+        };
+        assert_eq!(start[base], from, "{start}");
+        let last = start["steps"].as_array().unwrap().last().unwrap();
+        let home = if is_template {
+            "/home/me"
+        } else {
+            "/home/user"
+        };
+        assert_eq!(last["args"], json!([home]), "{start}");
+    }
+}
+
+#[tokio::test]
 async fn files_that_are_there_are_not_sent() {
     let project = project("FROM a\nCOPY src /a\nCOPY src /a\nCOPY src /b\n");
     let server = Server::start([status("ready", &[])]).await;
@@ -272,9 +329,26 @@ async fn a_failure_points_at_the_line() {
         let failure = server.build(project.path(), &["-q"]).await.unwrap_err();
         let message = failure.to_string();
         assert!(message.ends_with(expected), "{message}");
-        // The log's end is shown with it.
+        // The log was not shown: its end comes with the failure.
         assert!(format!("{failure:?}").contains("cc: no such file"));
     }
+}
+
+#[tokio::test]
+async fn a_failure_repeats_neither_the_log_nor_itself() {
+    let project = project("FROM a\nRUN make\n");
+    let mut failed = status("error", &["cc: no such file"]);
+    let entry =
+        json!({"timestamp": "2026-01-01T00:00:00Z", "message": "exit status 2", "level": "error"});
+    failed.1["logEntries"] = json!([entry]);
+    failed.1["reason"] = json!({"message": "exit status 2", "step": "3", "logEntries": [entry]});
+    let mut ended = failed.clone();
+    ended.1["logEntries"] = json!([]);
+    let server = Server::start([failed, ended]).await;
+    let failure = server.build(project.path(), &["-t", "app"]).await;
+    let told = format!("{:?}", failure.unwrap_err());
+    assert_eq!(told.matches("exit status 2").count(), 1, "{told}");
+    assert!(!told.contains("end of the log"), "{told}");
 }
 
 #[tokio::test]
