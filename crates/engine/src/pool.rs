@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use shoal_core::catalogue::EntryName;
+use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
@@ -67,6 +67,8 @@ impl Drop for Claiming {
 #[derive(Debug, Default)]
 struct Pool {
     members: BTreeMap<SandboxId, Known>,
+    /// The entry that the faults below are of.
+    entry: Option<Arc<Entry>>,
     /// What members begin with.
     seed: Option<Seed>,
     demand: Demand,
@@ -234,6 +236,18 @@ impl Pools {
         }
         pool.not_made = Some(PoolFault { at: now, message });
         true
+    }
+
+    /// Notes what an entry says now. What failed under an earlier version says nothing about this
+    /// one: its faults are forgotten, and the pool is filled without waiting.
+    fn follow(&self, entry: &Arc<Entry>) {
+        let mut pools = self.by_entry.lock();
+        let pool = pools.entry(entry.name.clone()).or_default();
+        let before = pool.entry.replace(entry.clone());
+        if before.is_some_and(|before| before != *entry) {
+            (pool.failures, pool.counted, pool.not_before) = (0, None, None);
+            (pool.not_made, pool.not_handed_out) = (None, None);
+        }
     }
 
     /// A member that is being made is not what is wanted any more, which is nobody's fault.

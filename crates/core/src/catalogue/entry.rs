@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::Command;
+use super::command::{self, Command, quoted};
 use super::pool::Pool;
 use crate::build::StartCommand;
 use crate::id::TemplateId;
@@ -249,11 +249,21 @@ pub struct Entry {
     /// Where commands start (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// What a sandbox starts, for a shell (ours, as E2B's templates).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What a sandbox starts, for a shell (ours, as E2B's templates). Written as a line or as a
+    /// list of words.
+    #[serde(
+        default,
+        deserialize_with = "command::line",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub start_cmd: Option<String>,
-    /// What succeeds when that is ready, for a shell (ours, as E2B's templates).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What succeeds when that is ready, for a shell (ours, as E2B's templates). Written as a line
+    /// or as a list of words.
+    #[serde(
+        default,
+        deserialize_with = "command::line",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub ready_cmd: Option<String>,
     /// The network of its sandboxes (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -301,9 +311,4 @@ impl Entry {
     pub fn startup_argv(&self) -> Option<Vec<String>> {
         self.pool.as_ref()?.startup_cmd.as_ref().map(Command::argv)
     }
-}
-
-/// A text as one word of a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Catalogue;
+use super::command::Command;
 use super::entry::{Entry, EntryResources, Kind};
 use super::pattern::Pattern;
 use crate::resources::{Mib, MilliCpu};
@@ -151,6 +152,14 @@ fn pool(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
     let Some(pool) = &entry.pool else {
         return;
     };
+    for (field, command) in [
+        ("pool.warmupCmd", &pool.warmup_cmd),
+        ("pool.startupCmd", &pool.startup_cmd),
+    ] {
+        if let Some(advice) = command.as_ref().and_then(Command::advice) {
+            say(field, &advice);
+        }
+    }
     let template = entry.resources.clone().unwrap_or_default();
     let standard = crate::resources::Resources::default();
     let cpu = template.most_cpu().unwrap_or(standard.cpu);

@@ -72,6 +72,7 @@ impl Engine {
             {
                 shared.drop_seed(seed);
             }
+            shared.pools.follow(&entry);
             let now = shared.clock.now();
             let plan = shared
                 .pools

@@ -347,3 +347,26 @@ async fn a_start_up_that_takes_long_holds_up_no_pool() {
     fixture.until("made at once", at_once).await;
     asking.abort();
 }
+
+#[tokio::test]
+async fn an_entry_that_is_corrected_forgets_what_failed_and_is_tried_at_once() {
+    let fixture = Pooled::filled(1).await;
+    fixture.fails("start me");
+    fixture.fails("broken up");
+    fixture.create().await;
+    assert!(fixture.view().fault.is_some());
+    let mut entry = warm(1);
+    entry["pool"]["startupCmd"] = json!("start,well");
+    fixture.put(json!([entry])).await;
+    let forgotten = |fixture: &Pooled| fixture.view().fault.is_none();
+    fixture.until("forgotten", forgotten).await;
+    // The clock stands still: a pool that waited before its next try would never be full.
+    entry["pool"]["warmupCmd"] = json!("broken,up");
+    fixture.put(json!([entry])).await;
+    let faulty = |fixture: &Pooled| fixture.view().fault.is_some();
+    fixture.until("faulty", faulty).await;
+    entry["pool"]["warmupCmd"] = json!(["warm", "up"]);
+    fixture.put(json!([entry])).await;
+    fixture.full(1).await;
+    assert_eq!(fixture.view().fault, None);
+}
