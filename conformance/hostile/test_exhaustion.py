@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from e2b import Sandbox
+from e2b import CommandExitException, Sandbox
 
 from ..installation import OVERHEAD, resident_kib, wait_until
 from .conftest import LIMITS, create
@@ -150,6 +150,24 @@ def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_goes_on(serve
         said = poor.commands.run(f"for n in 1 2 3 4; do {bomb} & done; wait; echo over", timeout=60)
         assert said.stdout == "over\n"
         assert poor.files.read("kept") == "kept"
+    finally:
+        poor.kill()
+
+
+def test_a_command_that_used_up_the_memory_says_so(server):
+    """The largest process is killed, and the error of its command has the reason."""
+    poor = create(server, "runsc")
+    bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
+    try:
+        # A shell that is replaced by its command, and one that outlives it.
+        for line in (f"exec {bomb}", f"{bomb}; exit $?"):
+            with pytest.raises(CommandExitException) as raised:
+                poor.commands.run(line, timeout=60)
+            assert "out of memory: python3 was killed" in raised.value.error, raised.value
+            assert "out of memory" in str(raised.value)
+        with pytest.raises(CommandExitException) as raised:
+            poor.commands.run("kill -9 $$")
+        assert "memory" not in raised.value.error + str(raised.value)
     finally:
         poor.kill()
 

@@ -2,6 +2,7 @@
 //!
 //! Processes ask it who they are and send it log lines. It knows no secrets and asks for none.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ struct Events {
     log: Log,
 }
 
-/// Listens, if the address is there; if not, says so and does without.
+/// Listens, if the address exists.
 pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log) {
     match TcpListener::bind(address).await {
         Ok(listener) => {
@@ -35,6 +36,8 @@ pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log
             };
             server::serve(listener, Arc::new(events), log).await;
         }
+        // Where the address does not exist nobody can ask there: no reader of the log can help it.
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
         Err(error) => {
             let entry = log.warn("events", "not listening");
             let entry = entry.with("address", address.to_string());

@@ -54,6 +54,14 @@ impl Process {
         }
     }
 
+    /// A line of the daemon's own, where its listeners look for errors.
+    fn remark(&self, text: &str) -> feed::Event {
+        match self.input {
+            Input::Pipe(_) => feed::Event::Stderr(format!("shoal: {text}\n").into()),
+            Input::Terminal(..) => feed::Event::Terminal(format!("\r\nshoal: {text}\r\n").into()),
+        }
+    }
+
     /// Signals it, and it alone: its children are its own affair, as in E2B.
     ///
     /// What its children print after it ended is no longer waited for. That it has ended already

@@ -20,9 +20,25 @@ pub(crate) fn processes() -> impl Iterator<Item = i32> {
     numbers.take(MAX_PROCESSES)
 }
 
+/// The parent of a process, if both exist.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in brackets may hold anything, brackets and blanks included.
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parent_of_this_process_is_known_and_that_of_none_is_not() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let known = rustix::process::getppid().unwrap();
+        assert_eq!(parent(own), Some(known.as_raw_pid()));
+        assert_eq!(parent(i32::MAX), None);
+    }
 
     #[test]
     fn values_are_read_in_bytes_and_by_their_whole_name() {

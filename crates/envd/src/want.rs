@@ -12,6 +12,7 @@
 
 mod choice;
 mod memory;
+mod victims;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -28,7 +29,10 @@ use tokio::time::sleep;
 
 use self::choice::{Ended, Sizes};
 use self::memory::{MIB, Memory, OFTEN};
+use self::victims::{Victim, Victims};
 use crate::log::Log;
+use crate::process::Status;
+use crate::procfs;
 
 /// How long something has to run before anybody looks: most of what is asked for is over by then.
 const FIRST: Duration = Duration::from_millis(20);
@@ -51,6 +55,7 @@ pub(crate) struct Want {
     /// what there was when it started.
     total_mib: AtomicU32,
     ended: Mutex<HashSet<i32>>,
+    victims: Mutex<Victims>,
 }
 
 /// Something runs, until this is dropped.
@@ -69,6 +74,7 @@ impl Default for Want {
             busy: watch::Sender::new(0),
             total_mib: AtomicU32::new(0),
             ended: Mutex::default(),
+            victims: Mutex::default(),
         }
     }
 }
@@ -88,6 +94,11 @@ impl Want {
     /// Whether a process was ended for its memory. Says so once.
     pub(crate) fn has_ended(&self, pid: i32) -> bool {
         self.ended.lock().remove(&pid)
+    }
+
+    /// Why a process ended so, if memory is the reason. Says so once.
+    pub(crate) fn reason(&self, pid: i32, status: Status) -> Option<String> {
+        self.victims.lock().reason(pid, status)
     }
 
     /// Looks after the memory, for as long as it can be looked at.
@@ -157,6 +168,14 @@ impl Want {
     fn end(&self, pid: i32, size: u64, memory: Memory, log: &Log) {
         self.ended.lock().insert(pid);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let victim = Victim {
+            pid,
+            name: name.trim_end().to_owned(),
+            size,
+            total: memory.total,
+        };
+        let own = getpid().as_raw_pid();
+        self.victims.lock().note(&victim, own, procfs::parent);
         if let Some(process) = Pid::from_raw(pid) {
             // It may have ended by itself.
             let _ = kill_process(process, Signal::KILL);

@@ -224,12 +224,22 @@ impl Life {
             reading.spawn(reader.run(scratch, Arc::clone(&processes.rate)));
         }
         let status = self.wait(processes, &process).await;
+        // At once: the id may soon be another process's.
+        let reason = processes.want.reason(process.pid.cast_signed(), status);
         self.read_rest(processes, &process, &mut reading).await;
 
-        let event = Arc::new(status.to_event());
+        let mut event = status.to_event();
         let entry = processes.log.info("process", "end");
         let entry = entry.with("pid", process.pid).with("exit", event.exit_code);
-        entry.with("status", event.status.clone()).send();
+        let mut entry = entry.with("status", event.status.clone());
+        if let Some(reason) = reason {
+            // Some clients show standard error alone.
+            process.feed.publish(process.remark(&reason)).await;
+            event.error = Some(format!("{}: {reason}", event.status));
+            entry = entry.with("reason", reason);
+        }
+        entry.send();
+        let event = Arc::new(event);
         processes.end(&process, Arc::clone(&event));
         drop(room);
         process.feed.close(Event::End(event)).await;
