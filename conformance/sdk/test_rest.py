@@ -6,7 +6,12 @@ import time
 
 import pytest
 from e2b import CommandExitException
-from e2b.exceptions import NotFoundException, SandboxException, SandboxNotFoundException
+from e2b.exceptions import (
+    NotFoundException,
+    SandboxException,
+    SandboxNotFoundException,
+    SandboxNotRunningException,
+)
 
 from ..hostile.machine import Call
 from .conftest import done
@@ -388,6 +393,18 @@ async def test_forks_begin_where_it_is_and_go_their_own_way(sdk):
     assert await counter.ask("three") == "three 43 2"
     assert await sdk.listed() is not None
     assert not await done(source.list_snapshots().next_items())
+
+
+async def test_a_paused_sandbox_says_that_connect_resumes_it(sdk):
+    sandbox = await sdk.create(timeout=300)
+    await done(sandbox.pause())
+    # The exception is the one of a sandbox that does not run, as with E2B.
+    for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.read("/etc/hostname")):
+        with pytest.raises(SandboxNotRunningException, match="it is paused. connect resumes it"):
+            await done(call())
+    await sdk.call("connect", sandbox.sandbox_id)
+    assert (await done(sandbox.commands.run("echo on"))).stdout == "on\n"
+    await done(sandbox.kill())
 
 
 async def test_a_fork_of_what_rests_is_refused(sdk):

@@ -36,6 +36,8 @@ pub enum Lookup {
     Running(Arc<Route>),
     /// It rests, and whoever may talk to it may wake it.
     Asleep(Sleeper),
+    /// It rests, and only a call of the API resumes it.
+    Paused,
     /// It is on its way from one state to another.
     Busy,
     /// It stopped a while ago, and this is why.

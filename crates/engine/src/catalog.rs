@@ -228,9 +228,13 @@ impl Catalog for EngineCatalog {
                     traffic_access_token: self.0.traffic_access_token(record),
                 })
             }
-            // It will rest, and nobody may wake it: that is as if it did already (as E2B).
-            None if published.record.state.kind() == StateKind::Pausing => {
-                self.0.entries.missing(id)
+            // A sandbox that is being paused counts as paused, as with E2B.
+            None if matches!(
+                published.record.state.kind(),
+                StateKind::Pausing | StateKind::Paused
+            ) =>
+            {
+                Lookup::Paused
             }
             None if published.record.state.is_live()
                 && published.record.state.timer().is_some() =>

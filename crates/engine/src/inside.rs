@@ -50,12 +50,9 @@ impl Engine {
                 NotWoken::Full(_) | NotWoken::Failed(_) => SandboxError::Busy(id.clone()),
             })?,
             Lookup::Busy => return Err(SandboxError::Busy(id.clone())),
+            Lookup::Paused => return Err(SandboxError::Paused(id.clone())),
             Lookup::Failed(_) | Lookup::Unknown => {
-                let known = self.shared.entries.record(id);
-                return Err(match known.filter(|record| record.state.is_live()) {
-                    Some(_) => SandboxError::Paused(id.clone()),
-                    None => SandboxError::NotFound(id.clone()),
-                });
+                return Err(SandboxError::NotFound(id.clone()));
             }
         };
         Ok(Inside {

@@ -1,6 +1,7 @@
 //! A sandbox as a task with a mailbox: the only writer of its record.
 
 mod copy;
+mod end_log;
 mod mailbox;
 mod member;
 mod order;
@@ -271,7 +272,11 @@ impl Sandbox {
                 .deadlines
                 .set(&self.record.id, self.record.wakes_at()),
             StateKind::Running => match self.record.spec.lifecycle.on_timeout {
-                OnTimeout::Kill => self.end(KillReason::TimedOut).await,
+                OnTimeout::Kill => {
+                    // While it is still listed: a reader who follows the log gets the last line.
+                    self.log_the_timeout().await;
+                    self.end(KillReason::TimedOut).await;
+                }
                 OnTimeout::Pause => self.pause_by_itself().await,
             },
             _ => self.observe(Input::Failed(FailReason::Stuck)).await,

@@ -17,6 +17,8 @@ pub(crate) enum Refusal {
     Invalid(InvalidTarget),
     /// There is none, or it does not run.
     NotFound,
+    /// It is paused, and traffic does not resume it.
+    Paused,
     /// It has stopped.
     Failed(FailReason),
     /// Nothing listens there.
@@ -49,7 +51,7 @@ impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound | Self::Failed(_) | Self::PortClosed | Self::Broken => {
+            Self::NotFound | Self::Paused | Self::Failed(_) | Self::PortClosed | Self::Broken => {
                 StatusCode::BAD_GATEWAY
             }
             Self::Busy => StatusCode::CONFLICT,
@@ -66,6 +68,10 @@ impl Refusal {
         match self {
             Self::Invalid(invalid) => invalid.to_string(),
             Self::NotFound => "The sandbox was not found".to_owned(),
+            // The words that E2B's clients compare, and then the reason.
+            Self::Paused => {
+                "The sandbox was not found: it is paused. connect resumes it".to_owned()
+            }
             Self::Failed(reason) => format!("The sandbox was not found: {reason}"),
             Self::PortClosed => "The sandbox is running but port is not open".to_owned(),
             Self::Busy => "The sandbox is changing its state: try again".to_owned(),
@@ -141,6 +147,10 @@ impl Refusal {
             Self::NotFound | Self::Failed(_) => (
                 "Sandbox Not Found",
                 format!("There is no sandbox <code>{id}</code>, or it no longer runs."),
+            ),
+            Self::Paused => (
+                "Paused Sandbox",
+                format!("The sandbox <code>{id}</code> is paused: connect to it to resume it."),
             ),
             Self::PortClosed => (
                 "Closed Port",
@@ -234,6 +244,9 @@ mod tests {
         let (status, _, body) = answer(&failed, "python", "*/*");
         assert_eq!(status, 502);
         assert!(body.contains("The sandbox was not found: it ran out of memory"));
+        let (status, _, body) = answer(&Refusal::Paused, "python", "*/*");
+        assert_eq!(status, 502);
+        assert!(body.contains("The sandbox was not found: it is paused"));
         let (_, _, body) = answer(&Refusal::PortClosed, "curl", "*/*");
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body["port"], 8080);
@@ -248,6 +261,7 @@ mod tests {
         for (refusal, words) in [
             (Refusal::NotFound, "Sandbox Not Found"),
             (Refusal::PortClosed, "no service running on port"),
+            (Refusal::Paused, "connect to it to resume it"),
             (Refusal::TokenMissing, "Missing Traffic Access Token"),
             (Refusal::TokenInvalid, "Invalid Traffic Access Token"),
         ] {

@@ -173,6 +173,7 @@ impl Gateway {
         let route = match self.shared.catalog.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
             Lookup::Asleep(sleeper) => self.wake(&sleeper, target, headers, vouched).await?,
+            Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
             Lookup::Unknown => return Err(Refusal::NotFound),
@@ -244,7 +245,11 @@ impl Gateway {
     fn has_ended(&self, route: &Route) -> bool {
         match self.shared.catalog.lookup(&route.sandbox) {
             Lookup::Running(now) => now.execution != route.execution,
-            Lookup::Asleep(_) | Lookup::Busy | Lookup::Failed(_) | Lookup::Unknown => true,
+            Lookup::Asleep(_)
+            | Lookup::Paused
+            | Lookup::Busy
+            | Lookup::Failed(_)
+            | Lookup::Unknown => true,
         }
     }
 

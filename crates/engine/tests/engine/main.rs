@@ -29,8 +29,8 @@ use shoal_engine::test_util::{
     self, BROKEN_IMAGE, FakeDriver, FakeGuest, ManualClock, NoImages, Refusals, record,
 };
 use shoal_engine::{
-    CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, NewSandbox,
-    NoRoom, Order, SandboxError, SqliteStore,
+    CreateError, Engine, EngineConfig, EngineParts, EventKind, Idempotency, ListFilter, LogQuery,
+    NewSandbox, NoRoom, Order, SandboxError, SqliteStore,
 };
 
 struct Fixture {
@@ -276,6 +276,19 @@ async fn a_sandbox_ends_at_its_deadline_and_not_before() {
     assert!(fixture.lives(&late));
     fixture.clock.advance(Duration::from_secs(600));
     fixture.ended(&late).await;
+    // Their logs say how long each was given.
+    for (id, seconds) in [(early, 300), (late, 900)] {
+        let query = LogQuery {
+            limit: 10,
+            ..LogQuery::default()
+        };
+        let log = fixture.engine.logs(&fixture.me, &id, query).await.unwrap();
+        let last = &log.last().unwrap().message;
+        assert!(
+            last.contains(&format!("its time ({seconds} s) was up")),
+            "{last}"
+        );
+    }
 }
 
 #[tokio::test]

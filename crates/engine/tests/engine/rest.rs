@@ -73,7 +73,7 @@ async fn a_paused_sandbox_rests_and_connecting_wakes_it() {
     );
     assert!(matches!(
         fixture.engine.catalog().lookup(&id),
-        Lookup::Unknown
+        Lookup::Paused
     ));
 
     fixture.clock.advance(seconds(3600));
@@ -203,7 +203,7 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
     // The disk alone is nothing to talk to.
     let disk = Some(Contents::Filesystem);
     fixture.engine.pause(&permit, disk, false).await.unwrap();
-    assert!(matches!(catalog.lookup(&id), Lookup::Unknown));
+    assert!(matches!(catalog.lookup(&id), Lookup::Paused));
     fixture.engine.kill(&permit).await.unwrap();
     assert_eq!(catalog.wake(&id).await.unwrap_err(), NotWoken::Gone);
 }

@@ -231,7 +231,7 @@ async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it
         let paused = tokio::spawn(async move { engine.pause(&permit, None, false).await });
         until("saving", || saves.waiting() == 1).await;
         match catalog.lookup(&id) {
-            Lookup::Unknown => assert!(!auto_resume),
+            Lookup::Paused => assert!(!auto_resume),
             Lookup::Asleep(_) => assert!(auto_resume),
             other => panic!("{other:?}"),
         }
