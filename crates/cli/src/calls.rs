@@ -69,6 +69,17 @@ impl Connection {
         Ok(())
     }
 
+    /// The same with another method.
+    pub(crate) async fn nothing(
+        &self,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> Result<(), Failure> {
+        self.bytes(method, path, Some(body)).await?;
+        Ok(())
+    }
+
     /// Calls and reads the answer with its headers.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,

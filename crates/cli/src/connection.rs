@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http::Uri;
 use rustls::pki_types::ServerName;
 use rustls_platform_verifier::BuilderVerifierExt;
@@ -45,7 +45,19 @@ pub(crate) struct ConnectionArgs {
     data: Option<PathBuf>,
     /// Print JSON for programs.
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    json: bool,
+    /// How to print.
+    #[arg(long, short, global = true, value_enum, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// For programs, as `--json`.
+    Json,
 }
 
 /// A server's place: scheme, host and port.
@@ -131,6 +143,11 @@ pub(crate) struct Connection {
 }
 
 impl ConnectionArgs {
+    /// Whether results are printed as JSON.
+    pub(crate) fn json(&self) -> bool {
+        self.json || self.output == Some(Format::Json)
+    }
+
     /// Finds the server and the key.
     ///
     /// # Errors
@@ -319,6 +336,7 @@ mod tests {
             api_key: key.map(str::to_owned),
             data: Some(data.path().to_owned()),
             json: false,
+            output: None,
         };
         assert_eq!(args(Some("e2b_said")).key().unwrap().0, "e2b_said");
         if variable("E2B_API_KEY").is_none() {

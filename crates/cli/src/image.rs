@@ -75,7 +75,7 @@ struct ImportArgs {
 }
 
 pub(crate) async fn run(args: ImageArgs) -> Result<u8, Failure> {
-    let json = args.connection.json;
+    let json = args.connection.json();
     let server = args.connection.resolve()?;
     match args.command {
         ImageCommand::Pull(args) => pull(&server, args, json).await?,

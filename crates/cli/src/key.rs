@@ -50,7 +50,7 @@ struct RemoveArgs {
 }
 
 pub(crate) async fn run(args: KeyArgs) -> Result<u8, Failure> {
-    let json = args.connection.json;
+    let json = args.connection.json();
     let server = args.connection.resolve()?;
     match args.command {
         KeyCommand::Create(args) => create(&server, args, json).await?,

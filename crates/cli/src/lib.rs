@@ -19,6 +19,7 @@ mod completions;
 mod connection;
 pub mod dockerfile;
 mod failure;
+mod find;
 mod image;
 mod inside;
 mod key;
@@ -28,6 +29,7 @@ mod parse;
 mod pool;
 mod progress;
 mod sandbox;
+mod shortcuts;
 mod snapshot;
 mod stdin;
 mod template;
@@ -39,6 +41,7 @@ use clap::Subcommand;
 
 pub use completions::CompletionsArgs;
 pub use failure::{EXIT_CODES, USAGE};
+pub use shortcuts::{expand, explain};
 
 /// The client's commands.
 #[derive(Debug, Subcommand)]

@@ -39,11 +39,12 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads a size into MiB: `512`, `512M`, `2G`. A bare number is MiB.
+/// Reads a size into MiB: `512`, `512m`, `512Mi`, `2G`, `2GiB`. A bare number is MiB.
 pub(crate) fn mebibytes(text: &str) -> Result<u32, String> {
     let refused = || format!("{text:?} is no size: say 512M or 2G");
     let lower = text.to_ascii_lowercase();
-    let number = lower.trim_end_matches("ib").trim_end_matches('b');
+    let number = lower.strip_suffix('b').unwrap_or(&lower);
+    let number = number.strip_suffix('i').unwrap_or(number);
     let (digits, factor) = match number.strip_suffix('g') {
         Some(digits) => (digits, 1024),
         None => (number.strip_suffix('m').unwrap_or(number), 1),
@@ -100,6 +101,10 @@ mod tests {
             ("512M", 512),
             ("2G", 2048),
             ("2GiB", 2048),
+            ("2g", 2048),
+            ("2Gi", 2048),
+            ("512Mi", 512),
+            ("512mb", 512),
             ("1gb", 1024),
         ] {
             assert_eq!(mebibytes(text), Ok(size), "{text}");

@@ -52,7 +52,7 @@ struct RemoveArgs {
 
 pub(crate) async fn run(args: PoolArgs) -> Result<u8, Failure> {
     let server = args.connection.resolve()?;
-    let json = args.connection.json;
+    let json = args.connection.json();
     match args.command {
         PoolCommand::Ls(ListArgs { template: None }) => list(&server, json).await?,
         PoolCommand::Ls(ListArgs {

@@ -1,6 +1,7 @@
 //! `shoal snapshot`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use http::Method;
@@ -11,6 +12,7 @@ use crate::calls::encode;
 use crate::connection::{Connection, ConnectionArgs};
 use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::output::{self, Table};
+use crate::parse;
 
 /// What to do with snapshots.
 #[derive(Debug, Args)]
@@ -62,8 +64,8 @@ struct CreateArgs {
     #[arg(long)]
     stop: bool,
     /// After how long it goes by itself: 30m, 30h, 30d [default: never].
-    #[arg(long, value_name = "TIME")]
-    ttl: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    ttl: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +93,7 @@ struct ImportArgs {
 }
 
 pub(crate) async fn run(args: SnapshotArgs) -> Result<u8, Failure> {
-    let json = args.connection.json;
+    let json = args.connection.json();
     let server = args.connection.resolve()?;
     match args.command {
         SnapshotCommand::Ls(args) => list(&server, args, json).await?,
@@ -172,15 +174,16 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
         headers.push(("x-e2b-kruise-snapshot-keep-running", "false".to_owned()));
     }
     if let Some(ttl) = args.ttl {
-        headers.push(("x-e2b-kruise-snapshot-ttl", ttl));
+        headers.push(("x-e2b-kruise-snapshot-ttl", format!("{}s", ttl.as_secs())));
     }
-    let path = format!("/sandboxes/{}/snapshots", encode(&args.sandbox));
+    let id = server.sandbox_id(&args.sandbox).await?;
+    let path = format!("/sandboxes/{}/snapshots", encode(&id));
     let taken: Result<Value, Failure> = server
         .call_with(Method::POST, &path, Some(body), &headers)
         .await;
     let taken = match taken {
         Err(failure) if failure.kind() == Kind::NotFound => {
-            return Err(server.no_sandbox(&args.sandbox).await);
+            return Err(server.no_sandbox(&id).await);
         }
         taken => taken?,
     };

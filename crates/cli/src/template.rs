@@ -35,7 +35,8 @@ enum TemplateCommand {
     Create(Box<CreateArgs>),
     /// Make a template, or a new build of it, by a Dockerfile.
     Build(Box<build::BuildArgs>),
-    /// Remove templates that no sandbox stands on, or entries of the catalogue.
+    /// Remove templates that no sandbox uses, single tags of them, or entries of the catalogue.
+    #[command(visible_alias = "delete")]
     Rm(RemoveArgs),
     /// Put another catalogue in force.
     Apply(catalogue::ApplyArgs),
@@ -53,8 +54,8 @@ struct NameArgs {
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// Their names or ids.
-    #[arg(required = true, value_name = "NAME")]
+    /// Their names or ids. NAME:TAG removes that tag only.
+    #[arg(required = true, value_name = "NAME[:TAG]")]
     names: Vec<String>,
 }
 
@@ -115,7 +116,7 @@ struct CreateArgs {
 }
 
 pub(crate) async fn run(args: TemplateArgs) -> Result<u8, Failure> {
-    let json = args.connection.json;
+    let json = args.connection.json();
     // Needed by all but one.
     let server = args.connection.resolve();
     match args.command {
@@ -135,6 +136,14 @@ fn name(template: &Template) -> String {
     match template.names.first() {
         Some(name) => name.clone(),
         None => template.id.clone(),
+    }
+}
+
+/// The state of a template for people: the wire calls a failed build `error`.
+fn state(state: &str) -> &str {
+    match state {
+        "error" => "failed",
+        state => state,
     }
 }
 
@@ -160,6 +169,8 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
     }
     let mut table = Table::new(&[
         "NAME",
+        "TAGS",
+        "STATE",
         "ID",
         "IMAGE",
         "CPU",
@@ -170,6 +181,8 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
     for template in templates {
         table.row([
             name(&template),
+            template.tags.join(" "),
+            state(&template.state).to_owned(),
             template.id,
             template.image,
             processors(template.cpu_milli),
@@ -200,10 +213,22 @@ async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure
     if json {
         return output::json(&template);
     }
+    let failed = template.state != Template::READY;
+    let failure = template.failure.unwrap_or_default();
     let env = template.env.iter();
     let env: Vec<String> = env.map(|(name, value)| format!("{name}={value}")).collect();
     output::fields(&[
         ("name", template.names.join(" ")),
+        ("tags", template.tags.join(" ")),
+        ("state", state(&template.state).to_owned()),
+        (
+            if failed {
+                "failure"
+            } else {
+                "latest build failed"
+            },
+            failure,
+        ),
         ("id", template.id),
         ("description", template.description),
         ("image", template.image),
@@ -281,10 +306,16 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
 async fn remove_one(server: &Connection, name: &str) -> Result<(), Failure> {
     let path = format!("/templates/{}", encode(name));
     let in_force = catalogue::in_force(server).await?;
+    let template = server.native_get::<Template>(&path).await;
     if catalogue::entry(&in_force, name).is_none() {
-        return server.native_delete(&path).await;
+        return match template {
+            // E2B's route lets a team remove its own; for a name of no template it would remove
+            // a snapshot.
+            Ok(template) if !template.stock => server.delete(&path).await,
+            _ => server.native_delete(&path).await,
+        };
     }
-    if let Ok(template) = server.native_get::<Template>(&path).await {
+    if let Ok(template) = template {
         let message = format!("both a template and an entry of the catalogue are called {name}");
         let hint = format!(
             "Remove the template by its id, {}, or the entry by `shoal template apply`.",
@@ -304,6 +335,11 @@ pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure)
     let mut names: Vec<String> = known.into_iter().flat_map(|t| t.names).collect();
     if let Ok(in_force) = catalogue::in_force(server).await {
         names.extend(catalogue::names(&in_force));
+    }
+    let bare = name.split(':').next().unwrap_or(name);
+    if names.iter().any(|known| known == bare) {
+        // The template exists: what it lacks is in the message.
+        return failure;
     }
     match output::nearest(name, names.iter().map(String::as_str)) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),

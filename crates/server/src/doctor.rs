@@ -43,10 +43,7 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
         checks: doctor::examine(&app::oci_config(config)?),
         installations: doctor::instances(&config.data)?,
     };
-    let ours_runs = report.installations.iter().any(|installation| {
-        installation.owner == Owner::Running && installation.data.as_ref() == Some(&config.data)
-    });
-    report.checks.push(port(config, ours_runs));
+    report.checks.push(port(config, &report.installations));
     report.checks.extend(api_key(config));
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -77,17 +74,29 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
     })
 }
 
-fn port(config: &Config, ours_runs: bool) -> Finding {
+fn port(config: &Config, installations: &[Instance]) -> Finding {
     const WHAT: &str = "port";
     let listen = config.listen;
-    match TcpListener::bind(listen) {
-        Ok(_) => Finding::good(WHAT, format!("{listen} is free")),
-        Err(_) if ours_runs => Finding::good(WHAT, format!("{listen} is served by shoal")),
-        Err(error) => {
-            let detail = format!("{listen}: {error}");
-            let cure = "stop what listens there, or choose --listen";
-            Finding::bad(WHAT, Health::Warning, detail, cure)
-        }
+    let running = |one: &&Instance| one.owner == Owner::Running;
+    let ours = |one: &Instance| one.data.as_ref() == Some(&config.data);
+    let mut running = installations.iter().filter(running);
+    match (TcpListener::bind(listen), running.clone().any(ours)) {
+        (Ok(_), _) => Finding::good(WHAT, format!("{listen} is free")),
+        (Err(_), true) => Finding::good(WHAT, format!("{listen} is served by shoal")),
+        (Err(error), false) => match running.find_map(|one| one.data.as_ref()) {
+            Some(data) => {
+                let data = data.display();
+                Finding::good(
+                    WHAT,
+                    format!("{listen} is taken, and a server of shoal runs: see --data {data}"),
+                )
+            }
+            None => {
+                let detail = format!("{listen}: {error}");
+                let cure = "stop what listens there, or choose --listen";
+                Finding::bad(WHAT, Health::Warning, detail, cure)
+            }
+        },
     }
 }
 

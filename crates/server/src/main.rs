@@ -13,9 +13,11 @@ mod telemetry;
 mod templates_file;
 mod tls;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
 
@@ -40,6 +42,8 @@ Shoal gives every AI agent a sandbox of its own, on this machine.
   shoal sandbox cp FILE ID:/tmp/         copy into it, or out of it
   shoal sandbox ls                       see those that run
   shoal sandbox kill ID                  end it
+
+`sandbox` may be left out: shoal create, shoal exec, shoal ps.
 
 More: shoal --help, and --help behind every command.
 ";
@@ -93,9 +97,10 @@ struct ServeArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let words = shoal_cli::expand(std::env::args_os().collect());
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
-        Err(told) => return misread(&told),
+        Err(told) => return misread(&told, words.get(1)),
     };
     let Some(command) = cli.command else {
         print!("{WELCOME}");
@@ -118,7 +123,14 @@ fn main() -> ExitCode {
 }
 
 /// Prints help, or what is wrong with the command line.
-fn misread(told: &clap::Error) -> ExitCode {
+fn misread(told: &clap::Error, command: Option<&OsString>) -> ExitCode {
+    let known = |word: &OsString| Cli::command().find_subcommand(word).is_some();
+    if told.kind() == ErrorKind::InvalidSubcommand
+        && let Some(word) = command.filter(|word| !known(word))
+        && shoal_cli::explain(word)
+    {
+        return ExitCode::from(BAD_USAGE);
+    }
     // Nobody reads it when it cannot be printed.
     let _ = told.print();
     if told.use_stderr() {
@@ -129,14 +141,14 @@ fn misread(told: &clap::Error) -> ExitCode {
 }
 
 fn serve(args: ServeArgs) -> ExitCode {
-    let config = match read(args) {
-        Ok(config) => config,
+    let (config, warnings) = match read(args) {
+        Ok(read) => read,
         Err(error) => {
             eprintln!("shoal: {error:#}");
             return ExitCode::from(BAD_USAGE);
         }
     };
-    match run(config) {
+    match run(config, &warnings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shoal: {error:#}");
@@ -146,7 +158,13 @@ fn serve(args: ServeArgs) -> ExitCode {
 }
 
 fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
-    match read(serve).map(|config| doctor::run(&config, doctor)) {
+    let told = read(serve).map(|(config, warnings)| {
+        for warning in warnings {
+            eprintln!("shoal: warning: {warning}");
+        }
+        doctor::run(&config, doctor)
+    });
+    match told {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             eprintln!("shoal: {error:#}");
@@ -159,7 +177,7 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
     }
 }
 
-fn run(config: Config) -> anyhow::Result<()> {
+fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
     // One provider of cryptography for the whole program; a second call would be a mistake of ours.
     if rustls::crypto::ring::default_provider()
         .install_default()
@@ -168,6 +186,9 @@ fn run(config: Config) -> anyhow::Result<()> {
         anyhow::bail!("a provider of cryptography is installed already");
     }
     let telemetry = telemetry::start(&config)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
@@ -178,7 +199,8 @@ fn run(config: Config) -> anyhow::Result<()> {
     outcome
 }
 
-fn read(args: ServeArgs) -> anyhow::Result<Config> {
+/// The settings, and what may be a mistake in where they come from.
+fn read(args: ServeArgs) -> anyhow::Result<(Config, Vec<String>)> {
     let mut sources = Sources::default().with_environment(std::env::vars_os());
     if let Some(file) = &args.config {
         sources = sources.with_file(file)?;
@@ -190,5 +212,14 @@ fn read(args: ServeArgs) -> anyhow::Result<Config> {
         ("tls", args.tls),
         ("log.level", args.log_level),
     ]);
-    Ok(Config::read(&sources)?)
+    let warnings = sources.warnings().to_vec();
+    match Config::read(&sources) {
+        Ok(config) => Ok((config, warnings)),
+        Err(mistakes) => {
+            for warning in warnings {
+                eprintln!("shoal: warning: {warning}");
+            }
+            Err(mistakes.into())
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! others): none set, none sent.
 
 use std::env;
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use axum::Router;
@@ -57,7 +58,10 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let registry = tracing_subscriber::registry()
         .with(filter)
         .with(trace_layer);
-    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // A file or a pipe holds text, not the colours of a terminal.
+    let text = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => registry.with(text).try_init()?,
         LogFormat::Json => registry.with(text.json()).try_init()?,

@@ -10,32 +10,73 @@ use serde_json::{Value, json};
 
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
+use crate::find::NAME_LABEL;
 use crate::template::with_near;
 use crate::{output, parse, progress};
 
 /// The label that names the OCI runtime.
 const RUNTIME_LABEL: &str = "shoal/runtime";
 
+/// What a sandbox starts from when nothing is said.
+const TEMPLATE: &str = "base";
+
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  shoal sandbox create
+  shoal sandbox create python --timeout 1h --name box --label who=ci
+  shoal sandbox create --cpu 2 --memory 2g --no-internet --allow-out 203.0.113.0/24")]
 pub(crate) struct CreateArgs {
-    /// What it starts from.
-    #[arg(long, short, default_value = "base", value_name = "NAME")]
-    template: String,
-    /// How long it lives.
+    /// The template that it starts from [default: base].
+    #[arg(value_name = "TEMPLATE", conflicts_with = "template")]
+    name_of_template: Option<String>,
+    /// The same, as an option.
+    #[arg(long, short, value_name = "NAME")]
+    template: Option<String>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What a new sandbox is given.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// How long it lives: 90s, 5m, 1h30m.
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
     timeout: Duration,
+    /// A name, by which all commands find it; unique in its team.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     /// A variable in the environment of every process; as often as needed.
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
     env: Vec<(String, String)>,
-    /// A label, by which `ls` finds it; as often as needed.
-    #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
+    /// A label, by which `ls` and `kill` find it; as often as needed.
+    #[arg(
+        long,
+        short,
+        visible_alias = "label",
+        visible_short_alias = 'l',
+        value_name = "NAME=VALUE",
+        value_parser = parse::pair
+    )]
     meta: Vec<(String, String)>,
+    /// Processors: 2, 0.5, 500m [default: the template's].
+    #[arg(long, value_name = "NUMBER", value_parser = parse::milli_cpu)]
+    cpu: Option<u32>,
+    /// Memory: 512M, 2G [default: the template's].
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    memory: Option<u32>,
     /// The OCI runtime: runsc (gVisor) or runc [default: the template's].
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
     /// Without a way to the internet.
     #[arg(long)]
     no_internet: bool,
+    /// An address or range that is reached whatever is denied; as often as needed.
+    #[arg(long, value_name = "RANGE")]
+    allow_out: Vec<String>,
+    /// An address or range that is not reached; as often as needed.
+    #[arg(long, value_name = "RANGE")]
+    deny_out: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,24 +96,14 @@ struct Ran {
 
 impl CreateArgs {
     pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
-        let spinner = progress::spinner("making a sandbox");
-        let timeout = self.timeout;
-        let template = self.template.clone();
-        let made = server
-            .call(Method::POST, "/v2/sandboxes", Some(self.body()))
-            .await;
-        spinner.finish_and_clear();
-        let answer: Value = match made {
-            Err(failure) if failure.kind() == Kind::NotFound => {
-                return Err(with_near(server, &template, failure).await);
-            }
-            made => made?,
-        };
+        let timeout = self.options.timeout;
+        let template = self.name_of_template.or(self.template);
+        let template = template.as_deref().unwrap_or(TEMPLATE);
+        let answer = make(server, template, self.options).await?;
         if json {
             return output::json(&answer);
         }
-        let made: Made = serde_json::from_value(answer)
-            .map_err(|error| Failure::new(Kind::Server, format!("a strange answer: {error}")))?;
+        let made = read(answer)?;
         output::line(&made.id)?;
         if let Some(ran) = made.shoal.filter(|_| output::is_terminal()) {
             let took: f64 = ran.phases.values().sum();
@@ -84,19 +115,139 @@ impl CreateArgs {
         }
         Ok(())
     }
+}
 
-    fn body(self) -> Value {
+/// Makes a sandbox and returns its id.
+pub(super) async fn id_of_new(
+    server: &Connection,
+    template: &str,
+    options: Options,
+) -> Result<String, Failure> {
+    Ok(read(make(server, template, options).await?)?.id)
+}
+
+async fn make(server: &Connection, template: &str, options: Options) -> Result<Value, Failure> {
+    let spinner = progress::spinner("making a sandbox");
+    let body = options.body(template);
+    let made = server.call(Method::POST, "/v2/sandboxes", Some(body)).await;
+    spinner.finish_and_clear();
+    match made {
+        Err(failure) if failure.kind() == Kind::NotFound => {
+            Err(no_template(server, template, failure).await)
+        }
+        made => made,
+    }
+}
+
+fn read(answer: Value) -> Result<Made, Failure> {
+    serde_json::from_value(answer)
+        .map_err(|error| Failure::new(Kind::Server, format!("a strange answer: {error}")))
+}
+
+/// Says which template may have been meant, or how an image becomes one.
+async fn no_template(server: &Connection, template: &str, failure: Failure) -> Failure {
+    let failure = with_near(server, template, failure).await;
+    // A tag of a template is named in the message, and needs no image.
+    if !template.contains([':', '/']) || failure.to_string().contains("it has ") {
+        return failure;
+    }
+    let name = template.rsplit('/').next().unwrap_or(template);
+    let name = name.split([':', '@']).next().unwrap_or(name);
+    failure.with_hint(format!(
+        "Is {template} an image? `shoal image pull {template}` and `shoal template create {name} \
+         --image {template}` make a template of it."
+    ))
+}
+
+impl Options {
+    fn body(self, template: &str) -> Value {
         let mut metadata: BTreeMap<String, String> = self.meta.into_iter().collect();
-        if let Some(runtime) = self.runtime {
-            metadata.insert(RUNTIME_LABEL.to_owned(), runtime);
+        let labels = [(RUNTIME_LABEL, self.runtime), (NAME_LABEL, self.name)];
+        for (label, value) in labels {
+            if let Some(value) = value {
+                metadata.insert(label.to_owned(), value);
+            }
         }
         let env: BTreeMap<String, String> = self.env.into_iter().collect();
-        json!({
-            "templateID": self.template,
+        let mut body = json!({
+            "templateID": template,
             "timeout": self.timeout.as_secs(),
             "metadata": metadata,
             "envVars": env,
             "allow_internet_access": !self.no_internet,
-        })
+        });
+        if let Some(milli) = self.cpu {
+            body["cpuLimit"] = json!(format!("{milli}m"));
+        }
+        if let Some(mib) = self.memory {
+            body["memoryLimit"] = json!(format!("{mib}Mi"));
+        }
+        if !self.allow_out.is_empty() || !self.deny_out.is_empty() {
+            body["network"] = json!({"allowOut": self.allow_out, "denyOut": self.deny_out});
+        }
+        body
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CreateArgs,
+    }
+
+    fn body(words: &[&str]) -> Value {
+        let line = Line::try_parse_from([&["create"], words].concat()).unwrap();
+        line.args.options.body("t")
+    }
+
+    #[test]
+    fn what_is_not_said_is_the_templates() {
+        assert_eq!(
+            body(&[]),
+            json!({"templateID": "t", "timeout": 300, "metadata": {}, "envVars": {},
+                   "allow_internet_access": true})
+        );
+    }
+
+    #[test]
+    fn what_is_said_is_asked_for() {
+        let asked = body(&[
+            "--name",
+            "box",
+            "-l",
+            "a=b",
+            "--cpu",
+            "0.5",
+            "--memory",
+            "2g",
+            "--timeout",
+            "1h",
+            "--no-internet",
+            "--allow-out",
+            "203.0.113.0/24",
+            "--runtime",
+            "runc",
+            "-e",
+            "A=1",
+        ]);
+        assert_eq!(
+            asked,
+            json!({"templateID": "t", "timeout": 3600, "envVars": {"A": "1"},
+                   "metadata": {"a": "b", "shoal/name": "box", "shoal/runtime": "runc"},
+                   "allow_internet_access": false, "cpuLimit": "500m", "memoryLimit": "2048Mi",
+                   "network": {"allowOut": ["203.0.113.0/24"], "denyOut": []}})
+        );
+    }
+
+    #[test]
+    fn the_template_is_said_once() {
+        assert!(Line::try_parse_from(["create", "python"]).is_ok());
+        assert!(Line::try_parse_from(["create", "python", "-t", "base"]).is_err());
     }
 }

@@ -1,6 +1,8 @@
 //! `shoal sandbox exec`.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +19,12 @@ use crate::{parse, stdin};
 /// What a shell adds to the number of the signal that ended a command.
 const BY_SIGNAL: u8 = 128;
 
+/// What a command exits with that SIGTERM ended.
+const TERMINATED: u8 = BY_SIGNAL + 15;
+
+/// What a program exits with that the user interrupted.
+const INTERRUPTED: u8 = BY_SIGNAL + 2;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Standard input is passed on when it is no terminal; in a loop that reads a list, say --no-stdin.
@@ -32,8 +40,11 @@ pub(crate) struct ExecArgs {
     /// Give it a terminal.
     #[arg(long, short)]
     tty: bool,
+    /// Pass standard input on: that is so anyway when it is no terminal.
+    #[arg(long, short)]
+    interactive: bool,
     /// Do not read standard input.
-    #[arg(long, short, conflicts_with = "tty")]
+    #[arg(long, short, conflicts_with_all = ["tty", "interactive"])]
     no_stdin: bool,
     /// Kill it after this time [default: it may run as long as the sandbox].
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
@@ -47,7 +58,7 @@ pub(crate) struct ExecArgs {
 }
 
 /// As whom, where, and with which variables a command runs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct How {
     /// As this user [default: the template's].
     #[arg(long, short, value_name = "NAME")]
@@ -75,9 +86,47 @@ impl How {
 
 impl ExecArgs {
     pub(crate) async fn run(self, server: &Connection) -> Result<u8, Failure> {
-        let envd = server.inside(&self.id, self.how.user.as_deref()).await?;
-        let (program, args) = self
-            .command
+        let feeds = !self.no_stdin;
+        let one = One {
+            how: &self.how,
+            timeout: self.timeout,
+            tty: self.tty,
+            feeds,
+        };
+        one.run(server, &self.id, &self.command).await
+    }
+}
+
+/// Runs a command without a deadline of its own.
+pub(super) async fn run(
+    server: &Connection,
+    id: &str,
+    how: &How,
+    command: &[String],
+    tty: bool,
+) -> Result<u8, Failure> {
+    let one = One {
+        how,
+        timeout: None,
+        tty,
+        feeds: true,
+    };
+    one.run(server, id, command).await
+}
+
+/// How one command is run.
+struct One<'a> {
+    how: &'a How,
+    timeout: Option<Duration>,
+    tty: bool,
+    /// Whether standard input is passed on when it is no terminal.
+    feeds: bool,
+}
+
+impl One<'_> {
+    async fn run(&self, server: &Connection, id: &str, command: &[String]) -> Result<u8, Failure> {
+        let envd = server.inside(id, self.how.user.as_deref()).await?;
+        let (program, args) = command
             .split_first()
             .ok_or_else(|| Failure::usage("which command?"))?;
         let mut command = self.how.of(Command::new(program, args));
@@ -87,12 +136,12 @@ impl ExecArgs {
         let ended = if self.tty {
             session::run(&envd, command).await
         } else {
-            let feeds = !self.no_stdin && !io::stdin().is_terminal();
+            let feeds = self.feeds && !io::stdin().is_terminal();
             stream(&envd, command, feeds).await
         };
         match ended {
             Err(failure) if matches!(failure.kind(), Kind::Unreachable | Kind::Server) => {
-                Err(why_broken(server, &self.id, failure).await)
+                Err(why_broken(server, id, failure).await)
             }
             ended => ended,
         }
@@ -130,7 +179,9 @@ async fn stream(envd: &EnvdClient, command: Command, feeds: bool) -> Result<u8, 
     if feeds {
         beside.spawn(feed(envd.clone(), selector.clone()));
     }
-    let mut signals = tokio::spawn(forward_signals(envd.clone(), selector.clone(), heard));
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let forward = forward_signals(envd.clone(), selector.clone(), heard, interrupted.clone());
+    let mut signals = tokio::spawn(forward);
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
         _ = &mut signals => Err(Failure::new(Kind::Interrupted, "interrupted; the command goes on")),
@@ -142,7 +193,11 @@ async fn stream(envd: &EnvdClient, command: Command, feeds: bool) -> Result<u8, 
         // As a pipe would have told it.
         let _ = envd.signal(selector, Signal::SIGNAL_SIGTERM).await;
     }
-    shown
+    match shown {
+        // Ctrl-C ended it, by way of SIGTERM.
+        Ok(TERMINATED) if interrupted.load(Ordering::Relaxed) => Ok(INTERRUPTED),
+        shown => shown,
+    }
 }
 
 /// Prints what a process prints, and says how it ended.
@@ -188,9 +243,14 @@ async fn feed(envd: EnvdClient, process: Selector) {
 }
 
 /// Passes signals on. Ends when the user has said it three times.
-async fn forward_signals(envd: EnvdClient, process: Selector, mut heard: Interruptions) {
+async fn forward_signals(
+    envd: EnvdClient,
+    process: Selector,
+    mut heard: Interruptions,
+    interrupted: Arc<AtomicBool>,
+) {
     for signal in [Signal::SIGNAL_SIGTERM, Signal::SIGNAL_SIGKILL] {
-        heard.next().await;
+        interrupted.fetch_or(heard.next().await, Ordering::Relaxed);
         let (envd, process) = (envd.clone(), process.clone());
         // It may have ended meanwhile. Not waited for, so that the next is heard.
         tokio::spawn(async move { envd.signal(process, signal).await });

@@ -2,10 +2,13 @@
 
 use clap::Args;
 use serde_json::Value;
+use shoal_core::clock::Timestamp;
 
+use super::change::rules;
 use super::list::{Listed, labels};
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
+use crate::find::NAME_LABEL;
 use crate::output;
 
 #[derive(Debug, Args)]
@@ -27,14 +30,24 @@ impl GetArgs {
             let found = answer.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or_default().to_owned()
         };
-        let denied = answer.pointer("/network/denyOut").and_then(Value::as_array);
-        let denied: Vec<&str> = denied
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let [allowed, denied] = rules(&answer);
+        let mut ends = format!("{} (in {}", listed.end_at, output::until(&listed.end_at));
+        if let (Some(start), Some(end)) = (
+            Timestamp::parse_rfc3339(&listed.started_at),
+            Timestamp::parse_rfc3339(&listed.end_at),
+        ) {
+            let given = output::span(end.since(start));
+            ends.push_str(&format!(
+                ", {given} after its start; `shoal sandbox timeout ID TIME` changes it"
+            ));
+        }
+        ends.push(')');
         output::fields(&[
             ("id", listed.id.clone()),
+            (
+                "name",
+                listed.metadata.get(NAME_LABEL).cloned().unwrap_or_default(),
+            ),
             ("template", listed.template().to_owned()),
             ("state", listed.state.clone()),
             (
@@ -45,10 +58,7 @@ impl GetArgs {
                     output::ago(&listed.started_at)
                 ),
             ),
-            (
-                "ends",
-                format!("{} (in {})", listed.end_at, output::until(&listed.end_at)),
-            ),
+            ("ends", ends),
             ("on timeout", text("/lifecycle/onTimeout")),
             ("processors", listed.cpu_count.to_string()),
             ("memory", format!("{} MiB", listed.memory_mb)),
@@ -56,7 +66,8 @@ impl GetArgs {
             ("runtime", text("/shoal/runtime")),
             ("isolation", text("/shoal/isolation")),
             ("origin", text("/shoal/origin")),
-            ("denied egress", denied.join(" ")),
+            allowed,
+            denied,
             ("labels", labels(&listed.metadata)),
         ])
     }

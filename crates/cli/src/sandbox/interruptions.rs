@@ -21,15 +21,15 @@ impl Interruptions {
         Self(Some([interrupt, terminate, hangup]))
     }
 
-    /// Waits for the next.
-    pub(crate) async fn next(&mut self) {
+    /// Waits for the next, and returns whether it was Ctrl-C.
+    pub(crate) async fn next(&mut self) -> bool {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;
         };
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = interrupt.recv() => true,
+            _ = terminate.recv() => false,
+            _ = hangup.recv() => false,
         }
     }
 }

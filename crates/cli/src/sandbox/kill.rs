@@ -9,40 +9,54 @@ use super::list;
 use crate::calls::encode;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output;
+use crate::{output, parse};
 
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {
-    /// The sandboxes.
+    /// The sandboxes, by ids or names.
     #[arg(
         value_name = "ID",
-        required_unless_present = "all",
-        conflicts_with = "all"
+        required_unless_present_any = ["all", "label"],
+        conflicts_with_all = ["all", "label"]
     )]
     ids: Vec<String>,
     /// Every sandbox of the team.
-    #[arg(long)]
-    all: bool,
-    /// Do not ask.
     #[arg(long, short)]
+    all: bool,
+    /// Every sandbox with this label; as often as needed.
+    #[arg(long, short, visible_alias = "meta", value_name = "NAME=VALUE", value_parser = parse::pair)]
+    label: Vec<(String, String)>,
+    /// Do not ask.
+    #[arg(long, short, visible_short_alias = 'f', visible_alias = "force")]
     yes: bool,
 }
 
 impl KillArgs {
     pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<u8, Failure> {
-        let ids = if self.all {
-            let all = list::all(server, "limit=100").await?;
+        let some = self.all || !self.label.is_empty();
+        let ids = if some {
+            let query = format!("limit=100{}", list::with_labels(&self.label));
+            let all = list::all(server, &query).await?;
             let id = |sandbox: &serde_json::Value| Some(sandbox["sandboxID"].as_str()?.to_owned());
             all.iter().filter_map(id).collect()
         } else {
             self.ids
         };
-        if self.all && !self.yes && !ids.is_empty() {
+        if some && !self.yes && !ids.is_empty() {
             confirm(ids.len())?;
         }
         let mut killed = Vec::new();
         let mut code = 0;
-        for id in ids {
+        for said in ids {
+            let id = match server.sandbox_id(&said).await {
+                Ok(id) => id,
+                Err(failure) if failure.kind() == Kind::Unreachable => return Err(failure),
+                Err(failure) => {
+                    failure.tell();
+                    code = failure.code();
+                    continue;
+                }
+            };
             match server.delete(&format!("/sandboxes/{}", encode(&id))).await {
                 Ok(()) => {
                     if !json {
@@ -51,7 +65,7 @@ impl KillArgs {
                     killed.push(id);
                 }
                 // It ended meanwhile, which is what was wanted.
-                Err(failure) if failure.kind() == Kind::NotFound && self.all => {}
+                Err(failure) if failure.kind() == Kind::NotFound && some => {}
                 Err(failure) if failure.kind() == Kind::NotFound => {
                     let failure = server.no_sandbox(&id).await;
                     failure.tell();
@@ -73,9 +87,10 @@ impl KillArgs {
 
 fn confirm(count: usize) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage("nobody is there to be asked: say --yes"));
+        return Err(Failure::usage("there is no terminal to ask at: say --yes"));
     }
-    eprint!("End {count} sandboxes for good? [y/N] ");
+    let what = if count == 1 { "sandbox" } else { "sandboxes" };
+    eprint!("End {count} {what} for good? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin()

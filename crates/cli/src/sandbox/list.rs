@@ -21,8 +21,18 @@ pub(crate) struct ListArgs {
     #[arg(long, short, value_name = "NAME")]
     template: Option<String>,
     /// Only those with this label; as often as needed.
-    #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
+    #[arg(
+        long,
+        short,
+        visible_alias = "label",
+        visible_short_alias = 'l',
+        value_name = "NAME=VALUE",
+        value_parser = parse::pair
+    )]
     meta: Vec<(String, String)>,
+    /// In every state, paused ones too: that is so anyway unless --state says otherwise.
+    #[arg(long, short, conflicts_with = "state")]
+    all: bool,
     /// Only the ids.
     #[arg(long, short)]
     quiet: bool,
@@ -78,12 +88,16 @@ impl ListArgs {
                 .iter()
                 .try_for_each(|sandbox| output::line(&sandbox.id));
         }
-        let mut table = Table::new(&["ID", "TEMPLATE", "STATE", "AGE", "ENDS IN", "LABELS"]);
+        let mut table = Table::new(&[
+            "ID", "TEMPLATE", "STATE", "CPU", "MEMORY", "AGE", "ENDS IN", "LABELS",
+        ]);
         for sandbox in &listed {
             table.row([
                 sandbox.id.clone(),
                 sandbox.template().to_owned(),
                 sandbox.state.clone(),
+                sandbox.cpu_count.to_string(),
+                format!("{} MiB", sandbox.memory_mb),
                 output::ago(&sandbox.started_at),
                 output::until(&sandbox.end_at),
                 labels(&sandbox.metadata),
@@ -102,15 +116,21 @@ impl ListArgs {
         if let Some(template) = &self.template {
             query.push_str(&format!("&template={}", encode(template)));
         }
-        if !self.meta.is_empty() {
-            // The server takes off three layers, as E2B's does: the query, the pairs, each text.
-            let pairs = self.meta.iter();
-            let pairs = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value)));
-            let pairs: Vec<String> = pairs.collect();
-            query.push_str(&format!("&metadata={}", encode(&encode(&pairs.join("&")))));
-        }
+        query.push_str(&with_labels(&self.meta));
         query
     }
+}
+
+/// The part of a query that asks for sandboxes with these labels.
+pub(super) fn with_labels(labels: &[(String, String)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    // The server takes off three layers, as E2B's does: the query, the pairs, each text.
+    let pairs = labels.iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value)));
+    let pairs: Vec<String> = pairs.collect();
+    format!("&metadata={}", encode(&encode(&pairs.join("&"))))
 }
 
 /// Every page.
@@ -148,6 +168,7 @@ mod tests {
             state: Some(State::Running),
             template: Some("acme/base".to_owned()),
             meta: vec![("k 1".to_owned(), "v&1".to_owned())],
+            all: false,
             quiet: false,
         };
         assert_eq!(

@@ -61,7 +61,8 @@ struct Page {
 }
 
 impl LogsArgs {
-    pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, server: &Connection, json: bool) -> Result<(), Failure> {
+        self.id = server.sandbox_id(&self.id).await?;
         let mut cursor = Cursor::default();
         let mut entries = self.read(server, &mut cursor).await?;
         if let Some(tail) = self.tail {

@@ -1,5 +1,7 @@
 //! `shoal sandbox pause`, `resume`, `fork` and `resize`.
 
+use std::time::Duration;
+
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
@@ -8,7 +10,7 @@ use shoal_protocol::native::{ResizeSandbox, SandboxResources};
 use crate::calls::encode;
 use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
-use crate::output;
+use crate::{output, parse};
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
@@ -25,9 +27,9 @@ pub(crate) struct ResumeArgs {
     /// The sandbox.
     #[arg(value_name = "ID")]
     id: String,
-    /// How long it lives from then on, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
+    /// How long it lives from then on.
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
+    timeout: Duration,
     /// Leave its memory behind, and boot from its files.
     #[arg(long)]
     reboot: bool,
@@ -41,9 +43,9 @@ pub(crate) struct ForkArgs {
     /// How many.
     #[arg(long, short = 'n', default_value_t = 1)]
     count: u32,
-    /// How long each lives, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    timeout: u64,
+    /// How long each lives.
+    #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
+    timeout: Duration,
 }
 
 #[derive(Debug, Args)]
@@ -52,15 +54,15 @@ pub(crate) struct ResizeArgs {
     #[arg(value_name = "ID")]
     id: String,
     /// Processors: 2, 0.5, 500m.
-    #[arg(long, value_name = "NUMBER", required_unless_present = "memory")]
-    cpu: Option<String>,
-    /// Memory: 512Mi, 2Gi; a bare number is MiB.
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<String>,
+    #[arg(long, value_name = "NUMBER", required_unless_present = "memory", value_parser = parse::milli_cpu)]
+    cpu: Option<u32>,
+    /// Memory: 512M, 2G; a bare number is MiB.
+    #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
+    memory: Option<u32>,
 }
 
 /// Says which sandbox may have been meant when there is none of that id.
-async fn explained<T>(
+pub(super) async fn explained<T>(
     server: &Connection,
     id: &str,
     answer: Result<T, Failure>,
@@ -73,36 +75,39 @@ async fn explained<T>(
 
 impl PauseArgs {
     pub(crate) async fn run(self, server: &Connection) -> Result<(), Failure> {
-        let path = format!("/sandboxes/{}/pause", encode(&self.id));
+        let id = server.sandbox_id(&self.id).await?;
+        let path = format!("/sandboxes/{}/pause", encode(&id));
         let body = if self.files_only {
             json!({"memory": false})
         } else {
             json!({})
         };
-        explained(server, &self.id, server.post(&path, body).await).await?;
-        output::line(&self.id)
+        explained(server, &id, server.post(&path, body).await).await?;
+        output::line(&id)
     }
 }
 
 impl ResumeArgs {
     pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
-        let path = format!("/v2/sandboxes/{}/connect", encode(&self.id));
-        let body = json!({"timeout": self.timeout, "memory": !self.reboot});
+        let id = server.sandbox_id(&self.id).await?;
+        let path = format!("/v2/sandboxes/{}/connect", encode(&id));
+        let body = json!({"timeout": self.timeout.as_secs(), "memory": !self.reboot});
         let answer = server.call(Method::POST, &path, Some(body)).await;
-        let answer: Value = explained(server, &self.id, answer).await?;
+        let answer: Value = explained(server, &id, answer).await?;
         if json {
             return output::json(&answer);
         }
-        output::line(&self.id)
+        output::line(&id)
     }
 }
 
 impl ForkArgs {
     pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<u8, Failure> {
-        let path = format!("/sandboxes/{}/fork", encode(&self.id));
-        let body = json!({"count": self.count, "timeout": self.timeout});
+        let id = server.sandbox_id(&self.id).await?;
+        let path = format!("/sandboxes/{}/fork", encode(&id));
+        let body = json!({"count": self.count, "timeout": self.timeout.as_secs()});
         let answer = server.call(Method::POST, &path, Some(body)).await;
-        let members: Vec<Value> = explained(server, &self.id, answer).await?;
+        let members: Vec<Value> = explained(server, &id, answer).await?;
         if json {
             output::json(&members)?;
         }
@@ -125,13 +130,14 @@ impl ForkArgs {
 
 impl ResizeArgs {
     pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
-        let path = format!("/sandbox/{}/resources", encode(&self.id));
+        let id = server.sandbox_id(&self.id).await?;
+        let path = format!("/sandbox/{}/resources", encode(&id));
         let asked = ResizeSandbox {
-            cpu: self.cpu.map(Value::from),
-            memory: self.memory.map(Value::from),
+            cpu: self.cpu.map(|milli| format!("{milli}m").into()),
+            memory: self.memory.map(|mib| format!("{mib}Mi").into()),
         };
         let answer = server.native(Method::PATCH, &path, Some(&asked)).await;
-        let now: SandboxResources = explained(server, &self.id, answer).await?;
+        let now: SandboxResources = explained(server, &id, answer).await?;
         if json {
             return output::json(&now);
         }

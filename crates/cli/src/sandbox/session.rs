@@ -33,7 +33,7 @@ pub(super) async fn run(envd: &EnvdClient, command: Command) -> Result<u8, Failu
     beside.spawn(follow_size(envd.clone(), selector.clone()));
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
-        () = heard.next() => {
+        _ = heard.next() => {
             // A shell does not heed a friendlier one.
             let _ = envd.signal(selector, Signal::SIGNAL_SIGKILL).await;
             Err(Failure::new(Kind::Interrupted, "told to end"))

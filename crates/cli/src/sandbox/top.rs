@@ -1,8 +1,9 @@
 //! `shoal sandbox top`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -21,11 +22,25 @@ pub(crate) struct TopArgs {
     /// Only these.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
+    /// What the rows are ordered by, the largest first.
+    #[arg(long, value_enum, default_value_t = Sort::Age)]
+    sort: Sort,
     #[command(flatten)]
     live: LiveArgs,
 }
 
-#[derive(Debug, Deserialize)]
+/// What rows are ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// The newest first.
+    Age,
+    Cpu,
+    #[value(alias = "mem")]
+    Memory,
+    Disk,
+}
+
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metric {
     cpu_used_pct: f64,
@@ -35,8 +50,36 @@ struct Metric {
     disk_total: u64,
 }
 
+/// Processor time, memory and disk as people read them.
+fn cells(metric: Option<&Metric>) -> [String; 3] {
+    let of = |used, total| format!("{} / {}", output::bytes(used), output::bytes(total));
+    match metric {
+        Some(metric) => [
+            format!("{:.1} %", metric.cpu_used_pct),
+            of(metric.mem_used, metric.mem_total),
+            of(metric.disk_used, metric.disk_total),
+        ],
+        None => ["-".to_owned(), "-".to_owned(), "-".to_owned()],
+    }
+}
+
+/// What all of them use together. Percentages are of all processors of a sandbox, and are added.
+fn total(rows: &[(Listed, Option<Metric>)]) -> Metric {
+    let metrics = rows.iter().filter_map(|(_, metric)| metric.as_ref());
+    metrics.fold(Metric::default(), |sum, metric| Metric {
+        cpu_used_pct: sum.cpu_used_pct + metric.cpu_used_pct,
+        mem_used: sum.mem_used + metric.mem_used,
+        mem_total: sum.mem_total + metric.mem_total,
+        disk_used: sum.disk_used + metric.disk_used,
+        disk_total: sum.disk_total + metric.disk_total,
+    })
+}
+
 impl TopArgs {
-    pub(crate) async fn run(self, server: &Connection, json: bool) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, server: &Connection, json: bool) -> Result<(), Failure> {
+        for id in &mut self.ids {
+            *id = server.sandbox_id(id).await?;
+        }
         if json {
             return self.print_json(server).await;
         }
@@ -82,20 +125,17 @@ impl TopArgs {
     async fn table(&self, server: &Connection) -> Result<Table, Failure> {
         let sandboxes = self.sandboxes(server).await?;
         let mut metrics = self.metrics(server, &sandboxes).await?;
-        let mut table = Table::new(&["ID", "TEMPLATE", "CPU", "MEMORY", "DISK", "AGE", "ENDS IN"]);
-        for (_, sandbox) in &sandboxes {
+        let rows = sandboxes.into_iter().map(|(_, sandbox)| {
             let metric = metrics.remove(&sandbox.id);
-            let metric = metric.and_then(|value| serde_json::from_value::<Metric>(value).ok());
-            let of = |used, total| format!("{} / {}", output::bytes(used), output::bytes(total));
             // One that is seconds old has no sample yet.
-            let (cpu, memory, disk) = match metric {
-                Some(m) => (
-                    format!("{:.1} %", m.cpu_used_pct),
-                    of(m.mem_used, m.mem_total),
-                    of(m.disk_used, m.disk_total),
-                ),
-                None => ("-".to_owned(), "-".to_owned(), "-".to_owned()),
-            };
+            let metric = metric.and_then(|value| serde_json::from_value::<Metric>(value).ok());
+            (sandbox, metric)
+        });
+        let mut rows: Vec<(Listed, Option<Metric>)> = rows.collect();
+        self.order(&mut rows);
+        let mut table = Table::new(&["ID", "TEMPLATE", "CPU", "MEMORY", "DISK", "AGE", "ENDS IN"]);
+        for (sandbox, metric) in &rows {
+            let [cpu, memory, disk] = cells(metric.as_ref());
             table.row([
                 sandbox.id.clone(),
                 sandbox.template().to_owned(),
@@ -106,7 +146,28 @@ impl TopArgs {
                 output::until(&sandbox.end_at),
             ]);
         }
+        if rows.len() > 1 {
+            let [cpu, memory, disk] = cells(Some(&total(&rows)));
+            let count = format!("{} sandboxes", rows.len());
+            table.row(["TOTAL".to_owned(), count, cpu, memory, disk]);
+        }
         Ok(table)
+    }
+
+    fn order(&self, rows: &mut [(Listed, Option<Metric>)]) {
+        // Stable, so that equals stay ordered by age.
+        let by = |value: fn(&Metric) -> f64| {
+            move |a: &(Listed, Option<Metric>), b: &(Listed, Option<Metric>)| {
+                let of = |row: &(Listed, Option<Metric>)| row.1.as_ref().map_or(-1.0, value);
+                of(b).total_cmp(&of(a))
+            }
+        };
+        match self.sort {
+            Sort::Age => {}
+            Sort::Cpu => rows.sort_by(by(|metric| metric.cpu_used_pct)),
+            Sort::Memory => rows.sort_by_key(|row| Reverse(row.1.as_ref().map(|m| m.mem_used))),
+            Sort::Disk => rows.sort_by_key(|row| Reverse(row.1.as_ref().map(|m| m.disk_used))),
+        }
     }
 
     async fn print_json(&self, server: &Connection) -> Result<(), Failure> {

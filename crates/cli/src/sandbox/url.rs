@@ -10,7 +10,7 @@ use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct UrlArgs {
-    /// The sandbox.
+    /// The sandbox, by id or name.
     #[arg(value_name = "ID")]
     id: String,
     /// The port inside.
@@ -24,13 +24,13 @@ impl UrlArgs {
         let url = url(
             &server.origin,
             access.domain.as_deref(),
-            &self.id,
+            &access.id,
             self.port,
         );
         if json {
             return output::json(&json!({
                 "url": url,
-                "headers": {"E2b-Sandbox-Id": self.id, "E2b-Sandbox-Port": self.port.to_string()},
+                "headers": {"E2b-Sandbox-Id": access.id, "E2b-Sandbox-Port": self.port.to_string()},
             }));
         }
         match url {
@@ -41,7 +41,7 @@ impl UrlArgs {
             .with_hint(format!(
                 "Ask {} with the headers E2b-Sandbox-Id: {} and E2b-Sandbox-Port: {}, or start \
                  the server with --domain and --tls.",
-                server.origin, self.id, self.port
+                server.origin, access.id, self.port
             ))),
         }
     }

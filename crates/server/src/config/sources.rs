@@ -14,7 +14,7 @@ const PREFIX: &str = "SHOAL_";
 /// Variables with our prefix that are no settings of the server: the client's.
 const NOT_SETTINGS: [&str; 3] = ["SHOAL_CONFIG", "SHOAL_API_KEY", "SHOAL_URL"];
 
-/// Variables by which another system says the same (seed 000). Ours win.
+/// Variables of Agent-Sandbox for the same settings. Ours win.
 const ALIASES: [(&str, &str); 3] = [
     ("SANDBOX_TEMPLATES_CONFIG_FILE", "templates.file"),
     ("SANDBOX_DEFAULT_TEMPLATE", "templates.default"),
@@ -31,6 +31,8 @@ pub(crate) struct Sources {
     file: BTreeMap<String, String>,
     /// What is wrong with the sources themselves.
     pub(super) mistakes: Vec<String>,
+    /// What may be a mistake, and stops nothing.
+    warnings: Vec<String>,
 }
 
 impl Sources {
@@ -101,7 +103,8 @@ impl Sources {
                         .map(|setting| variable(setting.name))
                         .collect();
                     let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                    self.mistakes
+                    // Others use the prefix too: Kubernetes sets SHOAL_PORT for a service `shoal`.
+                    self.warnings
                         .push(format!("{name}: {}", unknown(name, &known)));
                 }
             }
@@ -132,6 +135,11 @@ impl Sources {
             }
         }
         Ok(self)
+    }
+
+    /// What may be a mistake, and stops nothing: variables with our prefix that are no settings.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The text of a setting, and how to name where it was said.

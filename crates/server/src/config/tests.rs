@@ -51,9 +51,8 @@ fn all_mistakes_are_told_at_once_with_where_and_what() {
     let mistakes = Config::read(&sources(file, &environment, &[("listen", "here")])).unwrap_err();
     let text = mistakes.to_string();
     for part in [
-        "6 mistake(s)",
+        "5 mistake(s)",
         "is not a setting; did you mean listen?",
-        "SHOAL_LISTN: is not a setting; did you mean SHOAL_LISTEN?",
         "--listen: \"here\" is not an address like 127.0.0.1:3000",
         "SHOAL_TLS: \"maybe\" is not self-signed or <certificate>,<key>",
         "starts: \"0\" is not a number above zero",
@@ -61,6 +60,27 @@ fn all_mistakes_are_told_at_once_with_where_and_what() {
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning_with_the_name_that_is_near() {
+    let environment = [
+        ("SHOAL_LISTN", "1"),
+        // Kubernetes sets such for a service that is called `shoal`.
+        ("SHOAL_SERVICE_HOST", "10.0.0.1"),
+        ("SHOAL_PORT", "tcp://10.0.0.1:80"),
+        ("SHOAL_API_KEY", "k"),
+        ("SHOAL_LOG_LEVEL", "debug"),
+    ];
+    let sources = sources("", &environment, &[]);
+    assert_eq!(Config::read(&sources).unwrap().log_level, "debug");
+    let warnings = sources.warnings();
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert_eq!(
+        warnings[0],
+        "SHOAL_LISTN: is not a setting; did you mean SHOAL_LISTEN?"
+    );
+    assert!(warnings[1].starts_with("SHOAL_SERVICE_HOST: is not a setting"));
 }
 
 #[test]
