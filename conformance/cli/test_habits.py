@@ -212,3 +212,24 @@ def test_top_is_sorted_and_summed_up(client, sandbox, fresh):
     assert lines[-1].split()[0] == "TOTAL" and "sandboxes" in lines[-1]
     assert json.loads(client.ok("top", sandbox, "-o", "json"))[0]["sandbox"]["sandboxID"] == sandbox
     assert client.run("top", "--sort", "nonsense").code == USAGE
+
+
+# --- the server ---------------------------------------------------------------------------------
+
+
+def test_doctor_tells_a_port_that_another_installation_serves(client, tmp_path):
+    listen = f"127.0.0.1:{client.server.port}"
+    told = client.run("doctor", "--listen", listen, "--data", str(tmp_path), "--json").json
+    (port,) = [check for check in told["checks"] if check["what"] == "port"]
+    assert port["health"] == "good" and "a server of shoal runs: see --data" in port["detail"], port
+    ours = client.run("doctor", "--listen", listen, "--data", str(client.server.data), "--json").json
+    (port,) = [check for check in ours["checks"] if check["what"] == "port"]
+    assert port["detail"] == f"{listen} is served by shoal", port
+
+
+def test_what_no_terminal_reads_has_no_colours(client, tmp_path):
+    # The file is kept between runs: its last line is of this server.
+    last = (client.server.data / "server.log").read_bytes().splitlines()[-1]
+    assert b"shoal" in last and b"\x1b[" not in last
+    told = client.run("doctor", "--data", str(tmp_path))
+    assert "\x1b[" not in told.out + told.err
