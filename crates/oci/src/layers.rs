@@ -10,6 +10,7 @@ use shoal_core::image::ImageName;
 
 use crate::bundle::ENVD_PATH;
 use crate::disk;
+use crate::exhausted::is_exhausted;
 use crate::home;
 use crate::images::{ImageStore, LayerUsers};
 use crate::manifest::Manifest;
@@ -74,19 +75,42 @@ impl SandboxLayers {
 
 impl LayerUsers for SandboxLayers {
     fn user_of(&self, layer: &str) -> Option<String> {
-        // Where there is no directory yet, nothing stands on anything.
-        let all = |directory| fs::read_dir(directory).into_iter().flatten().flatten();
+        // A layer that may be in use is: a server without descriptors sees no sandbox.
+        self.find_user(layer)
+            .unwrap_or_else(|error| Some(format!("something that cannot be read now: {error}")))
+    }
+}
+
+impl SandboxLayers {
+    fn find_user(&self, layer: &str) -> io::Result<Option<String>> {
         let uses = |layers: &[String]| layers.iter().any(|digest| digest == layer);
-        let sandbox = all(&self.sandboxes)
-            .filter_map(|entry| Manifest::read(&entry.path()))
-            .find(|manifest| uses(&manifest.layers))
-            .map(|manifest| format!("sandbox {}", manifest.id));
-        sandbox.or_else(|| {
-            all(&self.snapshots)
-                .filter_map(|entry| saved::Manifest::read(&entry.path()).ok())
-                .find(|manifest| uses(&manifest.layers))
-                .map(|manifest| format!("a snapshot of sandbox {}", manifest.source))
-        })
+        for directory in entries(&self.sandboxes)? {
+            if let Some(manifest) = Manifest::read(&directory)?
+                && uses(&manifest.layers)
+            {
+                return Ok(Some(format!("sandbox {}", manifest.id)));
+            }
+        }
+        for directory in entries(&self.snapshots)? {
+            match saved::Manifest::read(&directory) {
+                Ok(manifest) if uses(&manifest.layers) => {
+                    let source = &manifest.source;
+                    return Ok(Some(format!("a snapshot of sandbox {source}")));
+                }
+                Err(saved::Unreadable::Disk(error)) if is_exhausted(&error) => return Err(error),
+                // What cannot be read starts nothing.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What is in a directory; where there is none yet, nothing stands on anything.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.map(|entry| Ok(entry?.path())).collect(),
     }
 }
 

@@ -8,6 +8,7 @@ mod cgroup;
 mod disk;
 pub mod doctor;
 mod driver;
+mod exhausted;
 mod home;
 mod host_limits;
 pub mod images;

@@ -82,8 +82,9 @@ impl Manifest {
     /// # Errors
     /// When it cannot be written.
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
-        hold_slot(directory)?;
-        self.rewrite(directory)
+        // In this order: who has the slot is known by both, and an older manifest names another.
+        self.rewrite(directory)?;
+        hold_slot(directory)
     }
 
     /// The same for a sandbox that has its slot, or has none.
@@ -108,12 +109,28 @@ impl Manifest {
         Ok(())
     }
 
-    /// Reads the file in `directory`; none when there is none that can be read.
-    pub(crate) fn read(directory: &Path) -> Option<Self> {
-        let text = fs::read(directory.join(FILE)).ok()?;
-        let manifest: Self = serde_json::from_slice(&text).ok()?;
-        let Header { format, version } = &manifest.header;
-        (format == FORMAT && *version <= VERSION).then_some(manifest)
+    /// Reads the file in `directory`; none when there is none that is a manifest.
+    ///
+    /// # Errors
+    /// When it cannot be known: a server without descriptors must not take a sandbox for none.
+    pub(crate) fn read(directory: &Path) -> io::Result<Option<Self>> {
+        let text = match fs::read(directory.join(FILE)) {
+            Ok(text) => text,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let manifest: Option<Self> = serde_json::from_slice(&text).ok();
+        Ok(manifest.filter(|manifest| {
+            let Header { format, version } = &manifest.header;
+            format == FORMAT && *version <= VERSION
+        }))
     }
 }
 
@@ -121,7 +138,7 @@ impl Manifest {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) fn hold_slot(directory: &Path) -> io::Result<()> {
+fn hold_slot(directory: &Path) -> io::Result<()> {
     fs::write(directory.join(HELD), b"")
 }
 
@@ -146,8 +163,11 @@ pub(crate) fn is_held(directory: &Path) -> bool {
 }
 
 /// Whether the sandbox in `directory` has its slot.
-pub(crate) fn holds_slot(directory: &Path) -> bool {
-    directory.join(HELD).exists()
+///
+/// # Errors
+/// When it cannot be known.
+pub(crate) fn holds_slot(directory: &Path) -> io::Result<bool> {
+    directory.join(HELD).try_exists()
 }
 
 /// Says that the slot is no longer the sandbox's, and whether it was: whoever is told so takes it
@@ -184,14 +204,18 @@ mod tests {
             overhead: Mib(64),
         };
         manifest.write(directory.path()).unwrap();
-        assert_eq!(Manifest::read(directory.path()), Some(manifest));
-        assert!(holds_slot(directory.path()));
+        assert_eq!(Manifest::read(directory.path()).unwrap(), Some(manifest));
+        assert!(holds_slot(directory.path()).unwrap());
         assert!(disown_slot(directory.path()).unwrap());
         assert!(!disown_slot(directory.path()).unwrap());
-        assert!(!holds_slot(directory.path()));
+        assert!(!holds_slot(directory.path()).unwrap());
         fs::write(directory.path().join(FILE), "{}").unwrap();
-        assert_eq!(Manifest::read(directory.path()), None);
+        assert_eq!(Manifest::read(directory.path()).unwrap(), None);
         fs::remove_file(directory.path().join(FILE)).unwrap();
-        assert_eq!(Manifest::read(directory.path()), None);
+        assert_eq!(Manifest::read(directory.path()).unwrap(), None);
+        // What cannot be opened is not taken for nothing.
+        let unreadable = directory.path().join(FILE);
+        std::os::unix::fs::symlink(&unreadable, &unreadable).unwrap();
+        Manifest::read(directory.path()).unwrap_err();
     }
 }

@@ -9,6 +9,7 @@ mod resolver;
 mod rules;
 mod slot;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::Ipv4Net;
+use parking_lot::Mutex;
 use shoal_core::network::{Egress, MAX_DNS_SERVERS};
 
 pub(crate) use self::forget::{Remains, instances};
@@ -83,6 +85,8 @@ struct Shared {
     namespaces: PathBuf,
     mtu: u32,
     resolvers: Vec<Ipv4Addr>,
+    /// Slots that are nobody's and could not be taken away yet.
+    leaving: Mutex<BTreeSet<u32>>,
 }
 
 impl Network {
@@ -126,6 +130,7 @@ impl Network {
             namespaces,
             mtu,
             resolvers,
+            leaving: Mutex::default(),
         });
         Ok(Self {
             pool: Pool::new(shared.clone(), warm),
@@ -150,7 +155,7 @@ impl Network {
         if !egress.same_rules(&Egress::default())
             && let Err(error) = self.set_egress(slot.index, egress).await
         {
-            self.release(slot.index).await?;
+            self.release(slot.index).await;
             return Err(error);
         }
         Ok(Some(slot))
@@ -165,13 +170,20 @@ impl Network {
         blocking(move || shared.apply_egress(&shared.slot(index), &egress)).await
     }
 
-    /// Takes a slot away and gives its index back. Success when there is none.
-    ///
-    /// # Errors
-    /// When something of it stays; the index stays taken then.
-    pub(crate) async fn release(&self, index: u32) -> io::Result<()> {
+    /// Takes a slot away and gives its index back. Success when there is none. What cannot be taken
+    /// away now, as the system has run out of something, is tried again until it is gone; until then
+    /// the index stays taken.
+    pub(crate) async fn release(&self, index: u32) {
         let shared = self.shared.clone();
-        blocking(move || shared.dispose(index)).await
+        let released = blocking(move || {
+            shared.dispose_or_keep(index);
+            Ok(())
+        })
+        .await;
+        if released.is_err() {
+            self.shared.leaving.lock().insert(index);
+        }
+        self.pool.look();
     }
 
     /// The slots of this installation, whoever uses them.
@@ -217,6 +229,7 @@ impl Network {
         self.pool.close().await?;
         let shared = self.shared.clone();
         blocking(move || {
+            shared.dispose_leaving()?;
             if shared.indices.own()?.is_empty() {
                 nft::apply(&rules::no_host(&shared.table))?;
                 shared.indices.close()?;
@@ -254,7 +267,7 @@ impl Shared {
         match made {
             Ok(()) => Ok(Some(slot)),
             Err(error) => {
-                self.dispose(index)?;
+                self.dispose_or_keep(index);
                 Err(error)
             }
         }
@@ -268,6 +281,24 @@ impl Shared {
     fn dispose(&self, index: u32) -> io::Result<()> {
         self.slot(index).remove()?;
         self.indices.give_back(index)
+    }
+
+    /// Takes a slot away, or remembers that it is to be.
+    fn dispose_or_keep(&self, index: u32) {
+        if let Err(error) = self.dispose(index) {
+            tracing::warn!(%error, index, "a network slot cannot be taken away yet");
+            self.leaving.lock().insert(index);
+        }
+    }
+
+    /// Takes those slots away that could not be before.
+    fn dispose_leaving(&self) -> io::Result<()> {
+        let leaving: Vec<u32> = self.leaving.lock().iter().copied().collect();
+        for index in leaving {
+            self.dispose(index)?;
+            self.leaving.lock().remove(&index);
+        }
+        Ok(())
     }
 }
 

@@ -25,6 +25,7 @@ mod memory_file;
 
 use self::memory_file::MemoryFile;
 use crate::disk::Disk;
+use crate::exhausted::is_exhausted;
 use crate::machine::Machine;
 
 /// The manifest's name in the directory.
@@ -371,7 +372,12 @@ pub(crate) fn show_whole(all: &Path, disk: &Disk) -> io::Result<()> {
         if path.extension().is_none_or(|suffix| suffix != "new") {
             continue;
         }
-        let whole = Manifest::read(&path).is_ok_and(|manifest| manifest.verify(&path).is_ok());
+        let whole = match Manifest::read(&path).and_then(|manifest| manifest.verify(&path)) {
+            Ok(()) => true,
+            // What cannot be looked at now is not taken for damaged.
+            Err(Unreadable::Disk(error)) if is_exhausted(&error) => return Err(error),
+            Err(_) => false,
+        };
         let place = path.with_extension("");
         if whole && !place.exists() {
             disk.sync()?;

@@ -3,22 +3,32 @@
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How often a group that is still busy is tried again; the kernel lets go of a group shortly
 /// after its last process, and says so by no event.
 const REMOVE_TRIES: u32 = 50;
 
 pub(super) fn read(path: &Path) -> io::Result<String> {
-    fs::read_to_string(path).map_err(|e| named(path, &e))
+    fs::read_to_string(path).map_err(|e| named(path, e))
 }
 
 pub(super) fn write(path: &Path, value: impl Display) -> io::Result<()> {
-    fs::write(path, value.to_string()).map_err(|e| named(path, &e))
+    fs::write(path, value.to_string()).map_err(|e| named(path, e))
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+/// What failed with a file, with its name.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+struct Named {
+    path: PathBuf,
+    #[source]
+    error: io::Error,
+}
+
+fn named(path: &Path, error: io::Error) -> io::Error {
+    let (kind, path) = (error.kind(), path.to_owned());
+    io::Error::new(kind, Named { path, error })
 }
 
 pub(super) fn number(path: &Path) -> io::Result<u64> {
@@ -105,7 +115,7 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
         match fs::remove_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(named(path, &error));
+                return Err(named(path, error));
             }
             _ => return Ok(()),
         }

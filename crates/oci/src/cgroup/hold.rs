@@ -4,6 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::{Cgroup, Controller, Place, read, write};
+use crate::exhausted::insist;
 
 /// How long processes may take to stand still; some milliseconds are usual. One that waits for a disk is
 /// not still before it has got what it waits for.
@@ -46,7 +47,7 @@ impl Cgroup {
             }
         };
         // The first error is the one that counts.
-        let _ = self.hold(false);
+        let _ = insist(|| self.hold(false));
         Err(error)
     }
 

@@ -7,11 +7,16 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::Cgroup;
+use crate::exhausted::{insist, is_exhausted};
 use crate::pidfd;
 
 /// How long processes may take to end after a signal that they cannot refuse. A process in an
 /// uninterruptible wait is the kernel's to end; it is reported, not waited for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many ends are waited for at once. Each costs a descriptor, and a sandbox may have thousands
+/// of processes.
+const AWAITED: usize = 32;
 
 impl Cgroup {
     /// Ends all processes and waits until they have ended. Blocks. Success when there are none.
@@ -37,27 +42,40 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process that the group has now. Returns what ends when they do.
+    /// Kills every process that the group has now. Returns what ends when the first of them do: of
+    /// thousands, not all are waited for at once.
     ///
     /// # Errors
     /// When one cannot be killed.
     pub(crate) fn signal(&self) -> io::Result<Vec<OwnedFd>> {
-        let handles: Vec<OwnedFd> = self
-            .processes()?
-            .into_iter()
-            .filter_map(|pid| pidfd::open(pid).ok())
-            .collect();
-        if handles.is_empty() {
-            return Ok(handles);
+        let processes = self.processes()?;
+        if processes.is_empty() {
+            return Ok(Vec::new());
         }
         // A group that is gone, or that cannot be held, is signalled all the same.
         let _ = self.hold(true);
-        for handle in &handles {
-            pidfd::kill(handle)?;
-        }
-        let _ = self.hold(false);
-        Ok(handles)
+        let killed = kill_each(&processes);
+        // Processes that are held do not end.
+        let _ = insist(|| self.hold(false));
+        killed
     }
+}
+
+fn kill_each(processes: &[i32]) -> io::Result<Vec<OwnedFd>> {
+    let mut handles = Vec::new();
+    for pid in processes {
+        let handle = match pidfd::open(*pid) {
+            Ok(handle) => handle,
+            Err(error) if is_exhausted(&error) => return Err(error),
+            // It has ended meanwhile.
+            Err(_) => continue,
+        };
+        pidfd::kill(&handle)?;
+        if handles.len() < AWAITED {
+            handles.push(handle);
+        }
+    }
+    Ok(handles)
 }
 
 fn stuck() -> io::Error {

@@ -208,7 +208,7 @@ fn waiting(data: &Path) -> io::Result<Owner> {
     let waiting = match fs::read_dir(home::sandboxes(data)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         entries => entries?
-            .filter_map(|entry| Manifest::read(&entry.ok()?.path()))
+            .filter_map(|entry| Manifest::read(&entry.ok()?.path()).ok()?)
             .count(),
     };
     Ok(if waiting > 0 {

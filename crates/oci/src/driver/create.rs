@@ -15,7 +15,7 @@ use shoal_core::template::RuntimeName;
 use super::origin::Origin;
 use super::{Shared, destroy, failed, identity, paused};
 use crate::bundle::{Bundle, USERS, own_files};
-use crate::manifest::{Header, Manifest};
+use crate::manifest::{self, Header, Manifest};
 use crate::network::Slot;
 use crate::output;
 use crate::rootfs::Layers;
@@ -110,11 +110,16 @@ pub(super) async fn create(
             envd_version: String::new(),
         }),
         Err(error) => {
-            // What stays is found at the next start; the first error is the one that counts.
+            // The slot is the sandbox's from when its manifest says so, and goes with that.
+            let directory = shared.home.sandbox(id.as_str());
+            if !manifest::holds_slot(&directory).unwrap_or(true) {
+                shared.network.release(index).await;
+            }
+            // What stays is cleared when this is repeated; the first error is the one that counts.
             let cleared = if is_again {
                 paused::back_to_pause(shared, id.clone()).await
             } else {
-                destroy::clear(shared, id.clone(), Some(index)).await
+                destroy::destroy(shared, id.clone()).await
             };
             if let Err(left) = cleared {
                 tracing::warn!(sandbox.id = %id, error = %left, "a failed sandbox is not cleared");

@@ -16,16 +16,7 @@ use crate::saved::Place;
 /// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
 /// made, and may be repeated after it failed.
 pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
-    clear(shared, id, None).await
-}
-
-/// The same for a sandbox that was given the slot `given` and may have died before it said so.
-pub(super) async fn clear(
-    shared: Arc<Shared>,
-    id: SandboxId,
-    given: Option<u32>,
-) -> Result<(), DriverError> {
-    end(&shared, &id, given).await?;
+    end_run(&shared, &id).await?;
     let directory = shared.home.sandbox(id.as_str());
     let remove = move || {
         shared.disk.remove(id.as_str())?;
@@ -34,12 +25,6 @@ pub(super) async fn clear(
         remove_directory(&directory)
     };
     blocking(remove).await.map_err(failed("clear the files"))
-}
-
-/// Ends the processes of a sandbox and clears what only a run has: mounts, groups, the network
-/// slot. Its files stay, and its manifest.
-pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
-    end(shared, id, None).await
 }
 
 /// Begins to end the processes of a sandbox; whoever comes next waits for their end.
@@ -62,43 +47,34 @@ async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), Drive
         .map_err(failed("end the processes"))
 }
 
-async fn end(shared: &Arc<Shared>, id: &SandboxId, given: Option<u32>) -> Result<(), DriverError> {
+/// Ends the processes of a sandbox and clears what only a run has: mounts, groups, the network
+/// slot. Its files stay, and its manifest.
+pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
     end_processes(shared, id).await?;
-    let directory = shared.home.sandbox(id.as_str());
-    let manifest = Manifest::read(&directory);
-    let slot = release_slot(shared, &directory, manifest.as_ref(), given);
-    let run = {
-        let (shared, id) = (shared.clone(), id.clone());
-        blocking(move || clear_run(&shared, &id))
-    };
-    let (slot, run) = tokio::join!(slot, run);
-    slot.map_err(failed("take the network slot away"))?;
-    run.map_err(failed("clear a run"))
+    release_slot(shared, id)
+        .await
+        .map_err(failed("take the network slot away"))?;
+    let (shared, id) = (shared.clone(), id.clone());
+    blocking(move || clear_run(&shared, &id))
+        .await
+        .map_err(failed("clear a run"))
 }
 
 /// Takes the slot away, once: when a later step fails and all is repeated, or the server is killed
 /// on the way, the index may be another sandbox's.
-async fn release_slot(
-    shared: &Shared,
-    directory: &Path,
-    manifest: Option<&Manifest>,
-    given: Option<u32>,
-) -> io::Result<()> {
-    let Some(manifest) = manifest else {
-        return match given {
-            Some(slot) => shared.network.release(slot).await,
-            None => Ok(()),
-        };
+async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
+    let directory = shared.home.sandbox(id.as_str());
+    let held = move || {
+        let manifest = Manifest::read(&directory)?;
+        match manifest {
+            Some(manifest) if manifest::disown_slot(&directory)? => Ok(Some(manifest.slot)),
+            _ => Ok(None),
+        }
     };
-    if !manifest::disown_slot(directory)? {
-        return Ok(());
+    if let Some(slot) = blocking(held).await? {
+        shared.network.release(slot).await;
     }
-    let released = shared.network.release(manifest.slot).await;
-    if released.is_err() {
-        // What stays is taken away when this is repeated, or by the next start.
-        let _ = manifest::hold_slot(directory);
-    }
-    released
+    Ok(())
 }
 
 fn clear_run(shared: &Shared, id: &SandboxId) -> io::Result<()> {

@@ -90,7 +90,7 @@ async fn held_slots(shared: &Arc<Shared>, survey: &Survey) -> io::Result<BTreeSe
         let taken = shared.network.taken()?;
         let mut held = BTreeSet::new();
         for (directory, slot) in named {
-            if !manifest::holds_slot(&directory) {
+            if !manifest::holds_slot(&directory)? {
                 continue;
             }
             if taken.contains(&slot) {
@@ -198,7 +198,7 @@ impl Survey {
             let Ok(id) = name.parse::<SandboxId>() else {
                 continue;
             };
-            match Manifest::read(&shared.home.sandbox(&name)) {
+            match Manifest::read(&shared.home.sandbox(&name))? {
                 Some(manifest) if manifest.id == id => {
                     let pid = running(shared, &id);
                     sandboxes.push((manifest, pid));
@@ -227,7 +227,7 @@ fn running(shared: &Shared, id: &SandboxId) -> Option<i32> {
 async fn clear_slots(shared: &Shared, used: &BTreeSet<u32>) -> io::Result<()> {
     for index in shared.network.taken()? {
         if !used.contains(&index) {
-            shared.network.release(index).await?;
+            shared.network.release(index).await;
         }
     }
     shared

@@ -14,6 +14,7 @@ use shoal_core::snapshot::{Contents, Saved};
 
 use super::create::CPU_AT_START;
 use super::{Shared, destroy, failed, paused};
+use crate::exhausted::insist;
 use crate::manifest::{self, Manifest};
 use crate::runtime::Runtime;
 use crate::saved::{self, Parts, Place};
@@ -26,9 +27,17 @@ pub(super) async fn pause(
 ) -> Result<Saved, DriverError> {
     let place = Place::of_paused(&shared.disk, &id);
     let alive = shared.live.lock().contains_key(&id);
-    if !alive && let Ok(known) = saved::Manifest::read(place.directory()) {
-        paused::back_to_pause(shared, id).await?;
-        return Ok(known.saved);
+    if !alive {
+        match saved::Manifest::read(place.directory()) {
+            Ok(known) => {
+                paused::back_to_pause(shared, id).await?;
+                return Ok(known.saved);
+            }
+            Err(saved::Unreadable::Disk(error)) => {
+                return Err(failed("read what was saved")(error));
+            }
+            Err(_) => {}
+        }
     }
     let save = Save::new(&shared, &id, contents)?;
     let disk = shared.clone();
@@ -344,7 +353,7 @@ impl Held<'_> {
         if self.released.replace(true) {
             return;
         }
-        if let Err(error) = self.save.release() {
+        if let Err(error) = insist(|| self.save.release()) {
             tracing::error!(sandbox.id = %self.save.manifest.id, %error, "a sandbox does not go on");
         }
     }

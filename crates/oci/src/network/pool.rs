@@ -16,6 +16,9 @@ use super::{Shared, Slot, blocking};
 /// one keeps a processor busy for some 20 ms, which whoever just took one needs for its start.
 const LULL: Duration = Duration::from_millis(200);
 
+/// How long to wait before a slot that could not be taken away is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// A store of ready slots that fills itself.
 #[derive(Debug, Clone)]
 pub(super) struct Pool {
@@ -52,7 +55,9 @@ impl Pool {
         let state = self.state.clone();
         tokio::spawn(async move {
             while !state.closed.load(Ordering::Acquire) {
-                if !state.fill_one().await {
+                if state.clear_leaving().await {
+                    let _ = timeout(AGAIN, state.taken.notified()).await;
+                } else if !state.fill_one().await {
                     state.taken.notified().await;
                     state.lull().await;
                 }
@@ -74,6 +79,11 @@ impl Pool {
                 blocking(move || shared.make()).await
             }
         }
+    }
+
+    /// Looks for what there is to do.
+    pub(super) fn look(&self) {
+        self.state.taken.notify_one();
     }
 
     /// Ends the filling and takes the ready slots away.
@@ -98,6 +108,16 @@ impl State {
 
     fn can_wait(&self) -> bool {
         self.ready.lock().len() * 2 > self.size && !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Takes away what could not be taken away before; whether something is left.
+    async fn clear_leaving(&self) -> bool {
+        if self.shared.leaving.lock().is_empty() {
+            return false;
+        }
+        let shared = self.shared.clone();
+        // Why one stays has been said.
+        blocking(move || shared.dispose_leaving()).await.is_err()
     }
 
     /// Makes one slot if one is missing; whether to go on at once.

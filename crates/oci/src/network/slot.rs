@@ -137,7 +137,8 @@ impl Slot {
             netlink(
                 async |handle| match index_of(&handle, &self.interface).await {
                     Ok(index) => handle.link().del(index).execute().await,
-                    Err(_) => Ok(()),
+                    Err(error) if is_absent(&error) => Ok(()),
+                    Err(error) => Err(error),
                 },
             )
         });
@@ -215,6 +216,15 @@ async fn index_of(handle: &Handle, name: &str) -> Result<u32, rtnetlink::Error> 
     match links.try_next().await? {
         Some(link) => Ok(link.header.index),
         None => Err(rtnetlink::Error::RequestFailed),
+    }
+}
+
+/// Whether the kernel says that there is no such interface.
+fn is_absent(error: &rtnetlink::Error) -> bool {
+    match error {
+        rtnetlink::Error::RequestFailed => true,
+        rtnetlink::Error::NetlinkError(said) => said.raw_code() == -libc::ENODEV,
+        _ => false,
     }
 }
 

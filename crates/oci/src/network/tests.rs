@@ -75,7 +75,7 @@ async fn the_gateway_reaches_a_port_of_the_sandbox_and_the_sandbox_reaches_neith
     assert!(inside(&a, || connect(ROUTER_ADDRESS, host_port)).is_err());
 
     for slot in [a, b] {
-        network.release(slot.index).await.unwrap();
+        network.release(slot.index).await;
         assert!(!slot.sandbox_namespace.exists());
     }
     network.close().await.unwrap();
@@ -119,7 +119,7 @@ async fn every_policy_is_accepted_by_the_kernel_and_can_be_replaced() {
         };
         network.set_egress(slot.index, &policy).await.unwrap();
     }
-    network.release(slot.index).await.unwrap();
+    network.release(slot.index).await;
     network.close().await.unwrap();
 }
 
@@ -132,7 +132,7 @@ async fn slots_are_made_ahead_and_closing_takes_them_away() {
     let network = open(directory.path(), "t3", 2);
     network.start();
     let slot = network.take(&Egress::default()).await.unwrap().unwrap();
-    network.release(slot.index).await.unwrap();
+    network.release(slot.index).await;
     network.close().await.unwrap();
     assert!(network.taken().unwrap().is_empty());
     assert!(network.stray_namespaces().unwrap().is_empty());
@@ -161,7 +161,7 @@ async fn a_slot_is_closed_until_a_policy_is_in_force() {
     opened.await.unwrap();
     send_out(&slot);
     assert!(packets_out(&slot) > before, "the same datagram leaves now");
-    network.release(slot.index).await.unwrap();
+    network.release(slot.index).await;
     network.close().await.unwrap();
 }
 
@@ -199,7 +199,7 @@ async fn names_are_asked_at_as_many_addresses_as_there_are_servers_and_refused_a
         "nobody waits for it"
     );
     assert_eq!(packets_out(&slot), before, "{refused}");
-    network.release(slot.index).await.unwrap();
+    network.release(slot.index).await;
     network.close().await.unwrap();
 }
 
