@@ -2,11 +2,13 @@
 //! to the API.
 
 mod opening;
+mod turn;
 mod unread;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,14 +20,14 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use shoal_gateway::{Client, Gateway};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use self::opening::{Opening, Turn};
+use self::opening::Opening;
+use self::turn::{Rests, Turn};
 use self::unread::Unread;
 
 /// How long a client may take to send the head of a request. The same as E2B's.
@@ -35,10 +37,31 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// most patient wait 90 s, so that it is they who close.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
+/// How long a connection of HTTP/2 is kept without a request. Some clients keep theirs for 300 s.
+const IDLE_TIMEOUT_HTTP2: Duration = Duration::from_secs(600);
+
 /// How often a client of HTTP/2 is asked whether it is still there, and how long it may take to
-/// say so.
+/// say so: clients that read only while they wait for an answer do not see the question before.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const ALIVE_TIMEOUT: Duration = IDLE_TIMEOUT_HTTP2;
+
+/// How long a connection is kept without a request when others wait for its place, and how often
+/// those are looked for.
+const CROWDED_TIMEOUT: Duration = Duration::from_secs(5);
+const CROWDED_LOOK: Duration = Duration::from_secs(1);
+
+const RESTS: Rests = Rests {
+    first: HEADER_TIMEOUT,
+    idle: IDLE_TIMEOUT_HTTP2,
+    crowded: CROWDED_TIMEOUT,
+};
+
+/// How long a client of HTTP/2 has to learn that its connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How much is kept of an answer that a client does not read, in bytes, for each request: beside it
+/// there is as much on the way from the sandbox. The head of a request has to fit, too.
+const AHEAD: usize = 64 << 10;
 
 /// How long a client may take over the handshake of TLS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -109,7 +132,8 @@ async fn tower_service_call(
 }
 
 /// Serves at most `connections` at once until `ending` says so, and then lets what is under way
-/// finish. Who comes when all places are taken waits to be accepted.
+/// finish. A client that comes when all places are taken waits to be accepted, and those that rest
+/// make room.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -117,13 +141,14 @@ pub(crate) async fn serve(
     connections: usize,
     mut ending: watch::Receiver<bool>,
 ) {
-    let graceful = Arc::new(GracefulShutdown::new());
     let places = Arc::new(Semaphore::new(connections));
+    // Closed when the last connection has ended.
+    let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
+    let scarce = Arc::new(Notify::new());
     let next = async || {
-        let place = places.clone().acquire_owned().await;
+        let place = place(&places, &scarce).await;
         let accepted = listener.accept().await;
-        // The semaphore is never closed.
-        accepted.map(|accepted| (accepted, place.ok()))
+        accepted.map(|accepted| (accepted, place))
     };
     loop {
         let accepted = tokio::select! {
@@ -138,11 +163,14 @@ pub(crate) async fn serve(
                     from,
                     dispatch: dispatch.clone(),
                     tls: tls.clone(),
+                    ending: ending.clone(),
+                    scarce: scarce.clone(),
+                    place,
                 };
-                let graceful = graceful.clone();
+                let open = open.clone();
                 tokio::spawn(async move {
-                    connection.serve(stream, graceful).await;
-                    drop(place);
+                    connection.serve(stream).await;
+                    drop(open);
                 });
             }
             Err(error) => {
@@ -152,12 +180,23 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    if let Some(graceful) = Arc::into_inner(graceful)
-        && tokio::time::timeout(GRACE, graceful.shutdown())
-            .await
-            .is_err()
-    {
+    drop(open);
+    if tokio::time::timeout(GRACE, all_ended.recv()).await.is_err() {
         tracing::info!("some requests were cut off");
+    }
+}
+
+/// A place for one more connection.
+async fn place(places: &Arc<Semaphore>, scarce: &Notify) -> Option<OwnedSemaphorePermit> {
+    let mut next = pin!(places.clone().acquire_owned());
+    loop {
+        tokio::select! {
+            biased;
+            // The semaphore is never closed.
+            place = &mut next => return place.ok(),
+            () = tokio::time::sleep(CROWDED_LOOK) => {}
+        }
+        scarce.notify_waiters();
     }
 }
 
@@ -165,10 +204,15 @@ struct Connection {
     from: SocketAddr,
     dispatch: Dispatch,
     tls: Option<TlsAcceptor>,
+    ending: watch::Receiver<bool>,
+    /// Says that others wait for a place.
+    scarce: Arc<Notify>,
+    /// Its place among all connections, which a WebSocket keeps for as long as it lives.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, graceful: Arc<GracefulShutdown>) {
+    async fn serve(self, stream: TcpStream) {
         let client = Client {
             address: Some(self.from.ip()),
             tls: self.tls.is_some(),
@@ -178,10 +222,14 @@ impl Connection {
         let answer = move |request| dispatch.clone().answer(request, client);
         let service = taking_turns(turn.clone(), answer);
         let Some(acceptor) = self.tls else {
-            return serve_http(stream, turn, service, &graceful).await;
+            let stream = Opening::new(stream, HEADER_TIMEOUT, turn.clone(), self.place);
+            return serve_http(stream, turn, service, self.ending, &self.scarce).await;
         };
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => serve_http(stream, turn, service, &graceful).await,
+            Ok(Ok(stream)) => {
+                let stream = Opening::new(stream, HEADER_TIMEOUT, turn.clone(), self.place);
+                serve_http(stream, turn, service, self.ending, &self.scarce).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
             Err(_) => tracing::debug!("a handshake took too long"),
         }
@@ -203,14 +251,19 @@ where
     F: Future<Output = Response<Body>> + Send,
 {
     service_fn(move |request| {
-        let exchange = turn.answering();
+        let exchange = turn.answering(request.method());
         let answer = answer(unread::finish(request, exchange.clone()));
         async move { Ok(exchange.until_sent(answer.await)) }
     })
 }
 
-async fn serve_http<T, S>(stream: T, turn: Turn, service: S, graceful: &GracefulShutdown)
-where
+async fn serve_http<T, S>(
+    stream: Opening<T>,
+    turn: Turn,
+    service: S,
+    mut ending: watch::Receiver<bool>,
+    scarce: &Notify,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send + 'static,
     S::Future: Send,
@@ -219,17 +272,34 @@ where
     builder
         .http1()
         .timer(TokioTimer::new())
+        .max_buf_size(AHEAD)
         .header_read_timeout(IDLE_TIMEOUT);
     builder
         .http2()
         .timer(TokioTimer::new())
+        .max_send_buf_size(AHEAD)
         .keep_alive_interval(ALIVE_INTERVAL)
         .keep_alive_timeout(ALIVE_TIMEOUT)
         .enable_connect_protocol();
-    let stream = Opening::new(stream, HEADER_TIMEOUT, turn);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let told_to_end = async {
+        let _ = ending.wait_for(|ending| *ending).await;
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = told_to_end => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        () = turn.overstayed(RESTS, scarce) => {
+            connection.as_mut().graceful_shutdown();
+            let farewell = tokio::time::timeout(FAREWELL, connection).await;
+            farewell.unwrap_or(Ok(()))
+        }
+    };
     // How a connection ends is the client's affair.
-    if let Err(error) = graceful.watch(connection.into_owned()).await {
+    if let Err(error) = ended {
         tracing::trace!(%error, "a connection broke");
     }
 }
@@ -266,51 +336,4 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 #[cfg(test)]
-mod tests {
-    use http::StatusCode;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-    use tokio::time::sleep;
-
-    use super::*;
-
-    /// A server that refuses everything by its head.
-    fn refusing() -> DuplexStream {
-        let (client, server) = duplex(1024);
-        let turn = Turn::default();
-        let service = taking_turns(turn.clone(), async |request| {
-            drop(request);
-            let mut answer = Response::new(Body::from("no"));
-            *answer.status_mut() = StatusCode::NOT_FOUND;
-            answer
-        });
-        tokio::spawn(async move {
-            serve_http(server, turn, service, &GracefulShutdown::new()).await;
-        });
-        client
-    }
-
-    async fn answer(client: &mut DuplexStream) {
-        let mut seen = Vec::new();
-        while !seen.ends_with(b"\r\n\r\nno") {
-            assert_ne!(client.read_buf(&mut seen).await.unwrap(), 0, "it closed");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_rest_of_a_body_that_nobody_reads_begins_no_head() {
-        let mut client = refusing();
-        for _ in 0..3 {
-            let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n";
-            client.write_all(head).await.unwrap();
-            answer(&mut client).await;
-            client.write_all(&[b'x'; 5000]).await.unwrap();
-            // A client that rests between two requests, and longer than a head may take.
-            sleep(HEADER_TIMEOUT * 4).await;
-        }
-        // A head that is begun is waited for no longer than that.
-        client.write_all(b"POST / HT").await.unwrap();
-        let closed = async { client.read_u8().await.unwrap_err() };
-        let closed = tokio::time::timeout(HEADER_TIMEOUT * 2, closed).await;
-        assert_eq!(closed.unwrap().kind(), io::ErrorKind::UnexpectedEof);
-    }
-}
+mod tests;

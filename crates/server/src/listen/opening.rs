@@ -7,19 +7,16 @@
 //! for as long as they like to, and one that is closed just when it is used again is a request that
 //! has failed.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use http::{Response, StatusCode};
-use hyper::body::{Frame, SizeHint};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
+
+use super::turn::{Turn, Whose};
 
 /// What an HTTP/2 client begins with (RFC 9113, 3.4). What begins otherwise is known at once to
 /// be something else.
@@ -36,16 +33,24 @@ pub(super) struct Opening<T> {
     /// How much of [`PREFACE`] has been read; none when it is known what the client speaks.
     read: Option<usize>,
     turn: Turn,
+    /// Its place among all connections, for as long as the connection is open.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl<T> Opening<T> {
-    pub(super) fn new(inner: T, patience: Duration, turn: Turn) -> Self {
+    pub(super) fn new(
+        inner: T,
+        patience: Duration,
+        turn: Turn,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Self {
         Self {
             inner,
             within: patience,
             patience: Some(Box::pin(sleep(patience))),
             read: Some(0),
             turn,
+            _place: place,
         }
     }
 
@@ -56,9 +61,8 @@ impl<T> Opening<T> {
             let same = expected.zip(bytes).take_while(|(a, b)| a == b).count();
             let read = read + same;
             if read == PREFACE.len() {
-                // HTTP/2 has its own ways to see whether a client is there.
                 self.read = None;
-                self.turn.give_up();
+                self.turn.speak_http2();
             } else if same < bytes.len() {
                 self.read = None;
             } else {
@@ -71,128 +75,6 @@ impl<T> Opening<T> {
             self.turn.begin();
             self.patience = Some(Box::pin(sleep(self.within)));
         }
-    }
-}
-
-/// Whose turn it is to speak on a connection of HTTP/1.1.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Turn(Arc<Mutex<Speaker>>);
-
-#[derive(Debug, Default)]
-struct Speaker {
-    whose: Whose,
-    /// How many requests there have been.
-    exchanges: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Whose {
-    /// The client's, and it has not begun.
-    #[default]
-    Clients,
-    /// The client's, and it is in the middle of a head.
-    Head,
-    /// The server's, or the rest of a request's body is still on its way.
-    Servers,
-    /// Nobody's in particular: it is no HTTP/1.1, or not any more.
-    Nobodys,
-}
-
-impl Turn {
-    fn get(&self) -> Whose {
-        self.0.lock().whose
-    }
-
-    fn is_clients(&self) -> bool {
-        self.get() == Whose::Clients
-    }
-
-    fn begin(&self) {
-        let mut speaker = self.0.lock();
-        if speaker.whose == Whose::Clients {
-            speaker.whose = Whose::Head;
-        }
-    }
-
-    fn give_up(&self) {
-        self.0.lock().whose = Whose::Nobodys;
-    }
-
-    /// A head has been read to its end. It is the client's turn again when all that is returned is
-    /// gone: the body of the request has one, and its answer another.
-    pub(super) fn answering(&self) -> Exchange {
-        let mut speaker = self.0.lock();
-        if speaker.whose != Whose::Nobodys {
-            speaker.whose = Whose::Servers;
-        }
-        speaker.exchanges += 1;
-        Exchange(Arc::new(UnderWay {
-            turn: self.clone(),
-            number: speaker.exchanges,
-        }))
-    }
-}
-
-/// A request whose body, or whose answer, is not done yet.
-#[derive(Debug, Clone)]
-pub(super) struct Exchange(Arc<UnderWay>);
-
-#[derive(Debug)]
-struct UnderWay {
-    turn: Turn,
-    number: u64,
-}
-
-impl Exchange {
-    /// Lets the request be under way until all of the answer has been sent.
-    pub(super) fn until_sent(self, answer: Response<Body>) -> Response<Body> {
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.0.turn.give_up();
-            return answer;
-        }
-        answer.map(|inner| {
-            Body::new(Answered {
-                inner,
-                _exchange: self,
-            })
-        })
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut speaker = self.turn.0.lock();
-        // Whoever holds on to a body for too long says nothing of the next request.
-        if speaker.whose == Whose::Servers && speaker.exchanges == self.number {
-            speaker.whose = Whose::Clients;
-        }
-    }
-}
-
-/// The body of an answer, behind which it is the client's turn.
-#[derive(Debug)]
-struct Answered {
-    inner: Body,
-    _exchange: Exchange,
-}
-
-impl hyper::body::Body for Answered {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 
@@ -255,6 +137,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Opening<T> {
 
 #[cfg(test)]
 mod tests {
+    use http::{Method, Response, StatusCode};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
@@ -266,7 +149,7 @@ mod tests {
     async fn read_after(first: &[u8], read: impl FnOnce(&Turn)) -> io::Result<usize> {
         let (mut client, server) = duplex(256);
         let turn = Turn::default();
-        let mut server = Opening::new(server, PATIENCE, turn.clone());
+        let mut server = Opening::new(server, PATIENCE, turn.clone(), None);
         client.write_all(first).await.unwrap();
         let mut buffer = [0; 256];
         let mut seen = 0;
@@ -297,10 +180,10 @@ mod tests {
     async fn whoever_has_said_all_of_it_is_left_to_other_bounds() {
         let http1 = b"GET / HTTP/1.1\r\n\r\n".as_slice();
         let answered = |turn: &Turn| {
-            drop(turn.answering().until_sent(Response::default()));
+            drop(turn.answering(&Method::GET).until_sent(Response::default()));
             assert!(turn.is_clients());
         };
-        let answering = |turn: &Turn| std::mem::forget(turn.answering());
+        let answering = |turn: &Turn| std::mem::forget(turn.answering(&Method::GET));
         assert_eq!(read_after(http1, answering).await.unwrap(), 4);
         assert_eq!(read_after(http1, answered).await.unwrap(), 4);
         assert_eq!(read_after(PREFACE, |_| ()).await.unwrap(), 4);
@@ -309,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_has_switched_protocols_may_be_silent() {
         let switched = |turn: &Turn| {
-            let exchange = turn.answering();
+            let exchange = turn.answering(&Method::GET);
             let mut answer = Response::default();
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
             drop(exchange.until_sent(answer));
@@ -317,23 +200,5 @@ mod tests {
         };
         let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
         assert_eq!(read_after(upgrade, switched).await.unwrap(), 4);
-    }
-
-    #[test]
-    fn the_turn_is_the_clients_when_body_and_answer_are_done() {
-        let turn = Turn::default();
-        turn.begin();
-        let body = turn.answering();
-        drop(body.clone().until_sent(Response::default()));
-        assert!(!turn.is_clients());
-        drop(body);
-        assert!(turn.is_clients());
-        // A body that is kept too long is of a request that is over.
-        let late = turn.answering();
-        let next = turn.answering();
-        drop(late);
-        assert!(!turn.is_clients());
-        drop(next);
-        assert!(turn.is_clients());
     }
 }

@@ -14,7 +14,7 @@ use http::header::EXPECT;
 use http::{Request, Version};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-use super::opening::Exchange;
+use super::turn::Exchange;
 
 /// How much is read in vain: as much as any body but an upload, of which some take 100 MiB and more.
 /// Who sends more than this to be refused sees the connection end.
@@ -136,13 +136,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::listen::opening::Turn;
+    use crate::listen::turn::Turn;
 
     /// A server that refuses everything by its head.
     fn refusing() -> DuplexStream {
         let (client, server) = tokio::io::duplex(1024);
         let service = service_fn(async |request: Request<Incoming>| {
-            drop(finish(request, Turn::default().answering()));
+            let exchange = Turn::default().answering(request.method());
+            drop(finish(request, exchange));
             let body = axum::body::Body::from("no");
             Ok::<_, Infallible>(Response::builder().status(404).body(body).unwrap())
         });
