@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::in_flight::Call;
 
 /// A JSON body. None at all is read as `{}`, because some calls have only optional fields.
 #[derive(Debug)]
@@ -41,8 +42,16 @@ impl<S: Send + Sync> FromRequest<S> for AnyJson {
 }
 
 async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, ApiError> {
+    let call = request.extensions().get::<Call>().cloned();
+    let request = match &call {
+        Some(call) => request.map(|body| call.counted(body)),
+        None => request,
+    };
     let bytes = Bytes::from_request(request, state).await;
-    bytes.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))
+    bytes.map_err(|refused| {
+        let for_want_of_room = call.as_ref().and_then(Call::refusal);
+        for_want_of_room.unwrap_or_else(|| ApiError::new(refused.status(), refused.body_text()))
+    })
 }
 
 /// An object alone: a list would be read as its fields, in their order.
@@ -53,7 +62,32 @@ fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     parse(bytes)
 }
 
+/// The most values in one body. Each takes many times the memory of its text, and no call needs
+/// nearly as many.
+const VALUES_MAX: usize = 100_000;
+
+/// Whether there are more values in a text than may be, found without keeping any of them: behind
+/// all but the first of each list or object is a comma.
+fn has_too_many_values(text: &[u8]) -> bool {
+    let (mut values, mut in_string, mut escaped) = (0, false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    values > VALUES_MAX
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.len() > VALUES_MAX && has_too_many_values(bytes) {
+        return Err(ApiError::invalid(format_args!(
+            "the body: more than {VALUES_MAX} values"
+        )));
+    }
     let text: &[u8] = if bytes.trim_ascii().is_empty() {
         b"{}"
     } else {
@@ -87,6 +121,21 @@ mod tests {
     struct Inner {
         #[expect(dead_code, reason = "only its type is tested")]
         number: u32,
+    }
+
+    #[test]
+    fn values_are_counted_before_they_are_kept() {
+        let many = |value: &str| format!("[{}]", vec![value; VALUES_MAX + 1].join(","));
+        for bomb in [many("{}"), many("1"), many("[]"), many("\"\"")] {
+            let refused = parse::<Value>(bomb.as_bytes()).unwrap_err();
+            assert!(format!("{refused:?}").contains("more than 100000 values"));
+        }
+        let nested = format!(r#"{{"a":{}}}"#, many(r#"{"b":[]}"#));
+        assert!(has_too_many_values(nested.as_bytes()));
+        // What stands in a text is no value.
+        let long = serde_json::json!({"command": r#"[{,"\,[{,"#.repeat(50_000)}).to_string();
+        assert!(!has_too_many_values(long.as_bytes()));
+        assert!(parse::<Value>(long.as_bytes()).is_ok());
     }
 
     #[test]

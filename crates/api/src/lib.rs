@@ -10,6 +10,7 @@ mod body;
 mod e2b;
 mod error;
 mod host;
+mod in_flight;
 mod labels;
 mod native;
 mod patience;
@@ -20,5 +21,6 @@ mod request_id;
 mod router;
 mod texts;
 
+pub use in_flight::InFlight;
 pub use rate::RateLimit;
 pub use router::{ApiConfig, router};

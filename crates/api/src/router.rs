@@ -16,6 +16,7 @@ use tower_http::cors::{Any, CorsLayer};
 use crate::auth::require_key;
 use crate::e2b;
 use crate::error::ApiError;
+use crate::in_flight::{Calls, InFlight, count};
 use crate::native::enveloped;
 use crate::patience::within;
 use crate::rate::{RateLimit, Rates, limit};
@@ -41,17 +42,22 @@ pub struct ApiConfig {
     pub domain: Option<String>,
     /// How often a tenant may call a route; as often as it likes when there is none.
     pub rate_limit: Option<RateLimit>,
+    /// How many calls there may be at once, and how much memory for their bodies.
+    pub in_flight: InFlight,
 }
 
 /// Every route of every protocol.
 pub fn router(engine: Engine, config: ApiConfig) -> Router {
     let rates = config.rate_limit.and_then(Rates::new);
+    let calls = Calls::new(config.in_flight);
     let protected = |routes: Router<Engine>| -> Router<Engine> {
         let routes = match rates.clone() {
             Some(rates) => routes.layer(from_fn_with_state::<_, Rates, _>(rates, limit)),
             None => routes,
         };
-        routes.layer(from_fn_with_state(engine.clone(), require_key))
+        routes
+            .layer(from_fn_with_state::<_, Calls, _>(calls.clone(), count))
+            .layer(from_fn_with_state(engine.clone(), require_key))
     };
     let uploads = Router::new().nest(
         native::PREFIX,

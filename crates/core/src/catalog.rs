@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::BoxFuture;
 use crate::auth::{ApiKey, Token};
-use crate::id::{ExecutionId, SandboxId};
+use crate::id::{ExecutionId, SandboxId, TeamId};
 use crate::network::HostMask;
 use crate::state::FailReason;
 use crate::template::RuntimeName;
@@ -15,6 +15,8 @@ use crate::template::RuntimeName;
 pub struct Route {
     /// Which sandbox.
     pub sandbox: SandboxId,
+    /// Whose it is.
+    pub team: TeamId,
     /// Which run of it: an answer from another run is not this one's.
     pub execution: ExecutionId,
     /// What runs it, for figures.

@@ -397,6 +397,7 @@ fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
         .filter(|_| record.state.is_running() && record.membership().is_none())?;
     Some(Arc::new(Route {
         sandbox: record.id.clone(),
+        team: record.team,
         execution: record.execution,
         runtime: runtime.clone(),
         address: *address,

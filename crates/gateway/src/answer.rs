@@ -43,6 +43,10 @@ pub(crate) enum Refusal {
     Connect,
     /// More connections than a sandbox may have.
     TooMany(usize),
+    /// The sandbox, or its team, has its share of the connections that the server may open.
+    Share,
+    /// The server may open no more connections, or cannot.
+    Exhausted,
     /// The server in the sandbox broke off before it had answered.
     Broken,
 }
@@ -57,10 +61,10 @@ impl Refusal {
             Self::Busy => StatusCode::CONFLICT,
             Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
             Self::Unproven => StatusCode::UNAUTHORIZED,
-            Self::Unknown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unknown | Self::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
-            Self::TooMany(_) | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::Share | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -97,6 +101,13 @@ impl Refusal {
             Self::Connect => "CONNECT opens WebSockets over HTTP/2 and nothing else".to_owned(),
             Self::TooMany(limit) => {
                 format!("The sandbox has reached its limit of {limit} connections at once")
+            }
+            Self::Share => "The sandbox, or its team, has as many connections open as it may have \
+                            now: close some, or try again"
+                .to_owned(),
+            Self::Exhausted => {
+                "The server has as many connections to sandboxes open as it may: try again"
+                    .to_owned()
             }
             Self::Broken => "The server in the sandbox broke the connection".to_owned(),
         }

@@ -13,6 +13,13 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// What proxies say of a client, beside all that begins with [`ANY_FORWARDED`].
+const SAID_BY_PROXIES: [HeaderName; 2] = [
+    HeaderName::from_static("forwarded"),
+    HeaderName::from_static("x-real-ip"),
+];
+const ANY_FORWARDED: &str = "x-forwarded-";
+
 /// Opens a sandbox that is not public. It is for the gateway alone.
 pub(crate) const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 
@@ -41,6 +48,19 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     // "trailers" is what gRPC asks for; anything else is between neighbours.
     if headers.get(TE).is_some_and(|te| te != "trailers") {
         headers.remove(TE);
+    }
+}
+
+/// Takes off what only a proxy in front of this server may say of a client: servers in sandboxes
+/// believe it.
+pub(crate) fn distrust(headers: &mut HeaderMap) {
+    let said: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(ANY_FORWARDED) || SAID_BY_PROXIES.contains(name))
+        .cloned()
+        .collect();
+    for name in said {
+        headers.remove(name);
     }
 }
 
@@ -91,8 +111,16 @@ pub(crate) fn introduce(
     headers
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static(proto));
-    if let Some(client) = client.and_then(|ip| HeaderValue::from_str(&ip.to_string()).ok()) {
-        headers.entry(FORWARDED_FOR).or_insert(client);
+    if let Some(client) = client {
+        // A trusted proxy has said for whom it asks: this one stands behind that.
+        let before = headers.get_all(FORWARDED_FOR).iter();
+        let mut hops: Vec<String> = before
+            .filter_map(|hop| hop.to_str().ok().map(str::to_owned))
+            .collect();
+        hops.push(client.to_string());
+        if let Ok(hops) = HeaderValue::from_str(&hops.join(", ")) {
+            headers.insert(FORWARDED_FOR, hops);
+        }
     }
     headers.remove(TRAFFIC_TOKEN);
 }
@@ -127,6 +155,53 @@ mod tests {
         ]);
         strip_hop_by_hop(&mut headers);
         assert_eq!(headers, map(&[("te", "trailers"), ("accept", "*/*")]));
+    }
+
+    #[test]
+    fn what_strangers_say_of_themselves_is_not_passed_on() {
+        let client = Some([192, 0, 2, 7].into());
+        let said = [
+            ("host", "8080-ia.e2b.app"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "bank.example"),
+            ("x-forwarded-port", "443"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-real-ip", "10.0.0.1"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-own", "kept"),
+        ];
+        let mut headers = map(&said);
+        distrust(&mut headers);
+        introduce(
+            &mut headers,
+            &Uri::from_static("/"),
+            8080,
+            None,
+            client,
+            "http",
+        );
+        let expected = [
+            ("host", "8080-ia.e2b.app"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "8080-ia.e2b.app"),
+            ("x-own", "kept"),
+        ];
+        assert_eq!(headers, map(&expected));
+        // What a trusted proxy says is, with the proxy's own address behind it.
+        let mut headers = map(&said);
+        introduce(
+            &mut headers,
+            &Uri::from_static("/"),
+            8080,
+            None,
+            client,
+            "http",
+        );
+        assert_eq!(headers[FORWARDED_FOR], "10.0.0.1, 192.0.2.7");
+        assert_eq!(headers[FORWARDED_HOST], "bank.example");
+        assert_eq!(headers[FORWARDED_PROTO], "https");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use shoal_core::BoxFuture;
 
 use crate::limit::Slot;
-use crate::upstream::{BoxError, ForwardedBody};
+use crate::upstream::{BoxError, ForwardedBody, Stream2};
 
 /// The sandbox ended while it was answering: the stream is cut, not closed, so that no client
 /// takes half an answer for a whole one.
@@ -16,20 +16,24 @@ use crate::upstream::{BoxError, ForwardedBody};
 #[error("the sandbox has ended")]
 pub(crate) struct SandboxEnded;
 
+/// What a request holds until its answer is read: its place among those of the sandbox, and its
+/// part of a connection that others share.
+pub(crate) type Held = (Slot, Option<Stream2>);
+
 /// An answer that is cut when its sandbox ends, and that holds its place among the sandbox's
 /// connections until it is read.
 pub(crate) struct Guarded {
     body: ForwardedBody,
     ended: Option<BoxFuture<'static, ()>>,
-    _slot: Slot,
+    _held: Held,
 }
 
 impl Guarded {
-    pub(crate) fn new(body: ForwardedBody, ended: BoxFuture<'static, ()>, slot: Slot) -> Self {
+    pub(crate) fn new(body: ForwardedBody, ended: BoxFuture<'static, ()>, held: Held) -> Self {
         Self {
             body,
             ended: Some(ended),
-            _slot: slot,
+            _held: held,
         }
     }
 }

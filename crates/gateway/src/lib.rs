@@ -10,6 +10,7 @@ mod door;
 mod forward;
 mod guarded;
 mod limit;
+mod places;
 mod proxy;
 mod signed;
 mod target;

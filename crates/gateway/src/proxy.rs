@@ -6,11 +6,14 @@ mod exchange;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::auth::Token;
 use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
@@ -18,15 +21,20 @@ use shoal_core::id::ExecutionId;
 use shoal_core::template::RuntimeName;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
+use tokio::time::timeout;
 
 use self::exchange::{give_back, prepare};
 use crate::answer::Refusal;
-use crate::forward::{TRAFFIC_TOKEN, needs_http2};
+use crate::forward::{TRAFFIC_TOKEN, distrust, needs_http2};
 use crate::limit::Connections;
+use crate::places::{Full, Places};
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
 use crate::tunnel::{self, Asked};
-use crate::upstream::{BoxError, ForwardedBody, Upstream};
+use crate::upstream::{BoxError, ForwardedBody, NotSent, Sender, Stream2, Upstream};
+
+/// How often connections are looked for that have been idle for too long.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// How the gateway works.
 #[derive(Debug, Clone)]
@@ -35,6 +43,11 @@ pub struct GatewayConfig {
     pub domain: Option<String>,
     /// How many requests and connections a sandbox may have at once.
     pub connections: usize,
+    /// How many connections into all sandboxes may be open at once.
+    pub upstreams: usize,
+    /// The proxies in front of this server that are believed what they say of a client
+    /// (`X-Forwarded-For` and the like). What others say is replaced.
+    pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Default for GatewayConfig {
@@ -43,6 +56,8 @@ impl Default for GatewayConfig {
         Self {
             domain: None,
             connections: 2500,
+            upstreams: 8192,
+            trusted_proxies: Vec::new(),
         }
     }
 }
@@ -67,6 +82,7 @@ struct Shared {
     catalog: Arc<dyn Catalog>,
     upstreams: Mutex<HashMap<ExecutionId, Arc<Upstream>>>,
     connections: Connections,
+    places: Arc<Places<Sender>>,
 }
 
 /// An answer on its way back.
@@ -77,11 +93,13 @@ impl Gateway {
     #[must_use]
     pub fn new(config: GatewayConfig, catalog: Arc<dyn Catalog>) -> Self {
         let connections = Connections::new(config.connections);
+        let places = Arc::new(Places::new(config.upstreams));
         let shared = Shared {
             config,
             catalog,
             upstreams: Mutex::default(),
             connections,
+            places,
         };
         Self {
             shared: Arc::new(shared),
@@ -113,7 +131,7 @@ impl Gateway {
     /// Passes a request on, and its answer back.
     pub async fn proxy<B>(
         &self,
-        request: Request<B>,
+        mut request: Request<B>,
         target: Target,
         client: Client,
     ) -> Response<GatewayBody>
@@ -121,6 +139,7 @@ impl Gateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        self.weigh(request.headers_mut(), client);
         let asked = request.headers().clone();
         let (passed, runtime) = self
             .pass_on(request, &target, client, Vouched::ByNobody)
@@ -129,6 +148,15 @@ impl Gateway {
             passed.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, Some(&target))));
         count(&answer, runtime.as_ref());
         answer
+    }
+
+    /// Leaves in `headers` only what this client is believed.
+    fn weigh(&self, headers: &mut http::HeaderMap, client: Client) {
+        let trusted = &self.shared.config.trusted_proxies;
+        let is_trusted = |address| trusted.iter().any(|proxies| proxies.contains(&address));
+        if !client.address.is_some_and(is_trusted) {
+            distrust(headers);
+        }
     }
 
     /// Passes a request on when it may pass; also says what runs the sandbox, when one does.
@@ -201,40 +229,33 @@ impl Gateway {
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
         let http2 = needs_http2(request.version(), request.headers()) && asked != Asked::Stream;
         let asked = if http2 { Asked::Nothing } else { asked };
-        let (forwarded, client_side) = prepare(request, target, &route, client, &asked)?;
+        let (forwarded, client_side) = prepare(request, target, &route, client, &asked, http2)?;
         let upstream = self.upstream(&route);
-        let chosen = if http2 {
-            &upstream.http2
-        } else {
-            &upstream.http1
-        };
         let mut ended = shared.catalog.ended(&route);
         let response = tokio::select! {
-            response = chosen.request(forwarded) => response.map_err(|error| {
-                if error.is_connect() { Refusal::PortClosed } else { Refusal::Broken }
-            }),
+            response = send(&upstream, target.port, forwarded, http2) => response,
             () = &mut ended => Err(Refusal::NotFound),
         };
         match response {
             // Another protocol that nobody asked for: the client would not know where it begins.
-            Ok(response)
+            Ok((response, _))
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS
                     && client_side.is_none() =>
             {
                 Err(Refusal::Broken)
             }
             // On a stream it would say that the server agreed to a WebSocket.
-            Ok(response) if response.status().is_success() && asked == Asked::Stream => {
+            Ok((response, _)) if response.status().is_success() && asked == Asked::Stream => {
                 Err(Refusal::Broken)
             }
-            Ok(mut response) => {
+            Ok((mut response, stream)) => {
                 let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
                 let sandbox_side = agreed.then(|| hyper::upgrade::on(&mut response));
                 if agreed && asked == Asked::Stream {
                     tunnel::agree(&mut response);
                 }
                 let sides = client_side.zip(sandbox_side);
-                Ok(give_back(response, sides, ended, slot))
+                Ok(give_back(response, sides, ended, (slot, stream)))
             }
             // What broke because the sandbox ended is told as its end.
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
@@ -278,16 +299,42 @@ impl Gateway {
         if let Some(known) = upstreams.get(&route.execution) {
             return known.clone();
         }
-        let upstream = Arc::new(Upstream::new(route));
+        let upstream = Arc::new(Upstream::new(route, self.shared.places.clone()));
         upstreams.insert(route.execution, upstream.clone());
         let (shared, execution) = (self.shared.clone(), route.execution);
-        let ended = shared.catalog.ended(route);
+        let mut ended = shared.catalog.ended(route);
+        let ending = upstream.clone();
         tokio::spawn(async move {
-            ended.await;
+            while timeout(LOOK, &mut ended).await.is_err() {
+                shared.places.close_old();
+            }
             shared.upstreams.lock().remove(&execution);
+            ending.end();
         });
         upstream
     }
+}
+
+/// Sends a request to a port of a sandbox in the version that it needs.
+async fn send(
+    upstream: &Arc<Upstream>,
+    port: u16,
+    request: Request<ForwardedBody>,
+    http2: bool,
+) -> Result<(Response<Incoming>, Option<Stream2>), Refusal> {
+    let sent = if http2 {
+        let sent = upstream.send_http2(port, request).await;
+        sent.map(|(response, stream)| (response, Some(stream)))
+    } else {
+        let sent = upstream.send(port, request).await;
+        sent.map(|response| (response, None))
+    };
+    sent.map_err(|not| match not {
+        NotSent::PortClosed => Refusal::PortClosed,
+        NotSent::Full(Full::Share) => Refusal::Share,
+        NotSent::Full(Full::All) | NotSent::Exhausted => Refusal::Exhausted,
+        NotSent::Broken => Refusal::Broken,
+    })
 }
 
 /// Who answers for a request beside what is in it for the sandbox.
@@ -347,14 +394,14 @@ fn ask_traffic_token(
 }
 
 fn empty() -> GatewayBody {
-    Full::new(Bytes::new())
+    http_body_util::Full::new(Bytes::new())
         .map_err(|never| match never {})
         .boxed_unsync()
 }
 
 fn answer_of(response: Response<Bytes>) -> Response<GatewayBody> {
     response.map(|body| {
-        Full::new(body)
+        http_body_util::Full::new(body)
             .map_err(|never| match never {})
             .boxed_unsync()
     })

@@ -1,54 +1,83 @@
 //! Connections to servers in sandboxes.
 
-use std::future::Future;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use std::time::Duration;
+mod connector;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use http::Uri;
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use parking_lot::Mutex;
 use shoal_core::catalog::Route;
-use shoal_protocol::ENVD_PORT;
-use shoal_protocol::client::{Duplex, EnvdClient};
-use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+
+use self::connector::{Connector, connect_http1, connect_http2};
+use crate::places::{Full, Holder, Keep, Line, Place, Places};
 
 /// A body on its way through.
 pub(crate) type ForwardedBody = UnsyncBoxBody<Bytes, BoxError>;
 /// Whatever a body failed with.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How long a server may take to accept a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The pauses while a port is not open: a server that was just started needs a moment.
-const PAUSES: [Duration; 4] = [
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(300),
-    Duration::from_millis(400),
-];
-
-/// How long, and how many, connections are kept for the next request.
-const IDLE: Duration = Duration::from_secs(30);
-const IDLE_MOST: usize = 128;
-
-/// The clients of one run of a sandbox. What they keep open goes with them.
+/// The way into one run of a sandbox. What it keeps open goes with the run.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) http1: Client<Connector, ForwardedBody>,
-    pub(crate) http2: Client<Connector, ForwardedBody>,
+    connector: Connector,
+    holder: Holder,
+    places: Arc<Places<Sender>>,
+    /// Connections of HTTP/2 that have a request, which others may join.
+    shared: Mutex<HashMap<u16, Shared>>,
+    ended: AtomicBool,
+}
+
+/// A connection of HTTP/2 with this many requests under way.
+#[derive(Debug)]
+struct Shared {
+    sender: http2::SendRequest<ForwardedBody>,
+    place: Arc<Place<Sender>>,
+    requests: usize,
+}
+
+/// What sends requests on a connection.
+#[derive(Debug)]
+pub(crate) enum Sender {
+    Http1(http1::SendRequest<ForwardedBody>),
+    Http2(http2::SendRequest<ForwardedBody>),
+}
+
+impl Keep for Sender {
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Http1(sender) => !sender.is_closed(),
+            Self::Http2(sender) => !sender.is_closed(),
+        }
+    }
+}
+
+/// Why a request was not answered by the server in the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// Nothing listens on the port.
+    PortClosed,
+    /// There is no place for one more connection.
+    Full(Full),
+    /// The system has no descriptor, or no memory, for one more.
+    Exhausted,
+    /// The connection broke before an answer came.
+    Broken,
+}
+
+impl From<Full> for NotSent {
+    fn from(full: Full) -> Self {
+        Self::Full(full)
+    }
 }
 
 impl Upstream {
-    pub(crate) fn new(route: &Route) -> Self {
+    pub(crate) fn new(route: &Route, places: Arc<Places<Sender>>) -> Self {
         let token = route
             .envd_access_token
             .as_ref()
@@ -57,158 +86,214 @@ impl Upstream {
             address: route.address,
             token,
         };
-        let builder = |http2: bool| {
-            let mut builder = Client::builder(TokioExecutor::new());
-            builder
-                .pool_timer(TokioTimer::new())
-                .timer(TokioTimer::new())
-                .pool_idle_timeout(IDLE)
-                .pool_max_idle_per_host(IDLE_MOST)
-                .set_host(false)
-                // As Go's proxies write them, for servers that look for `Host` and no other.
-                .http1_title_case_headers(true)
-                .http2_only(http2);
-            builder.build(connector.clone())
+        let holder = Holder {
+            team: route.team,
+            sandbox: route.sandbox.clone(),
+            execution: route.execution,
         };
         Self {
-            http1: builder(false),
-            http2: builder(true),
+            connector,
+            holder,
+            places,
+            shared: Mutex::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Closes what is idle. What is busy ends with its request.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.places.forget(self.holder.execution);
+    }
+
+    /// Sends a request to `port` over HTTP/1.1.
+    ///
+    /// # Errors
+    /// See [`NotSent`].
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        port: u16,
+        mut request: Request<ForwardedBody>,
+    ) -> Result<Response<Incoming>, NotSent> {
+        let line = Line { port, http2: false };
+        loop {
+            let kept = self.places.reuse(self.holder.execution, line);
+            let again = kept.is_some();
+            let (mut sender, place) = match kept {
+                Some((Sender::Http1(sender), place)) => (sender, place),
+                // Of another version: there is none under this line.
+                Some((Sender::Http2(_), _)) => continue,
+                None => {
+                    let place = self.places.take(&self.holder)?;
+                    let stream = self.connector.open(port, place.clone()).await?;
+                    (connect_http1(stream).await?, place)
+                }
+            };
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                        self.keep_when_ready(line, sender, place);
+                    }
+                    return Ok(response);
+                }
+                // The server closed just when it was asked: it has seen nothing of the request.
+                Err(mut error) => match error.take_message().filter(|_| again) {
+                    Some(unsent) => request = unsent,
+                    None => return Err(NotSent::Broken),
+                },
+            }
+        }
+    }
+
+    /// Keeps a connection when the answer has been read to its end; one whose answer is not is
+    /// closed.
+    fn keep_when_ready(
+        self: &Arc<Self>,
+        line: Line,
+        mut sender: http1::SendRequest<ForwardedBody>,
+        place: Arc<Place<Sender>>,
+    ) {
+        let upstream = self.clone();
+        tokio::spawn(async move {
+            if sender.ready().await.is_ok() {
+                upstream.keep(line, Sender::Http1(sender), place);
+            }
+        });
+    }
+
+    fn keep(&self, line: Line, sender: Sender, place: Arc<Place<Sender>>) {
+        self.places.keep(line, sender, place);
+        // The end may have come in between.
+        if self.ended.load(Ordering::Acquire) {
+            self.places.forget(self.holder.execution);
+        }
+    }
+
+    /// Sends a request to `port` over HTTP/2, on a connection that others share. It is under way
+    /// until the second of what is returned is gone.
+    ///
+    /// # Errors
+    /// See [`NotSent`].
+    pub(crate) async fn send_http2(
+        self: &Arc<Self>,
+        port: u16,
+        mut request: Request<ForwardedBody>,
+    ) -> Result<(Response<Incoming>, Stream2), NotSent> {
+        loop {
+            let joined = self.join(port);
+            let again = joined.is_some();
+            let (mut sender, stream) = match joined {
+                Some(joined) => joined,
+                None => self.share(port).await?,
+            };
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, stream)),
+                Err(mut error) => match error.take_message().filter(|_| again) {
+                    Some(unsent) => request = unsent,
+                    None => return Err(NotSent::Broken),
+                },
+            }
+        }
+    }
+
+    /// A connection of HTTP/2 that is there already.
+    fn join(self: &Arc<Self>, port: u16) -> Option<(http2::SendRequest<ForwardedBody>, Stream2)> {
+        let mut shared = self.shared.lock();
+        if let Some(known) = shared.get_mut(&port)
+            && !known.sender.is_closed()
+        {
+            known.requests += 1;
+            let stream = self.stream(port, &known.place);
+            return Some((known.sender.clone(), stream));
+        }
+        let line = Line { port, http2: true };
+        let (sender, place) = self.places.reuse(self.holder.execution, line)?;
+        let Sender::Http2(sender) = sender else {
+            return None;
+        };
+        let stream = self.stream(port, &place);
+        shared.insert(port, Shared::of(sender.clone(), place));
+        Some((sender, stream))
+    }
+
+    /// Opens a connection of HTTP/2 for others to join.
+    async fn share(
+        self: &Arc<Self>,
+        port: u16,
+    ) -> Result<(http2::SendRequest<ForwardedBody>, Stream2), NotSent> {
+        let place = self.places.take(&self.holder)?;
+        let stream = self.connector.open(port, place.clone()).await?;
+        let sender = connect_http2(stream).await?;
+        let stream = self.stream(port, &place);
+        // Of two that were opened at once the later is joined; the other ends with its request.
+        let shared = Shared::of(sender.clone(), place);
+        self.shared.lock().insert(port, shared);
+        Ok((sender, stream))
+    }
+
+    fn stream(self: &Arc<Self>, port: u16, place: &Arc<Place<Sender>>) -> Stream2 {
+        Stream2 {
+            upstream: self.clone(),
+            port,
+            place: place.clone(),
+        }
+    }
+
+    /// A request on a shared connection is over; behind the last the connection is idle.
+    fn leave(&self, port: u16, place: &Arc<Place<Sender>>) {
+        let mut shared = self.shared.lock();
+        let Some(known) = shared.get_mut(&port) else {
+            return;
+        };
+        if !Arc::ptr_eq(&known.place, place) {
+            return;
+        }
+        known.requests -= 1;
+        if known.requests == 0
+            && let Some(known) = shared.remove(&port)
+        {
+            drop(shared);
+            let line = Line { port, http2: true };
+            self.keep(line, Sender::Http2(known.sender), known.place);
         }
     }
 }
 
-/// The URI under which a client knows a port: one authority a port, for its pool.
-pub(crate) fn uri_for(port: u16, asked: &Uri) -> Result<Uri, http::Error> {
+impl Shared {
+    fn of(sender: http2::SendRequest<ForwardedBody>, place: Arc<Place<Sender>>) -> Self {
+        Self {
+            sender,
+            place,
+            requests: 1,
+        }
+    }
+}
+
+/// A request on a connection of HTTP/2, until dropped.
+#[derive(Debug)]
+pub(crate) struct Stream2 {
+    upstream: Arc<Upstream>,
+    port: u16,
+    place: Arc<Place<Sender>>,
+}
+
+impl Drop for Stream2 {
+    fn drop(&mut self) {
+        self.upstream.leave(self.port, &self.place);
+    }
+}
+
+/// The URI that a server in a sandbox is asked for: of HTTP/1.1 the path alone.
+pub(crate) fn uri_for(port: u16, asked: &Uri, http2: bool) -> Result<Uri, http::Error> {
     let path = asked
         .path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str);
-    Uri::builder()
-        .scheme("http")
-        .authority(format!("sandbox:{port}"))
-        .path_and_query(path)
-        .build()
-}
-
-/// Opens connections into one sandbox.
-#[derive(Debug, Clone)]
-pub(crate) struct Connector {
-    address: IpAddr,
-    token: Option<String>,
-}
-
-/// Nothing listens on the port.
-#[derive(Debug, thiserror::Error)]
-#[error("port {0} is not open")]
-pub(crate) struct PortClosed(pub(crate) u16);
-
-impl Connector {
-    async fn open(self, port: u16) -> Result<Stream, PortClosed> {
-        let mut pauses = PAUSES.iter();
-        loop {
-            if let Some(stream) = self.attempt(port).await {
-                return Ok(stream);
-            }
-            let Some(pause) = pauses.next() else {
-                return Err(PortClosed(port));
-            };
-            metrics::counter!("shoal_gateway_connect_retries_total").increment(1);
-            sleep(*pause).await;
-        }
-    }
-
-    async fn attempt(&self, port: u16) -> Option<Stream> {
-        let address = SocketAddr::new(self.address, port);
-        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                // Many requests are small and waited for. A stream that refuses this works too.
-                let _ = stream.set_nodelay(true);
-                Some(Stream(TokioIo::new(Box::new(stream))))
-            }
-            // A server may listen on the sandbox's loopback only, which the daemon can reach.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                if port == ENVD_PORT {
-                    None
-                } else {
-                    self.tunnel(port).await
-                }
-            }
-            Ok(Err(_)) | Err(_) => None,
-        }
-    }
-
-    async fn tunnel(&self, port: u16) -> Option<Stream> {
-        let client = EnvdClient::at(SocketAddr::new(self.address, ENVD_PORT));
-        let client = match &self.token {
-            Some(token) => client.with_token_text(token).ok()?,
-            None => client,
-        };
-        let stream = timeout(CONNECT_TIMEOUT, client.tunnel(port))
-            .await
-            .ok()?
-            .ok()?;
-        Some(Stream(TokioIo::new(Box::new(stream))))
-    }
-}
-
-impl tower_service::Service<Uri> for Connector {
-    type Response = Stream;
-    type Error = PortClosed;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, PortClosed>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), PortClosed>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().open(uri.port_u16().unwrap_or(80)))
-    }
-}
-
-/// A connection into a sandbox, direct or through its daemon.
-pub(crate) struct Stream(TokioIo<Box<dyn Duplex>>);
-
-impl Connection for Stream {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl Read for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl Write for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.0.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write_vectored(cx, buffers)
+    let uri = Uri::builder().path_and_query(path);
+    if http2 {
+        uri.scheme("http")
+            .authority(format!("sandbox:{port}"))
+            .build()
+    } else {
+        uri.build()
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use shoal_api::{ApiConfig, RateLimit};
+use shoal_api::{ApiConfig, InFlight, RateLimit};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock, Tasks,
@@ -20,17 +20,13 @@ use tokio::sync::watch;
 
 use crate::api_key;
 use crate::config::Config;
-use crate::descriptors;
+use crate::descriptors::{self, Shares};
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
-
-/// A connection of a client, the one into a sandbox that it is passed on by, and as much again for
-/// everything else.
-const DESCRIPTORS_A_CONNECTION: usize = 4;
 
 /// Serves until a signal says to end.
 ///
@@ -83,6 +79,7 @@ async fn serve(
     certificates: Option<Certificates>,
 ) -> anyhow::Result<()> {
     let Listeners { listener, metrics } = listeners;
+    let shares = Shares::of(descriptors::raise(), config.sandboxes);
     let engine = Engine::open(EngineParts {
         config: engine_config(config),
         store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
@@ -104,10 +101,12 @@ async fn serve(
         GatewayConfig {
             domain: config.domain.clone(),
             connections: config.connections,
+            upstreams: shares.upstreams,
+            trusted_proxies: config.trusted_proxies.clone(),
         },
         Arc::new(engine.catalog()),
     );
-    let api = shoal_api::router(engine.clone(), api_config(config));
+    let api = shoal_api::router(engine.clone(), api_config(config, shares.calls));
     let (end, ending) = watch::channel(false);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);
@@ -120,8 +119,7 @@ async fn serve(
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
     let dispatch = Dispatch::new(gateway, api);
-    let connections = descriptors::raise() / DESCRIPTORS_A_CONNECTION;
-    let served = listen::serve(listener, acceptor, dispatch, connections, ending);
+    let served = listen::serve(listener, acceptor, dispatch, shares.clients, ending);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
     announce(config, api_key.as_deref(), certificates.as_ref());
@@ -200,13 +198,17 @@ fn engine_config(config: &Config) -> EngineConfig {
     }
 }
 
-fn api_config(config: &Config) -> ApiConfig {
+fn api_config(config: &Config, calls: usize) -> ApiConfig {
     ApiConfig {
         domain: public_domain(config),
         rate_limit: config.rate_calls.map(|calls| RateLimit {
             calls,
             per: config.rate_per,
         }),
+        in_flight: InFlight {
+            calls,
+            ..InFlight::default()
+        },
     }
 }
 

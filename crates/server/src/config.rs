@@ -13,12 +13,12 @@ mod units;
 
 use std::fmt::Write;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
@@ -83,6 +83,7 @@ pub(crate) struct Config {
     pub(crate) rate_calls: Option<NonZeroU32>,
     pub(crate) rate_per: Duration,
     pub(crate) connections: usize,
+    pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) templates: TemplatesConfig,
     pub(crate) plain_http: Vec<String>,
     pub(crate) runtime: RuntimeKind,
@@ -133,6 +134,7 @@ settings! {
     "rate.calls" = "0", "how many calls of a route a team may make in rate.per; 0 for any number";
     "rate.per" = "1s", "the time in which rate.calls are counted";
     "gateway.connections" = "2500", "how many requests a sandbox may have at once";
+    "gateway.trusted_proxies" = "", "proxies in front of this server, by commas, like 10.0.0.0/8: what they say of a client (X-Forwarded-For, -Proto, -Host) is passed on, what others say is replaced";
     "templates.file" = "config/templates.json", "the catalogue of templates, below `data` unless it begins with /";
     "templates.default" = "base", "the template of a sandbox for which neither template nor image is named";
     "templates.default_image" = "", "its image, when there is no such template";
@@ -213,6 +215,11 @@ impl Config {
             parse_duration(text).filter(|time| !time.is_zero())
         });
         let connections = reader.with("gateway.connections", number, positive);
+        let trusted_proxies = reader.with(
+            "gateway.trusted_proxies",
+            "addresses or ranges by commas, like 10.0.0.0/8",
+            |text| parts(text).map(parse_proxies).collect(),
+        );
         let templates = read_templates(reader);
         let plain_http = reader.with(
             "images.plain_http",
@@ -257,6 +264,7 @@ impl Config {
             rate_calls: rate_calls?,
             rate_per: rate_per?,
             connections: connections?,
+            trusted_proxies: trusted_proxies?,
             templates: templates?,
             plain_http: plain_http?,
             runtime: runtime?,
@@ -396,6 +404,12 @@ fn parse_tls(text: &str) -> Option<Tls> {
         }
         _ => None,
     }
+}
+
+/// A range of addresses, or one address.
+fn parse_proxies(text: &str) -> Option<IpNet> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    text.parse().ok().or_else(address)
 }
 
 fn parse_range(text: &str) -> Option<Ipv4Net> {

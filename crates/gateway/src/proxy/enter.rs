@@ -33,6 +33,7 @@ impl Gateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        self.weigh(request.headers_mut(), client);
         let asked = request.headers().clone();
         let (mut target, mut runtime) = (None, None);
         let answer = match self.admit(&door, &asked).await {

@@ -12,8 +12,7 @@ use shoal_core::catalog::Route;
 use super::{Client, GatewayBody, empty};
 use crate::answer::Refusal;
 use crate::forward::{ask_upgrade, introduce, strip_hop_by_hop};
-use crate::guarded::Guarded;
-use crate::limit::Slot;
+use crate::guarded::{Guarded, Held};
 use crate::target::{InvalidTarget, Target};
 use crate::tunnel::{self, Asked};
 use crate::upstream::{BoxError, ForwardedBody, uri_for};
@@ -25,6 +24,7 @@ pub(super) fn prepare<B>(
     route: &Route,
     client: Client,
     asked: &Asked,
+    http2: bool,
 ) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -35,8 +35,8 @@ where
     if *asked == Asked::Stream {
         tunnel::ask(&mut request);
     }
-    let uri =
-        uri_for(target.port, request.uri()).map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
+    let uri = uri_for(target.port, request.uri(), http2)
+        .map_err(|_| Refusal::Invalid(InvalidTarget::Host))?;
     let proto = if client.tls { "https" } else { "http" };
     let named = std::mem::replace(request.uri_mut(), uri);
     let headers = request.headers_mut();
@@ -47,7 +47,11 @@ where
         ask_upgrade(headers, protocol);
     }
     // Each side speaks its own version.
-    *request.version_mut() = http::Version::HTTP_11;
+    *request.version_mut() = if http2 {
+        http::Version::HTTP_2
+    } else {
+        http::Version::HTTP_11
+    };
     request.extensions_mut().clear();
     Ok((
         request.map(|body| body.map_err(Into::into).boxed_unsync()),
@@ -60,22 +64,22 @@ pub(super) fn give_back(
     mut response: Response<hyper::body::Incoming>,
     sides: Option<(OnUpgrade, OnUpgrade)>,
     ended: BoxFuture<'static, ()>,
-    slot: Slot,
+    held: Held,
 ) -> Response<GatewayBody> {
     if let Some((client_side, sandbox_side)) = sides {
-        tokio::spawn(copy(client_side, sandbox_side, ended, slot));
+        tokio::spawn(copy(client_side, sandbox_side, ended, held));
         return response.map(|_| empty());
     }
     strip_hop_by_hop(response.headers_mut());
     *response.version_mut() = http::Version::HTTP_11;
     response.map(|body| {
         let body = body.map_err(Into::into).boxed_unsync();
-        Guarded::new(body, ended, slot).boxed_unsync()
+        Guarded::new(body, ended, held).boxed_unsync()
     })
 }
 
 /// Copies an upgraded connection both ways until a side closes or the sandbox ends.
-async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, ()>, _slot: Slot) {
+async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, ()>, _held: Held) {
     let Ok((client, sandbox)) = tokio::try_join!(client, sandbox) else {
         return;
     };

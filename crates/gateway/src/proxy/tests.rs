@@ -1,6 +1,7 @@
 //! The gateway between a client and a server, both real, over loopback.
 
 mod bounds;
+mod connections;
 mod streams;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::catalog::{Admitted, NotAdmitted, Proof};
+use shoal_core::id::TeamId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -120,6 +122,7 @@ struct Fixture {
 fn sandbox() -> Route {
     let sandbox: shoal_core::id::SandboxId = "iabc".parse().unwrap();
     Route {
+        team: TeamId::from_entropy([1; 16]),
         execution: ExecutionId::from_entropy([1; 16]),
         runtime: "runsc".parse().unwrap(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),

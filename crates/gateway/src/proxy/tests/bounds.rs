@@ -3,7 +3,7 @@
 use super::*;
 
 /// How long anything here may take.
-const BOUND: std::time::Duration = std::time::Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn more_connections_than_a_sandbox_may_have_are_refused_until_one_ends() {
@@ -26,7 +26,7 @@ async fn more_connections_than_a_sandbox_may_have_are_refused_until_one_ends() {
     assert_eq!(body["sandboxId"], "iabc");
     drop(first);
     let let_in = async { while !ask(&fixture, &to(port, "/", "")).await.ends_with("hello") {} };
-    tokio::time::timeout(BOUND, let_in).await.unwrap();
+    timeout(BOUND, let_in).await.unwrap();
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn a_request_waits_for_a_server_that_opens_its_port_a_moment_later() {
         drop((asked, daemon));
     };
     let both = async { tokio::join!(answer, open) };
-    let (answer, ()) = tokio::time::timeout(BOUND, both).await.unwrap();
+    let (answer, ()) = timeout(BOUND, both).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.ends_with("at last"), "{answer}");
 }

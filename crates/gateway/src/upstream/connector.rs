@@ -1,0 +1,192 @@
+//! How connections into a sandbox are opened.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use shoal_protocol::ENVD_PORT;
+use shoal_protocol::client::{Duplex, EnvdClient};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use super::{ForwardedBody, NotSent, Sender};
+use crate::places::Place;
+
+/// How long a server may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The pauses while a port is not open: a server that was just started needs a moment.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(300),
+    Duration::from_millis(400),
+];
+
+/// How much of an answer is read ahead of a client that does not read it, in bytes. The head of an
+/// answer has to fit.
+const AHEAD: usize = 64 << 10;
+
+/// The same for HTTP/2, for one stream and for all of a connection. What lies between is a link
+/// inside this machine, so that small windows slow nothing.
+const WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
+/// Opens connections into one sandbox.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    pub(super) address: IpAddr,
+    pub(super) token: Option<String>,
+}
+
+impl Connector {
+    pub(super) async fn open(
+        &self,
+        port: u16,
+        place: Arc<Place<Sender>>,
+    ) -> Result<Stream, NotSent> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            if let Some(inner) = self.attempt(port).await? {
+                return Ok(Stream {
+                    inner: TokioIo::new(inner),
+                    _place: place,
+                });
+            }
+            let pause = pauses.next().ok_or(NotSent::PortClosed)?;
+            metrics::counter!("shoal_gateway_connect_retries_total").increment(1);
+            sleep(*pause).await;
+        }
+    }
+
+    async fn attempt(&self, port: u16) -> Result<Option<Box<dyn Duplex>>, NotSent> {
+        let address = SocketAddr::new(self.address, port);
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                // Many requests are small and waited for. A stream that refuses this works too.
+                let _ = stream.set_nodelay(true);
+                Ok(Some(Box::new(stream)))
+            }
+            // A server may listen on the sandbox's loopback only, which the daemon can reach.
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Ok(if port == ENVD_PORT {
+                    None
+                } else {
+                    self.tunnel(port).await
+                })
+            }
+            Ok(Err(error)) if is_exhausted(&error) => {
+                tracing::warn!(%error, "no connection into a sandbox can be opened");
+                Err(NotSent::Exhausted)
+            }
+            Ok(Err(_)) | Err(_) => Ok(None),
+        }
+    }
+
+    async fn tunnel(&self, port: u16) -> Option<Box<dyn Duplex>> {
+        let client = EnvdClient::at(SocketAddr::new(self.address, ENVD_PORT));
+        let client = match &self.token {
+            Some(token) => client.with_token_text(token).ok()?,
+            None => client,
+        };
+        let stream = timeout(CONNECT_TIMEOUT, client.tunnel(port))
+            .await
+            .ok()?
+            .ok()?;
+        Some(Box::new(stream))
+    }
+}
+
+/// Whether the system has run out of descriptors or of memory.
+fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    let number = error.raw_os_error();
+    exhausted
+        .iter()
+        .any(|errno| number == Some(errno.raw_os_error()))
+}
+
+/// A connection into a sandbox, direct or through its daemon.
+pub(super) struct Stream {
+    inner: TokioIo<Box<dyn Duplex>>,
+    _place: Arc<Place<Sender>>,
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, buffers)
+    }
+}
+
+/// Speaks HTTP/1.1 on a connection.
+pub(super) async fn connect_http1(
+    stream: Stream,
+) -> Result<http1::SendRequest<ForwardedBody>, NotSent> {
+    let (sender, connection) = http1::Builder::new()
+        // As Go's proxies write them, for servers that look for `Host` and no other.
+        .title_case_headers(true)
+        .max_buf_size(AHEAD)
+        .handshake(stream)
+        .await
+        .map_err(|_| NotSent::Broken)?;
+    // How a connection ends is told to those whose requests it has.
+    tokio::spawn(async move { connection.with_upgrades().await.unwrap_or_default() });
+    Ok(sender)
+}
+
+/// Speaks HTTP/2 on a connection.
+pub(super) async fn connect_http2(
+    stream: Stream,
+) -> Result<http2::SendRequest<ForwardedBody>, NotSent> {
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(AHEAD)
+        .handshake(stream)
+        .await
+        .map_err(|_| NotSent::Broken)?;
+    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    Ok(sender)
+}
