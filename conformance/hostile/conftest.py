@@ -54,9 +54,9 @@ def furnish(installation: Installation) -> None:
 
 
 @contextmanager
-def furnished(scratch: Path, name: str, *settings: str):
+def furnished(scratch: Path, name: str, *settings: str, **changes):
     """An installation of a test's own, which may end and start it as it likes; gone behind it."""
-    installation = new_installation(scratch / name, settings=list(settings))
+    installation = new_installation(scratch / name, settings=list(settings), **changes)
     furnish(installation)
     yield installation
     if installation.process is None:
