@@ -171,7 +171,7 @@ mod tests {
             ("commit", "shoal snapshot create"),
             ("exce", "`shoal exec`"),
             ("sandbx", "`shoal sandbox`"),
-            ("templats", "`shoal templates`"),
+            ("pul", "`shoal pull`"),
             ("qqqqqq", "shoal --help"),
         ] {
             assert!(hint(word).contains(said), "{word}: {}", hint(word));

@@ -24,6 +24,8 @@ use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
 use crate::config::{Config, Sources};
 
 /// Sandboxes for AI agents, on one machine.
+///
+/// Commands of `shoal sandbox` work without `sandbox` too: shoal create, shoal exec, shoal ps.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Cli {
