@@ -233,3 +233,23 @@ def test_what_no_terminal_reads_has_no_colours(client, tmp_path):
     assert b"\x1b[" not in [line for line in log if b"serving" in line][-1]
     told = client.run("doctor", "--data", str(tmp_path))
     assert "\x1b[" not in told.out + told.err
+
+
+# --- the catalogue ------------------------------------------------------------------------------
+
+
+def test_lint_shows_the_list_that_a_command_with_blanks_needs(client, tmp_path):
+    def lint(command):
+        entry = {
+            "name": "warm", "image": "python:3.13-slim", "description": "warm",
+            "pool": {"size": 1, "warmupCmd": command, "resources": {"cpu": "0.2", "memory": "100Mi"}},
+        }
+        file = tmp_path / "templates.json"
+        file.write_text(json.dumps([entry]))
+        return client.run("template", "lint", "--strict", str(file))
+
+    odd = lint("sh,-c echo warmed > /tmp/warm")
+    assert odd.code == 1 and '["sh","-c","echo warmed > /tmp/warm"]' in odd.out and "no quoting" in odd.out, odd
+    for good in (["sh", "-c", "echo warmed > /tmp/warm"], "python3,-m http.server 8888"):
+        assert lint(good).code == 0, good
+    assert lint([]).code == USAGE
