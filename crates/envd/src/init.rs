@@ -107,7 +107,7 @@ impl Init {
         let given = request.access_token.as_ref();
         let given = given.map(|token| token.reveal().as_bytes());
         if !self.settings.opens(offered) && !self.settings.opens(given) {
-            self.log.warn("init", "refused: unknown token").send();
+            self.log.refused("init", "refused: unknown token", "/init");
             let text = "access token validation failed";
             return answer::error(StatusCode::UNAUTHORIZED, text);
         }

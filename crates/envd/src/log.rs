@@ -9,7 +9,9 @@
 use std::borrow::Cow;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -19,6 +21,7 @@ pub(crate) mod lines;
 pub(crate) mod rate;
 mod sink;
 
+use rate::Rate;
 use sink::Sink;
 
 /// The longest line in bytes, its end included. Long enough for any one event, and short enough
@@ -28,6 +31,12 @@ pub(crate) const MAX_LINE: usize = 16 << 10;
 /// The longest text in a field, in bytes. JSON makes at most six bytes of one, so two such fields
 /// fit into [`MAX_LINE`]; longer lines are cut again below.
 const MAX_TEXT: usize = 1 << 10;
+
+/// How often a refused request is reported.
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How much of the path of a refused request is reported, in bytes.
+const REFUSED_PATH_MAX: usize = 200;
 
 const TIMESTAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
@@ -93,6 +102,14 @@ impl Entry<'_> {
         self
     }
 
+    /// Adds how many entries like this one were left out before it, if any were.
+    pub(crate) fn suppressed(self, count: u64) -> Self {
+        if count == 0 {
+            return self;
+        }
+        self.with("suppressed", count)
+    }
+
     /// Adds a long text. [`send`](Entry::send) cuts it as far as the line needs it.
     pub(crate) fn with_long(mut self, name: &str, text: &str) -> Self {
         if let Some(fields) = &mut self.fields {
@@ -114,24 +131,28 @@ impl Entry<'_> {
 pub(crate) struct Log {
     sink: Arc<Sink>,
     level: Level,
+    refusals: Arc<Mutex<Rate>>,
 }
 
 impl Log {
     /// A log on standard output that leaves out what matters less than `level`.
     pub(crate) fn to_stdout(level: Level) -> Self {
+        Self::on(Sink::stdout(), level)
+    }
+
+    fn on(sink: Sink, level: Level) -> Self {
+        let refusals = Rate::new(1, REFUSAL_INTERVAL, Instant::now());
         Self {
-            sink: Arc::new(Sink::stdout()),
+            sink: Arc::new(sink),
             level,
+            refusals: Arc::new(Mutex::new(refusals)),
         }
     }
 
     /// A log that goes nowhere.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
-        Self {
-            sink: Arc::new(Sink::none()),
-            level: Level::Error,
-        }
+        Self::on(Sink::none(), Level::Error)
     }
 
     /// Begins an entry.
@@ -150,6 +171,17 @@ impl Log {
     /// Begins an entry about something that is not as it should be.
     pub(crate) fn warn(&self, logger: &str, message: &str) -> Entry<'_> {
         self.entry(Level::Warn, logger, message)
+    }
+
+    /// Reports a request without the right to ask. Callers without a token choose how many there are,
+    /// so all loggers share one entry a minute, which counts those that were left out before it.
+    pub(crate) fn refused(&self, logger: &str, reason: &str, path: &str) {
+        let Some(suppressed) = self.refusals.lock().allow(Instant::now()) else {
+            return;
+        };
+        let entry = self.warn(logger, reason);
+        let entry = entry.with("path", cut(path, REFUSED_PATH_MAX).into_owned());
+        entry.suppressed(suppressed).send();
     }
 
     /// Begins an entry that people want to know.
@@ -228,10 +260,7 @@ mod tests {
 
     #[test]
     fn a_line_is_one_json_object_with_the_usual_fields() {
-        let log = Log {
-            sink: Arc::new(Sink::none()),
-            level: Level::Info,
-        };
+        let log = Log::on(Sink::none(), Level::Info);
         let entry = log.info("process", "started").with("pid", 7);
         let line = render(entry.fields.unwrap());
         let value: Value = serde_json::from_slice(&line).unwrap();
@@ -251,7 +280,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_line_is_longer_than_the_limit(text in "\\PC{0,20000}", quotes in 0usize..20000) {
-            let log = Log { sink: Arc::new(Sink::none()), level: Level::Debug };
+            let log = Log::on(Sink::none(), Level::Debug);
             let entry = log
                 .debug("x", "y")
                 .with_long("text", &text)

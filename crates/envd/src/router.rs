@@ -59,8 +59,9 @@ impl Answers for Routes {
         let mut answer = if self.may_ask(&request) {
             self.route(request).await
         } else {
-            let entry = self.log.warn("envd", "refused: no valid access token");
-            entry.with("path", request.uri().path()).send();
+            let path = request.uri().path();
+            self.log
+                .refused("envd", "refused: no valid access token", path);
             answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED)
         };
         if from_page {

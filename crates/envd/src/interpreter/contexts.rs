@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turn, watch};
@@ -14,6 +14,7 @@ use super::kernelspec::{self, Kernelspec};
 use super::offer::{self, Offer};
 use super::variables::Dialect;
 use crate::log::Log;
+use crate::log::rate::Rate;
 use crate::path;
 
 /// The most contexts. Each is a process, of which Python's has about 60 MB.
@@ -58,6 +59,10 @@ pub(super) enum Unwell {
     Failed(String),
 }
 
+/// How many contexts may be reported at once, and how often one more after that.
+const REPORTED: u32 = 64;
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
 impl NoContext {
     fn unknown(id: &str) -> Self {
         Self::Unknown(id.chars().take(80).collect())
@@ -70,6 +75,8 @@ pub(super) struct Contexts {
     offer: Offer,
     log: Log,
     known: Mutex<Known>,
+    /// How many are reported: a public sandbox lets strangers make and delete contexts.
+    reported: Mutex<Rate>,
     /// One default context is made at a time, so that there is one of a language.
     making: Turn<()>,
     /// Whether those that are started with the server are there, or never will be.
@@ -96,6 +103,7 @@ impl Contexts {
             offer,
             log,
             known: Mutex::default(),
+            reported: Mutex::new(Rate::new(REPORTED, REPORT_INTERVAL, Instant::now())),
             making: Turn::new(()),
             started: watch::Sender::new(false),
         }
@@ -202,9 +210,13 @@ impl Contexts {
         let home = self.offer.cwd.as_str();
         let context = Context::start(&self.launcher, &spec, &language, &cwd, home).await;
         let context = Arc::new(context?);
-        let entry = self.log.info("interpreter", "context made");
-        let entry = entry.with("id", context.id());
-        entry.with("language", language.as_str()).send();
+        let reported = self.reported.lock().allow(Instant::now());
+        if let Some(suppressed) = reported {
+            let entry = self.log.info("interpreter", "context made");
+            let entry = entry.with("id", context.id());
+            let entry = entry.with("language", language.as_str());
+            entry.suppressed(suppressed).send();
+        }
         let mut known = self.known.lock();
         // Its kernel does start.
         known.failed.remove(&language);

@@ -135,10 +135,8 @@ impl Routes {
     async fn execute(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
         let offered = request.headers().get(ACCESS_TOKEN);
         if !self.settings.opens(offered.map(HeaderValue::as_bytes)) {
-            let entry = self
-                .log
-                .warn("interpreter", "refused: no valid access token");
-            entry.send();
+            let reason = "refused: no valid access token";
+            self.log.refused("interpreter", reason, "/execute");
             return Err(answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED));
         }
         let (asked, room): Asked<Execute> = self.body(request).await?;

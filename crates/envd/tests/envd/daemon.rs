@@ -123,7 +123,7 @@ impl Daemon {
     }
 
     /// Waits for a log entry.
-    pub(crate) fn logged(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn logged(&self, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         loop {
             let entry = self.log.recv_timeout(PATIENCE).unwrap();
             if wanted(&entry) {

@@ -267,3 +267,29 @@ async fn it_ends_when_it_is_told_to() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(daemon.wait().success());
 }
+
+#[tokio::test]
+async fn requests_without_a_token_do_not_fill_the_log() {
+    let daemon = daemon!();
+    daemon.post_json("/init", json!({"accessToken": "t"})).await;
+    let long = format!("/{}", "x".repeat(8000));
+    for n in 0..300 {
+        let path = if n % 2 == 0 { long.as_str() } else { "/envs" };
+        assert_eq!(daemon.get(path).await.status, 401);
+        let init = daemon.post_json("/init", json!({"accessToken": "guess"}));
+        assert_eq!(init.await.status, 401);
+    }
+    let settings = json!({"accessToken": "t", "envVars": {"A": "1"}});
+    daemon.post_json("/init", settings).await;
+    let (mut refusals, mut taken) = (Vec::new(), 0);
+    daemon.logged(|entry| {
+        let message = entry["message"].as_str().unwrap();
+        taken += usize::from(message == "settings taken");
+        if message.starts_with("refused") {
+            refusals.push(entry.to_string());
+        }
+        taken == 2
+    });
+    assert_eq!(refusals.len(), 1, "{refusals:?}");
+    assert!(refusals[0].len() < 500, "{refusals:?}");
+}
