@@ -95,7 +95,7 @@ impl Parameters {
     fn parse(query: &str) -> Result<Self, Refusal> {
         let text = |name| query::value(query, name).map(|value| value.into_owned());
         let expiration = text("signature_expiration").map(|seconds| {
-            seconds.parse().map_err(|_| {
+            signature::parse_expiration(&seconds).ok_or_else(|| {
                 Refusal::bad_request("signature_expiration is not a number of seconds")
             })
         });
@@ -226,6 +226,9 @@ mod tests {
         assert_eq!(parameters.signature.as_deref(), Some("s"));
         assert_eq!(parameters.expiration, Some(-5));
         assert_eq!(Parameters::parse("").unwrap(), Parameters::default());
-        assert!(Parameters::parse("signature_expiration=soon").is_err());
+        for bad in ["soon", "%2B5", "+5", "05", "5%20", ""] {
+            let query = format!("signature_expiration={bad}");
+            assert!(Parameters::parse(&query).is_err(), "{bad}");
+        }
     }
 }

@@ -7,7 +7,7 @@
 use http::{Method, Uri};
 use shoal_core::catalog::Catalog;
 use shoal_protocol::ENVD_PORT;
-use shoal_protocol::signature::{Claim, Operation, Prepared, Signature};
+use shoal_protocol::signature::{Claim, Operation, Prepared, Signature, parse_expiration};
 
 use crate::target::Target;
 
@@ -41,7 +41,7 @@ pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<
         return None;
     }
     let expiration = match value("signature_expiration") {
-        Some(text) => Some(text.parse().ok()?),
+        Some(text) => Some(parse_expiration(&text)?),
         None => None,
     };
     let claim = Claim {

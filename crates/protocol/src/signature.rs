@@ -118,6 +118,14 @@ impl Signature {
     }
 }
 
+/// Reads `signature_expiration`: a number of seconds as a signer writes it. A sign, blanks or zeros in
+/// front would be another text for the same signature.
+#[must_use]
+pub fn parse_expiration(text: &str) -> Option<i64> {
+    let seconds: i64 = text.parse().ok()?;
+    (seconds.to_string() == text).then_some(seconds)
+}
+
 /// Signs a claim.
 #[must_use]
 pub fn sign(claim: &Claim<'_>, token: &str) -> String {
@@ -162,6 +170,30 @@ mod tests {
     }
 
     const TOKEN: &str = "tok123";
+
+    #[test]
+    fn an_expiration_has_one_spelling() {
+        assert_eq!(parse_expiration("1700000000"), Some(1_700_000_000));
+        assert_eq!(parse_expiration("0"), Some(0));
+        assert_eq!(parse_expiration("-5"), Some(-5));
+        for bad in [
+            "",
+            "+5",
+            "05",
+            "-0",
+            "-05",
+            " 5",
+            "5 ",
+            "5\0",
+            "0x5",
+            "5.0",
+            "5e3",
+            "\u{665}",
+            "9223372036854775808",
+        ] {
+            assert_eq!(parse_expiration(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn the_vector_of_the_specification_holds() {

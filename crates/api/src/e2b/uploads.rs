@@ -18,6 +18,7 @@ use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
 use shoal_engine::{Engine, IncomingUpload, UploadError};
 use shoal_protocol::build::FileLink;
+use shoal_protocol::signature::parse_expiration;
 use tokio::io::AsyncWriteExt;
 
 use super::builds::template_id;
@@ -67,7 +68,7 @@ pub(super) async fn link(
 
 #[derive(Debug, Deserialize)]
 struct Signed {
-    expires: Option<i64>,
+    expires: Option<String>,
     signature: Option<String>,
 }
 
@@ -111,6 +112,7 @@ fn meant(
     let (Some(expires), Some(signature)) = (signed.expires, signed.signature) else {
         return Err(refused("it is not signed"));
     };
+    let expires = parse_expiration(&expires).ok_or_else(|| refused("its end is no time"))?;
     if !engine.upload_is_signed(team, &hash, expires, &signature) {
         return Err(refused("its signature is another's"));
     }
