@@ -1,12 +1,14 @@
 //! Who calls: an API key becomes a [`Principal`].
 
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use futures_util::{StreamExt, stream};
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderName, StatusCode};
 use shoal_core::auth::{ApiKey, Principal};
-use shoal_engine::Engine;
+use shoal_engine::{Engine, KeyLifetime};
 
 use crate::error::ApiError;
 
@@ -19,6 +21,11 @@ const KEY_PROTOCOL: &str = "shoal-key.";
 /// Where they name a team; it must be the key's own.
 const TEAM: HeaderName = HeaderName::from_static("x-team-id");
 
+/// The key was deleted while its answer was on the way: the answer is cut.
+#[derive(Debug, thiserror::Error)]
+#[error("the API key was deleted")]
+struct KeyDeleted;
+
 /// Lets only callers with a good key pass, and says who they are.
 pub(crate) async fn require_key(
     State(engine): State<Engine>,
@@ -26,8 +33,40 @@ pub(crate) async fn require_key(
     next: Next,
 ) -> Result<Response, ApiError> {
     let principal = authenticate(&engine, request.headers()).await?;
+    let mut lifetime = engine.key_lifetime(&principal);
     request.extensions_mut().insert(principal);
-    Ok(next.run(request).await)
+    request.extensions_mut().insert(lifetime.clone());
+    // A body that is still coming, or an answer that takes its time, is no way around a deletion.
+    let response = tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        () = lifetime.ended() => {
+            let message = "the API key is not valid";
+            return Err(ApiError::new(StatusCode::UNAUTHORIZED, message));
+        }
+    };
+    Ok(while_good(response, lifetime))
+}
+
+/// Cuts an answer that goes on for longer than its key is good. What is in memory already is not
+/// held up.
+fn while_good(response: Response, lifetime: KeyLifetime) -> Response {
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        let state = Some((body.into_data_stream(), lifetime));
+        Body::from_stream(stream::unfold(state, |state| async {
+            let (mut data, mut lifetime) = state?;
+            tokio::select! {
+                biased;
+                () = lifetime.ended() => {
+                    Some((Err(axum::Error::new(KeyDeleted)), None))
+                }
+                next = data.next() => Some((next?, Some((data, lifetime)))),
+            }
+        }))
+    })
 }
 
 /// The key that is offered, as text if it is one; none when there is none. What a browser sends by

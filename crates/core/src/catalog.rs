@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::BoxFuture;
 use crate::auth::{ApiKey, Token};
-use crate::id::{ExecutionId, SandboxId, TeamId};
+use crate::id::{ExecutionId, KeyId, SandboxId, TeamId};
 use crate::network::HostMask;
 use crate::state::FailReason;
 use crate::template::RuntimeName;
@@ -73,6 +73,8 @@ pub struct Admitted {
     pub sandbox: SandboxId,
     /// The port that is meant when none is said.
     pub port: u16,
+    /// The key that was shown, if it was one: what it opened ends with it.
+    pub key: Option<KeyId>,
 }
 
 /// Why somebody is not let in.
@@ -120,4 +122,7 @@ pub trait Catalog: Send + Sync {
 
     /// Ends when this run of the sandbox has ended; at once when it already has.
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()>;
+
+    /// Ends when a key that was admitted is deleted.
+    fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()>;
 }

@@ -11,13 +11,14 @@ use shoal_core::BoxFuture;
 use shoal_core::catalog::{
     Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
 };
-use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::id::{KeyId, SandboxId, TeamId};
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::watch;
 
 use crate::engine::{Engine, Shared};
+use crate::keys::KeyLifetime;
 use crate::sandbox::Mailbox;
 use crate::wake::Waking;
 
@@ -175,13 +176,14 @@ fn can_wake(record: &SandboxRecord) -> bool {
 
 impl Engine {
     async fn admit(&self, name: &str, proof: Proof) -> Result<Admitted, NotAdmitted> {
-        let record = match proof {
+        let (record, key) = match proof {
             Proof::Key(key) => {
                 let principal = self.authenticate(&key).await;
                 let principal = principal.map_err(|e| NotAdmitted::Failed(e.to_string()))?;
                 let principal = principal.ok_or(NotAdmitted::Unproven)?;
                 let found = self.find(&principal, name);
-                found.map_err(|_| NotAdmitted::NotFound)?.1
+                let record = found.map_err(|_| NotAdmitted::NotFound)?.1;
+                (record, Some(principal.key))
             }
             Proof::Traffic(offered) => {
                 let id = SandboxId::from_wire(name).map_err(|_| NotAdmitted::Unproven)?;
@@ -192,12 +194,13 @@ impl Engine {
                 if !token.is_some_and(|token| token.matches(&offered)) {
                     return Err(NotAdmitted::Unproven);
                 }
-                record
+                (record, None)
             }
         };
         Ok(Admitted {
             sandbox: record.id.clone(),
             port: record.default_port(),
+            key,
         })
     }
 }
@@ -264,6 +267,11 @@ impl Catalog for EngineCatalog {
             .values()
             .filter_map(|entry| entry.published.borrow().route.clone())
             .collect()
+    }
+
+    fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
+        let mut lifetime = KeyLifetime::of(&self.0, key);
+        Box::pin(async move { lifetime.ended().await })
     }
 
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {

@@ -1,67 +1,20 @@
 //! API keys and the tenants they speak for.
 
-use std::collections::HashMap;
+mod cache;
+
 use std::io;
 
-use parking_lot::RwLock;
-use shoal_core::auth::{ApiKey, ApiKeyHash, KeyRecord, Principal, TeamSlug};
+use shoal_core::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use shoal_core::id::{KeyId, TeamId};
 use shoal_core::store::StoreError;
-use tokio::sync::Mutex as AsyncMutex;
 
+pub(crate) use self::cache::KeyCache;
+pub use self::cache::KeyLifetime;
 use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
 
-/// How many keys are remembered between requests; more are looked up each time.
-const REMEMBERED: usize = 4096;
-
 /// The longest name of a key.
 const NAME_MAX: usize = 128;
-
-/// Keys that were good a moment ago, so that a request does not wait for the store.
-#[derive(Debug, Default)]
-pub(crate) struct KeyCache {
-    remembered: RwLock<Remembered>,
-    /// Who changes a key that is there: a change must not bring back what another has removed.
-    changing: AsyncMutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Remembered {
-    by_hash: HashMap<ApiKeyHash, Principal>,
-    /// How many keys were removed: what was looked up before the last of that may be it.
-    removals: u64,
-}
-
-impl KeyCache {
-    fn get(&self, hash: &ApiKeyHash) -> Option<Principal> {
-        self.remembered.read().by_hash.get(hash).cloned()
-    }
-
-    /// To be asked before a key is looked up, for [`KeyCache::remember`].
-    fn removals(&self) -> u64 {
-        self.remembered.read().removals
-    }
-
-    /// Remembers what was looked up, unless a key was removed since `removals`.
-    fn remember(&self, hash: ApiKeyHash, principal: Principal, removals: u64) {
-        let mut remembered = self.remembered.write();
-        if remembered.removals != removals {
-            return;
-        }
-        if remembered.by_hash.len() >= REMEMBERED {
-            remembered.by_hash.clear();
-        }
-        remembered.by_hash.insert(hash, principal);
-    }
-
-    /// Forgets a key that the store has no more.
-    fn forget(&self, hash: &ApiKeyHash) {
-        let mut remembered = self.remembered.write();
-        remembered.removals += 1;
-        remembered.by_hash.remove(hash);
-    }
-}
 
 /// Why a key was not made or changed.
 #[derive(Debug, thiserror::Error)]
@@ -255,7 +208,7 @@ impl Engine {
             .find(|key| key.id == id)
             .ok_or(KeyError::NotFound(id))?;
         self.shared.store.delete_key(&id).await?;
-        self.shared.keys.forget(&key.hash);
+        self.shared.keys.forget(&key.hash, id);
         Ok(())
     }
 }
@@ -263,6 +216,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
+
     use crate::test_util;
 
     #[tokio::test]
@@ -284,3 +239,22 @@ mod tests {
         assert!(engine.authenticate(&other).await.unwrap().is_none());
     }
 }
+
+    #[tokio::test]
+    async fn whoever_goes_on_with_a_key_hears_of_its_deletion() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = test_util::open(test_util::parts(directory.path())).await;
+        let (admin, other) = test_util::admin_and_other(&engine).await;
+        let admin = engine.authenticate(&ApiKey::parse(&admin).unwrap()).await;
+        let admin = admin.unwrap().unwrap();
+        let other = engine.authenticate(&ApiKey::parse(&other).unwrap()).await;
+        let other = other.unwrap().unwrap();
+        let mut early = engine.key_lifetime(&other);
+        let mut unharmed = engine.key_lifetime(&admin);
+        assert!(early.ended().now_or_never().is_none());
+        engine.delete_key(&admin, other.key).await.unwrap();
+        // Before and after the deletion; and by a watch that begins when the cache has forgotten.
+        early.ended().await;
+        engine.key_lifetime(&other).ended().await;
+        assert!(unharmed.ended().now_or_never().is_none());
+    }

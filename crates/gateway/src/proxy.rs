@@ -15,9 +15,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use parking_lot::Mutex;
+use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
-use shoal_core::id::ExecutionId;
+use shoal_core::id::{ExecutionId, KeyId};
 use shoal_core::template::RuntimeName;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
@@ -180,7 +181,9 @@ impl Gateway {
         match self.route(headers, path, target, vouched).await {
             Ok(route) => {
                 let runtime = route.runtime.clone();
-                let reached = self.reach(request, asked, target, route, client).await;
+                let reached = self
+                    .reach(request, asked, target, route, client, vouched)
+                    .await;
                 (reached, Some(runtime))
             }
             Err(refusal) => (Err(refusal), None),
@@ -219,6 +222,7 @@ impl Gateway {
         target: &Target,
         route: Arc<Route>,
         client: Client,
+        vouched: Vouched,
     ) -> Result<Response<GatewayBody>, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -231,10 +235,13 @@ impl Gateway {
         let asked = if http2 { Asked::Nothing } else { asked };
         let (forwarded, client_side) = prepare(request, target, &route, client, &asked, http2)?;
         let upstream = self.upstream(&route);
-        let mut ended = shared.catalog.ended(&route);
+        let mut ended = self.over(&route, vouched);
         let response = tokio::select! {
             response = send(&upstream, target.port, forwarded, http2) => response,
-            () = &mut ended => Err(Refusal::NotFound),
+            () = &mut ended => Err(match self.has_ended(&route) {
+                true => Refusal::NotFound,
+                false => Refusal::Unproven,
+            }),
         };
         match response {
             // Another protocol that nobody asked for: the client would not know where it begins.
@@ -261,6 +268,21 @@ impl Gateway {
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
             Err(refusal) => Err(refusal),
         }
+    }
+
+    /// Ends when nothing may pass any more: the run has ended, or the key that opened it is deleted.
+    fn over(&self, route: &Route, vouched: Vouched) -> BoxFuture<'static, ()> {
+        let ended = self.shared.catalog.ended(route);
+        let Vouched::ByKey(key) = vouched else {
+            return ended;
+        };
+        let deleted = self.shared.catalog.key_deleted(key);
+        Box::pin(async move {
+            tokio::select! {
+                () = ended => {}
+                () = deleted => {}
+            }
+        })
     }
 
     fn has_ended(&self, route: &Route) -> bool {
@@ -342,8 +364,8 @@ async fn send(
 enum Vouched {
     /// Nobody.
     ByNobody,
-    /// A key of the sandbox's team.
-    ByKey,
+    /// A key of the sandbox's team, for as long as it is not deleted.
+    ByKey(KeyId),
 }
 
 fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use shoal_core::catalog::{NotAdmitted, Proof};
+use shoal_core::catalog::NotAdmitted;
 
 use super::{Client, Gateway, GatewayBody, Vouched, answer_of, count};
 use crate::answer::Refusal;
@@ -62,10 +62,6 @@ impl Gateway {
         headers: &http::HeaderMap,
     ) -> Result<(Target, Vouched), Refusal> {
         let proof = Door::proof(headers).ok_or(Refusal::Unproven)?;
-        let vouched = match proof {
-            Proof::Key(_) => Vouched::ByKey,
-            Proof::Traffic(_) => Vouched::ByNobody,
-        };
         let admitted = self.shared.catalog.admit(&door.name, proof).await;
         let admitted = admitted.map_err(|refused| match refused {
             NotAdmitted::Unproven => Refusal::Unproven,
@@ -76,6 +72,7 @@ impl Gateway {
             sandbox: admitted.sandbox,
             port: door.port.unwrap_or(admitted.port),
         };
+        let vouched = admitted.key.map_or(Vouched::ByNobody, Vouched::ByKey);
         Ok((target, vouched))
     }
 }

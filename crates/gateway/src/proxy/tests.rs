@@ -35,6 +35,7 @@ struct OneSandbox {
     asleep: Mutex<Option<Result<Arc<Route>, NotWoken>>>,
     /// Whether it is on its way from one state to another, when it does neither.
     busy: Mutex<bool>,
+    key_deleted: watch::Sender<bool>,
 }
 
 impl OneSandbox {
@@ -85,6 +86,7 @@ impl Catalog for OneSandbox {
                 "box" | "iabc" => Ok(Admitted {
                     sandbox: sandbox().sandbox,
                     port: 1,
+                    key: Some(KeyId::from_entropy([3; 16])),
                 }),
                 _ => Err(NotAdmitted::NotFound),
             },
@@ -92,6 +94,7 @@ impl Catalog for OneSandbox {
                 Ok(Admitted {
                     sandbox: sandbox().sandbox,
                     port: 1,
+                    key: None,
                 })
             }
             Proof::Key(_) | Proof::Traffic(_) => Err(NotAdmitted::Unproven),
@@ -101,6 +104,13 @@ impl Catalog for OneSandbox {
 
     fn routes(&self) -> Vec<Arc<Route>> {
         self.route.borrow().iter().cloned().collect()
+    }
+
+    fn key_deleted(&self, _: KeyId) -> BoxFuture<'static, ()> {
+        let mut deleted = self.key_deleted.subscribe();
+        Box::pin(async move {
+            let _ = deleted.wait_for(|deleted| *deleted).await;
+        })
     }
 
     fn ended(&self, _: &Route) -> BoxFuture<'static, ()> {
@@ -155,6 +165,7 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
         route: watch::channel(Some(Arc::new(route))).0,
         asleep: Mutex::default(),
         busy: Mutex::default(),
+        key_deleted: watch::channel(false).0,
     });
     let gateway = Gateway::new(config, catalog.clone());
     let gateway = serve(move |request: Request<Incoming>| {

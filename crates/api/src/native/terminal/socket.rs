@@ -17,7 +17,9 @@ use futures_util::{SinkExt, Stream, StreamExt};
 use http::header::ORIGIN;
 use http::{HeaderMap, StatusCode, Uri};
 use shoal_core::auth::Principal;
-use shoal_engine::{Engine, GuestCommand, GuestControl, GuestOutput, GuestProcess, Inside};
+use shoal_engine::{
+    Engine, GuestCommand, GuestControl, GuestOutput, GuestProcess, Inside, KeyLifetime,
+};
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::messages::{Decoder, Said, Told, size};
@@ -43,6 +45,9 @@ const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -il; fi;
 /// The variable that tells programs what the terminal can do.
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 
+/// What the client is told when its key is deleted.
+const KEY_DELETED: &str = "the API key was deleted";
+
 type Sender = SplitSink<WebSocket, Message>;
 type Receiver = SplitStream<WebSocket>;
 
@@ -50,6 +55,7 @@ type Receiver = SplitStream<WebSocket>;
 pub(in crate::native) async fn open(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
+    Extension(lifetime): Extension<KeyLifetime>,
     Path(id): Path<String>,
     headers: HeaderMap,
     uri: Uri,
@@ -64,7 +70,7 @@ pub(in crate::native) async fn open(
         .protocols([PROTOCOL])
         .max_message_size(MESSAGE_MAX)
         .max_frame_size(MESSAGE_MAX)
-        .on_upgrade(async move |socket| serve(socket, inside).await))
+        .on_upgrade(async move |socket| serve(socket, inside, lifetime).await))
 }
 
 /// A page of another site must not open a terminal with what a browser knows of this one.
@@ -83,10 +89,10 @@ fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
     }
 }
 
-async fn serve(socket: WebSocket, inside: Inside) {
+async fn serve(socket: WebSocket, inside: Inside, mut lifetime: KeyLifetime) {
     let (mut sender, mut receiver) = socket.split();
-    let served = match begin(&mut receiver, &inside).await {
-        Ok(Some(process)) => talk(&mut sender, &mut receiver, process).await,
+    let served = match begin(&mut receiver, &inside, &mut lifetime).await {
+        Ok(Some(process)) => talk(&mut sender, &mut receiver, process, &mut lifetime).await,
         Ok(None) => Ok(()),
         Err(error) => tell(&mut sender, &Told::Error { error }).await,
     };
@@ -97,8 +103,16 @@ async fn serve(socket: WebSocket, inside: Inside) {
 }
 
 /// Waits for the first word and starts the shell; none when the client went away.
-async fn begin(receiver: &mut Receiver, inside: &Inside) -> Result<Option<GuestProcess>, String> {
-    let first = timeout(INIT, first_word(receiver)).await;
+async fn begin(
+    receiver: &mut Receiver,
+    inside: &Inside,
+    lifetime: &mut KeyLifetime,
+) -> Result<Option<GuestProcess>, String> {
+    let first = tokio::select! {
+        biased;
+        () = lifetime.ended() => return Err(KEY_DELETED.to_owned()),
+        first = timeout(INIT, first_word(receiver)) => first,
+    };
     let first = first.map_err(|_| "nothing was said: begin with init".to_owned())?;
     let size = match first {
         Ok(Some(Said::Init { cols, rows })) => size(cols, rows),
@@ -126,11 +140,12 @@ where
     Ok(None)
 }
 
-/// Passes keys in and output back, until a side ends.
+/// Passes keys in and output back, until a side ends or the API key is deleted.
 async fn talk(
     sender: &mut Sender,
     receiver: &mut Receiver,
     process: GuestProcess,
+    lifetime: &mut KeyLifetime,
 ) -> Result<(), axum::Error> {
     let control = process.control.clone();
     let mut output = process.output;
@@ -161,12 +176,21 @@ async fn talk(
         }
     };
     let ended = tokio::select! {
-        told = telling => told,
-        () = hearing => Ok(()),
+        // First, so that nothing is done that is said after the deletion.
+        biased;
+        () = lifetime.ended() => None,
+        told = telling => Some(told),
+        () = hearing => Some(Ok(())),
     };
     // A shell that nobody sees any more; it may have ended by itself.
     let _ = control.kill().await;
-    ended
+    match ended {
+        Some(ended) => ended,
+        None => {
+            let error = KEY_DELETED.to_owned();
+            tell(sender, &Told::Error { error }).await
+        }
+    }
 }
 
 /// Passes on what a client says, one after the other, until it goes. A shell that does not read

@@ -88,3 +88,39 @@ async fn a_sandbox_is_no_proxy_to_elsewhere() {
     stream.read_exact(&mut status).await.unwrap();
     assert_eq!(&status, b"HTTP/1.1 501");
 }
+
+#[tokio::test]
+async fn a_stream_that_a_key_opened_is_cut_when_the_key_is_deleted() {
+    let fixture = fixture(|_| {}).await;
+    let port = fixture.server.port();
+    let path = format!("/sandbox/box/forever?port={port}");
+    let request = by_path(&path, &format!("X-API-Key: {KEY}\n"));
+    let mut stream = send(&fixture, &request).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"first\r\n") {
+        seen.push(stream.read_u8().await.unwrap());
+    }
+    fixture.catalog.key_deleted.send_replace(true);
+    let mut rest = Vec::new();
+    // Whether the cut is seen as an end or as a reset depends on what was on its way.
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "a cut must not look whole");
+}
+
+#[tokio::test]
+async fn an_upgraded_connection_that_a_key_opened_ends_with_the_key() {
+    let fixture = fixture(|_| {}).await;
+    let port = fixture.server.port();
+    let head = format!(
+        "GET /sandbox/box/upgrade?port={port} HTTP/1.1\nHost: localhost\nX-API-Key: {KEY}\n\
+         Connection: Upgrade\nUpgrade: echo\n\n"
+    );
+    let mut stream = send(&fixture, &head).await;
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"\r\n\r\n") {
+        seen.push(stream.read_u8().await.unwrap());
+    }
+    assert!(seen.starts_with(b"HTTP/1.1 101"));
+    fixture.catalog.key_deleted.send_replace(true);
+    assert!(stream.read_u8().await.is_err());
+}
