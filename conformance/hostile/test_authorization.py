@@ -234,7 +234,11 @@ def test_anothers_build_is_no_build(server, theirs):
             assert theirs(method, prefix + path, body)[0] == 404, (method, path)
         for method, path, body in of_a_build("base", begun["buildID"])[1:]:
             assert theirs(method, prefix + path, body)[0] == mine(method, prefix + path, body)[0] == 404
-    assert theirs.get("/templates/aliases/mine-alone")[0] in (403, 404)
+    free = theirs.get("/templates/aliases/free-for-all")
+    for alias in ("mine-alone", "default%2Fmine-alone", "default%2Ffree-for-all"):
+        status, answer = theirs.get(f"/templates/aliases/{alias}")
+        named = alias.replace("%2F", "/")
+        assert (status, str(answer).replace(named, "X")) == (404, str(free[1]).replace("free-for-all", "X"))
     assert "mine-alone" not in str(theirs.get("/templates")[1])
     # Their name is their own.
     assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]

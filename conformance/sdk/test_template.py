@@ -323,18 +323,24 @@ async def test_others_use_what_is_published(sdk, builder):
     await builder.build(builder.Template().from_template("base").run_cmd("touch /tmp/x"), "shown")
     name = builder.name("shown")
     theirs = {"team": "other", "timeout": 60}
-    with pytest.raises(Exception, match="not found"):
-        await sdk.create(name, **theirs)
-    assert builder.api("GET", f"/templates/aliases/{name}", team="other").status_code == 403
+    ours = f"default/{name}"
+    for called in (name, ours):
+        with pytest.raises(Exception, match="not found"):
+            await sdk.create(called, **theirs)
+        alias = called.replace("/", "%2F")
+        assert builder.api("GET", f"/templates/aliases/{alias}", team="other").status_code == 404
     assert builder.api("PATCH", f"/v2/templates/{name}", {"public": True}, team="other").status_code == 404
     assert builder.api("PATCH", f"/v2/templates/{name}", {"public": True}).json() == {"names": [f"default/{name}"]}
-    sandbox = await sdk.create(name, **theirs)
+    sandbox = await sdk.create(ours, **theirs)
     assert await out(sandbox, "ls /tmp/x") == "/tmp/x\n"
+    # The name alone is not another team's to give.
+    with pytest.raises(Exception, match="not found"):
+        await sdk.create(name, **theirs)
     for method, path in (("DELETE", f"/templates/{name}"), ("PATCH", f"/templates/{name}")):
         assert builder.api(method, path, {"public": False}, team="other").status_code == 404
     assert builder.api("PATCH", f"/templates/{name}", {"public": False}).json() == {}
     with pytest.raises(Exception, match="not found"):
-        await sdk.create(name, **theirs)
+        await sdk.create(ours, **theirs)
 
 
 async def test_without_saved_memory_the_files_are_there(sdk, builder):

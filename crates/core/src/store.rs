@@ -294,6 +294,12 @@ pub trait Store: Send + Sync {
     /// See [`StoreError`].
     fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>>;
 
+    /// Every tenant, by its short name.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn teams(&self) -> BoxFuture<'_, Result<Vec<(TeamSlug, TeamId)>, StoreError>>;
+
     /// The key with this hash.
     ///
     /// # Errors

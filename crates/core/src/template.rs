@@ -295,6 +295,10 @@ pub struct Template {
     pub tags: BTreeMap<String, Tagged>,
     /// Whether other teams may use it.
     pub public: bool,
+    /// Whether an operator has made it for everybody: while it is public, its name alone means it to
+    /// every team that has no template of that name.
+    #[serde(default)]
+    pub promoted: bool,
     /// One line for people.
     pub description: String,
     /// When it was first made.
@@ -334,6 +338,7 @@ impl Template {
             start: None,
             tags: BTreeMap::new(),
             public: false,
+            promoted: false,
             description: String::new(),
             created_at: now,
             updated_at: now,

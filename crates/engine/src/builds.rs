@@ -13,7 +13,7 @@ use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Mad
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::StoreError;
-use shoal_core::template::Template;
+use shoal_core::template::{Template, TemplateRef};
 
 pub(crate) use self::one::Build;
 use self::turns::Turns;
@@ -305,11 +305,23 @@ impl Engine {
         builds
     }
 
-    /// The latest build of a template to come that is meant by this name or id.
+    /// The latest build of a template to come that is meant by this name or id. In a namespace that is
+    /// the caller's own.
     #[must_use]
-    pub fn template_to_come(&self, principal: &Principal, name: &str) -> Option<Arc<BuildRecord>> {
+    pub fn template_to_come(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Option<Arc<BuildRecord>> {
+        let (name, namespace) = (reference.name.as_str(), reference.namespace.as_deref());
+        let in_namespace = |build: &BuildRecord| {
+            namespace.is_none_or(|slug| slug == principal.slug.as_str() && !build.stock)
+        };
         let mut coming = self.templates_to_come(principal).into_iter();
-        coming.find(|build| build.template.as_str() == name || build.name.as_str() == name)
+        coming.find(|build| {
+            let named = build.template.as_str() == name || build.name.as_str() == name;
+            named && in_namespace(build)
+        })
     }
 
     /// A build of a team's own, or of the installation's.

@@ -113,6 +113,7 @@ impl Engine {
             workdir: new.workdir.or(of_image.workdir),
             env,
             public: new.public,
+            promoted: new.public && principal.admin,
             description: new.description,
             ..Template::over(id, build, image.name, now)
         };

@@ -34,6 +34,7 @@ use crate::sandbox::{NotTaken, Order};
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
+use crate::teams::Teams;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
 
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
     pub(crate) templates: Templates,
+    pub(crate) teams: Teams,
     pub(crate) catalogues: Catalogues,
     /// Turns of fetching images that sandboxes need.
     pub(crate) pulls: Semaphore,
@@ -177,6 +179,7 @@ impl Engine {
         let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
+        let teams = Teams::load(store.teams().await?);
         let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
@@ -199,6 +202,7 @@ impl Engine {
             logs,
             samples: Samples::default(),
             templates,
+            teams,
             catalogues,
             pulls: Semaphore::new(PULLS),
             snapshots,

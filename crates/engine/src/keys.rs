@@ -134,6 +134,7 @@ impl Engine {
         let team = store
             .team(slug, TeamId::from_entropy(entropy::bytes()?))
             .await?;
+        self.shared.teams.add(slug.clone(), team);
         let record = KeyRecord {
             id: KeyId::from_entropy(entropy::bytes()?),
             team,
@@ -215,9 +216,9 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use futures_util::FutureExt;
 
+    use super::*;
     use crate::test_util;
 
     #[tokio::test]
@@ -238,7 +239,6 @@ mod tests {
         cache.remember(other.hash(), principal_of(&found), removals);
         assert!(engine.authenticate(&other).await.unwrap().is_none());
     }
-}
 
     #[tokio::test]
     async fn whoever_goes_on_with_a_key_hears_of_its_deletion() {
@@ -258,3 +258,4 @@ mod tests {
         engine.key_lifetime(&other).ended().await;
         assert!(unharmed.ended().now_or_never().is_none());
     }
+}

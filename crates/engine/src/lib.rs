@@ -46,6 +46,7 @@ mod store;
 mod system_clock;
 mod tags;
 mod tasks;
+mod teams;
 mod template_names;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]

@@ -1,8 +1,8 @@
 //! What a request means by its template and its image.
 //!
 //! A name is, in this order: a template of the caller's own, an entry of the catalogue, a template
-//! of the installation or one that another team has opened, a snapshot, and what the pattern of a
-//! dynamic entry means. A request without a name means its image, as the template `custom`, or what
+//! of the installation, a snapshot, and what the pattern of a dynamic entry means. A template that
+//! another team has opened is meant by `team/name` or by its id. A request without a name means its image, as the template `custom`, or what
 //! is configured as the default (seed 000).
 
 use std::sync::Arc;
@@ -225,9 +225,7 @@ impl Engine {
         let shared = &self.shared;
         let reference = key.reference();
         let stored = reference.as_ref().ok().map(|reference| {
-            let found = shared
-                .templates
-                .resolve(principal, reference, &shared.builds);
+            let found = shared.template_meant(principal, reference);
             found.map(Resolved::of_template)
         });
         let own = |resolved: &Resolved| match &resolved.meaning {
@@ -313,7 +311,7 @@ impl Shared {
             entry: entry.name.to_string(),
             base: base.clone(),
         };
-        let found = self.templates.resolve(&INSTALLATION, base, &self.builds);
+        let found = self.template_meant(&INSTALLATION, base);
         let found = match found {
             Err(TemplateError::NotFound(_)) => return Err(missing()),
             found => found?,

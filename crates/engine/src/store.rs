@@ -297,6 +297,10 @@ impl Store for SqliteStore {
         self.call(move |connection| keys::team(connection, &slug, fresh))
     }
 
+    fn teams(&self) -> BoxFuture<'_, Result<Vec<(TeamSlug, TeamId)>, StoreError>> {
+        self.call(|connection| keys::teams(connection))
+    }
+
     fn key_by_hash(
         &self,
         hash: &ApiKeyHash,

@@ -206,7 +206,7 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<std::sync::Arc<Template>, TemplateError> {
-        let found = self.shared.templates.find(principal, reference);
+        let found = self.find_template(principal, reference);
         let own = found.filter(|template| template.team == Some(principal.team));
         own.ok_or_else(|| TemplateError::NotFound(reference.to_string()))
     }

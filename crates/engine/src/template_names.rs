@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::id::TemplateId;
-use shoal_core::template::{Template, TemplateName};
+use shoal_core::template::{Template, TemplateName, TemplateRef};
 
 use crate::engine::Engine;
 
@@ -43,7 +43,12 @@ impl Engine {
         if self.shared.snapshots.has_name(principal.team, name) {
             return Some(Named::Snapshot);
         }
-        let coming = self.template_to_come(principal, name.as_str())?;
+        let bare = TemplateRef {
+            namespace: None,
+            name: name.clone(),
+            tag: None,
+        };
+        let coming = self.template_to_come(principal, &bare)?;
         Some(Named::ToCome(coming.template.clone()))
     }
 }

@@ -15,7 +15,8 @@ use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRef};
 
 use crate::builds::Builds;
-use crate::engine::Engine;
+use crate::engine::{Engine, Shared};
+use crate::teams::Teams;
 
 pub use self::users::Users;
 
@@ -120,47 +121,52 @@ impl Templates {
         }
     }
 
-    /// The template that `reference` names to `principal`, whichever its tag: an id, else a name of
-    /// his own tenant, else the installation's, else one that another tenant has opened.
+    /// The template that `reference` names to `principal`, whichever its tag: one of the caller's own
+    /// tenant, else one of the installation, else one that an operator has made for everybody, or the
+    /// template with that id. The name of another tenant's template counts in that tenant's namespace
+    /// alone, so that a name that is mistyped or deleted never leads to a stranger's template.
     pub(crate) fn find(
         &self,
         principal: &Principal,
+        teams: &Teams,
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
+        let namespace = match &reference.namespace {
+            Some(slug) => Some(teams.of_namespace(principal, slug)?),
+            None => None,
+        };
+        let own = Some(principal.team);
+        let answers_to_its_name = |template: &Template| {
+            template.promoted || template.team.is_none() || template.team == own
+        };
+        let meant = |template: &&Arc<Template>| {
+            let by_id = template.id.as_str() == reference.name.as_str();
+            let by_name = template.names.contains(&reference.name);
+            let found = match namespace {
+                Some(_) => template.team == namespace && (by_id || by_name),
+                None => by_id || (by_name && answers_to_its_name(template)),
+            };
+            found && template.is_visible_to(principal.team)
+        };
+        let rank = |template: &&Arc<Template>| match template.team {
+            team if team == own => 0,
+            None => 1,
+            Some(_) => 2,
+        };
         let all = self.all.read();
-        let named = |template: &&Arc<Template>| {
-            template.id.as_str() == reference.name.as_str()
-                || template.names.contains(&reference.name)
-        };
-        let in_namespace = |template: &&Arc<Template>| match &reference.namespace {
-            None => true,
-            Some(slug) if slug == principal.slug.as_str() => template.team == Some(principal.team),
-            // Another tenant's namespace: only what it has published can be meant.
-            Some(_) => template.public && template.team.is_some_and(|team| team != principal.team),
-        };
-        let visible: Vec<&Arc<Template>> = all
-            .iter()
-            .filter(named)
-            .filter(in_namespace)
-            .filter(|template| template.is_visible_to(principal.team))
-            .collect();
-        let own = visible
-            .iter()
-            .find(|template| template.team == Some(principal.team));
-        // What one tenant has opened is never taken for the installation's.
-        let stock = || visible.iter().find(|template| template.team.is_none());
-        let found = own.or_else(stock).or_else(|| visible.first());
-        found.map(|template| (*template).clone())
+        let found = all.iter().filter(meant).min_by_key(rank);
+        found.cloned()
     }
 
     /// What `reference` means to `principal`, in the build that its tag means.
     pub(crate) fn resolve(
         &self,
         principal: &Principal,
+        teams: &Teams,
         reference: &TemplateRef,
         builds: &Builds,
     ) -> Result<Arc<Template>, TemplateError> {
-        let found = self.find(principal, reference);
+        let found = self.find(principal, teams, reference);
         let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
         let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
         if found.tags.is_empty() && tag == DEFAULT_TAG {
@@ -198,6 +204,18 @@ impl Templates {
     }
 }
 
+impl Shared {
+    /// What `reference` means to `principal`, in the build that its tag means.
+    pub(crate) fn template_meant(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        self.templates
+            .resolve(principal, &self.teams, reference, &self.builds)
+    }
+}
+
 impl Engine {
     /// The template that `reference` means.
     ///
@@ -208,10 +226,7 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        let shared = &self.shared;
-        shared
-            .templates
-            .resolve(principal, reference, &shared.builds)
+        self.shared.template_meant(principal, reference)
     }
 
     /// The template that `reference` names, whichever its tag.
@@ -221,22 +236,14 @@ impl Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
-        self.shared.templates.find(principal, reference)
+        let shared = &self.shared;
+        shared.templates.find(principal, &shared.teams, reference)
     }
 
     /// The template with this id.
     #[must_use]
     pub fn template_by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
         self.shared.templates.by_id(id)
-    }
-
-    /// Whether a name is taken by a template that `principal` may not use.
-    #[must_use]
-    pub fn template_is_hidden(&self, principal: &Principal, reference: &TemplateRef) -> bool {
-        let all = self.shared.templates.all.read();
-        let named = |template: &Arc<Template>| template.names.contains(&reference.name);
-        all.iter()
-            .any(|template| named(template) && !template.is_visible_to(principal.team))
     }
 
     /// Every template that `principal` may use, the newest first.
@@ -316,11 +323,11 @@ impl Engine {
             return self.remove_tag(principal, reference, tag).await;
         }
         let changing = self.shared.builds.changing.lock().await;
-        let found = self.shared.templates.find(principal, reference);
+        let found = self.find_template(principal, reference);
         let Some(template) = found else {
             let missing = || TemplateError::NotFound(reference.to_string());
             // One that no build has finished is its builds.
-            let to_come = self.template_to_come(principal, reference.name.as_str());
+            let to_come = self.template_to_come(principal, reference);
             let to_come = to_come.filter(|build| build.team == principal.team);
             let id = to_come.ok_or_else(missing)?.template.clone();
             self.shared.forget_builds(&id).await?;

@@ -234,7 +234,7 @@ pub(super) fn template_id(
 ) -> Result<TemplateId, ApiError> {
     let reference = reference(text)?;
     // In this order: what is no more to come is there.
-    if let Some(build) = engine.template_to_come(principal, reference.name.as_str()) {
+    if let Some(build) = engine.template_to_come(principal, &reference) {
         return Ok(build.template.clone());
     }
     let found = engine.find_template(principal, &reference);

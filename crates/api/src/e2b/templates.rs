@@ -83,20 +83,21 @@ pub(super) struct Alias {
     public: bool,
 }
 
-fn names(template: &Stored, principal: &Principal) -> (Vec<String>, Vec<String>) {
+/// What a template is called, without its namespace and with it. The installation's have none.
+fn names(engine: &Engine, template: &Stored) -> (Vec<String>, Vec<String>) {
     let aliases: Vec<String> = template.names.iter().map(ToString::to_string).collect();
-    let names = match template.team {
-        Some(team) if team == principal.team => aliases
+    let names = match template.team.and_then(|team| engine.team_slug(team)) {
+        Some(slug) => aliases
             .iter()
-            .map(|alias| format!("{}/{alias}", principal.slug))
+            .map(|alias| format!("{slug}/{alias}"))
             .collect(),
-        _ => aliases.clone(),
+        None => aliases.clone(),
     };
     (aliases, names)
 }
 
-fn view(engine: &Engine, principal: &Principal, template: &Stored) -> Template {
-    let (aliases, names) = names(template, principal);
+fn view(engine: &Engine, template: &Stored) -> Template {
+    let (aliases, names) = names(engine, template);
     let starts = engine.template_starts(&template.id);
     Template {
         template_id: template.id.to_string(),
@@ -159,9 +160,7 @@ fn views(engine: &Engine, principal: &Principal) -> Vec<Template> {
         .iter()
         .map(|build| view_to_come(engine, principal, build));
     let there = engine.templates(principal);
-    let there = there
-        .iter()
-        .map(|template| view(engine, principal, template));
+    let there = there.iter().map(|template| view(engine, template));
     to_come.chain(there).collect()
 }
 
@@ -294,7 +293,7 @@ pub(super) async fn one(
     let missing = || ApiError::not_found(format!("template {id:?} not found"));
     let template = engine.find_template(&principal, &reference);
     let template = template.ok_or_else(missing)?;
-    let (aliases, names) = names(&template, &principal);
+    let (aliases, names) = names(&engine, &template);
     let starts = engine.template_starts(&template.id);
     let (created, updated) = (
         template.created_at.to_string(),
@@ -319,7 +318,7 @@ fn to_come(
     principal: &Principal,
     reference: &TemplateRef,
 ) -> Option<TemplateWithBuilds> {
-    let latest = engine.template_to_come(principal, reference.name.as_str())?;
+    let latest = engine.template_to_come(principal, reference)?;
     let builds = engine.builds_of(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),
@@ -354,25 +353,17 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /templates/aliases/{alias}`: whether a name is taken; 403 says that it is, by another.
+/// `GET /templates/aliases/{alias}`: whether a name leads to a template. Names are a team's own, so
+/// one that only another team has is free, and what another team hides is not told from what is not there.
 pub(super) async fn alias(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
-    let reference = reference(&alias)?;
-    match template_id(&engine, &principal, &alias) {
-        Ok(template) => {
-            let known = engine.template_by_id(&template);
-            Ok(Json(Alias {
-                template_id: template.to_string(),
-                public: known.is_some_and(|known| known.public),
-            }))
-        }
-        Err(_) if engine.template_is_hidden(&principal, &reference) => Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "the name belongs to another team",
-        )),
-        Err(error) => Err(error),
-    }
+    let template = template_id(&engine, &principal, &alias)?;
+    let known = engine.template_by_id(&template);
+    Ok(Json(Alias {
+        template_id: template.to_string(),
+        public: known.is_some_and(|known| known.public),
+    }))
 }

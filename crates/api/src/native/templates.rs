@@ -115,7 +115,7 @@ pub(super) async fn one(
     Path(id): Path<String>,
 ) -> Result<Answer<Template>, ApiError> {
     let reference = reference(&id)?;
-    if let Some(build) = engine.template_to_come(&principal, reference.name.as_str()) {
+    if let Some(build) = engine.template_to_come(&principal, &reference) {
         return Ok(Answer::ok(view_to_come(&build)));
     }
     let template = match engine.resolve_template(&principal, &reference) {

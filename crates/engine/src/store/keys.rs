@@ -20,11 +20,33 @@ pub(super) fn team(
         .prepare_cached("SELECT id FROM teams WHERE slug = ?1")
         .and_then(|mut s| s.query_row([slug.as_str()], |row| row.get(0)))
         .map_err(store_error)?;
-    let corrupt = |e: shoal_core::id::InvalidId| StoreError::Corrupt {
+    team_id(slug.as_str(), &id)
+}
+
+fn team_id(slug: &str, id: &str) -> Result<TeamId, StoreError> {
+    id.parse().map_err(|e| corrupt_team(slug, &e))
+}
+
+fn corrupt_team(slug: &str, error: &dyn std::error::Error) -> StoreError {
+    StoreError::Corrupt {
         key: format!("team {slug}"),
-        detail: e.to_string(),
+        detail: error.to_string(),
+    }
+}
+
+pub(super) fn teams(connection: &Connection) -> Result<Vec<(TeamSlug, TeamId)>, StoreError> {
+    let rows = connection
+        .prepare_cached("SELECT slug, id FROM teams")
+        .and_then(|mut s| {
+            let rows = s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect::<rusqlite::Result<Vec<(String, String)>>>()
+        })
+        .map_err(store_error)?;
+    let team = |(slug, id): (String, String)| {
+        let named = slug.parse().map_err(|e| corrupt_team(&slug, &e))?;
+        Ok((named, team_id(&slug, &id)?))
     };
-    id.parse().map_err(corrupt)
+    rows.into_iter().map(team).collect()
 }
 
 pub(super) fn by_hash(

@@ -4,6 +4,7 @@
 mod build;
 mod catalogue;
 mod limits;
+mod names;
 mod native;
 mod panics;
 mod pool;
