@@ -44,6 +44,17 @@ pub struct Defaults {
     pub image: Option<ImageName>,
 }
 
+/// Whose requests begin a build of a template that the installation knows how to build. It takes minutes
+/// of this machine, some of them as root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BuildOnDemand {
+    /// Those of admin keys.
+    #[default]
+    Admins,
+    /// Those of every key.
+    Everyone,
+}
+
 /// Whose requests may name an image. It is fetched by this machine, from wherever the request says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CustomImages {
@@ -63,6 +74,8 @@ pub struct EngineConfig {
     pub defaults: Defaults,
     /// Whose requests may name an image.
     pub custom_images: CustomImages,
+    /// Whose requests begin a build of the installation's own templates.
+    pub build_on_demand: BuildOnDemand,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
     /// Where what clients send for builds is kept.
@@ -84,6 +97,7 @@ impl EngineConfig {
             limits: Limits::default(),
             defaults: Defaults::default(),
             custom_images: CustomImages::default(),
+            build_on_demand: BuildOnDemand::default(),
             logs: data.join("logs"),
             uploads: data.join("uploads"),
             upload_max: UPLOAD_MAX,

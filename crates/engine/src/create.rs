@@ -269,7 +269,7 @@ impl Engine {
             TemplateError::NoBase { base, .. } => base.to_string(),
             _ => return Err(missing.into()),
         };
-        match self.await_stock(&name).await {
+        match self.await_stock(principal, &name).await {
             Err(CreateError::Template(TemplateError::NotFound(_))) => Err(missing.into()),
             Err(error) => Err(error),
             Ok(()) => self.specified(principal, new, None).await,

@@ -58,7 +58,7 @@ mod wake;
 pub use build::{BUILDS_MAX, BuildError, NewBuild};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 pub use claimed_name::SnapshotNameError;
-pub use config::{CustomImages, Defaults, EngineConfig, Limits};
+pub use config::{BuildOnDemand, CustomImages, Defaults, EngineConfig, Limits};
 pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};

@@ -16,6 +16,7 @@ use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
 use tokio::sync::Mutex;
 
 use crate::builds::Build;
+use crate::config::BuildOnDemand;
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::entropy::{self, NoEntropy};
@@ -77,6 +78,12 @@ pub enum StockError {
     /// It is there, and all tenants stand on it.
     #[error("template '{0}' is built already: only an admin key may build it anew")]
     Forbidden(TemplateName),
+    /// It is not built yet, and the caller may not begin its build.
+    #[error(
+        "template '{0}' is not built on this installation yet: an admin key builds it (`shoal template \
+         build {0}`), or any key does when the operator sets templates.build_on_demand=any"
+    )]
+    AdminsOnly(TemplateName),
     /// It could not be built a moment ago.
     #[error(
         "template '{0}' could not be built: {1}; it can be tried again a minute later, by an admin key \
@@ -155,8 +162,23 @@ impl Engine {
         if let Some(reason) = self.failed_lately(&offer) {
             return Err(StockError::NotBuilt(name.clone(), reason));
         }
+        self.may_begin_stock(principal, name)?;
         // What was done for the installation is done again when an admin says so.
         Ok(self.begin_stock(&offer, false).await?.record())
+    }
+
+    /// Whether a request of `principal` may take the minutes of a build of the installation's own. The
+    /// installation's requests are those of pools, of which the operator's catalogue speaks.
+    fn may_begin_stock(
+        &self,
+        principal: &Principal,
+        name: &TemplateName,
+    ) -> Result<(), StockError> {
+        let everyone = self.shared.config.build_on_demand == BuildOnDemand::Everyone;
+        if everyone || principal.admin || principal.team == INSTALLATION.team {
+            return Ok(());
+        }
+        Err(StockError::AdminsOnly(name.clone()))
     }
 
     async fn begin_stock(
@@ -224,11 +246,15 @@ impl Engine {
     }
 
     /// Waits for a stock template that a create names and that is not there, when it is nearly
-    /// there; begins its build when nobody has.
+    /// there; begins its build when nobody has and `principal` may.
     ///
     /// # Errors
     /// That it is no stock template, is being built, or could not be built.
-    pub(crate) async fn await_stock(&self, name: &str) -> Result<(), CreateError> {
+    pub(crate) async fn await_stock(
+        &self,
+        principal: &Principal,
+        name: &str,
+    ) -> Result<(), CreateError> {
         let missing = || TemplateError::NotFound(name.to_owned());
         let plain = |reference: &TemplateRef| {
             let tag = reference.tag.as_deref();
@@ -237,7 +263,7 @@ impl Engine {
         let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
         let offer = self.shared.stock.find(&reference.name);
         let offer = offer.ok_or_else(missing)?;
-        let Some(build) = self.stock_under_way(&offer).await? else {
+        let Some(build) = self.stock_under_way(principal, &offer).await? else {
             return Ok(());
         };
         if build.last_part() == Some(Part::Finalize) {
@@ -264,6 +290,7 @@ impl Engine {
     /// The build of a template that is not there, begun when nobody has; none when it is there by now.
     async fn stock_under_way(
         &self,
+        principal: &Principal,
         offer: &Arc<StockTemplate>,
     ) -> Result<Option<Arc<Build>>, CreateError> {
         let _beginning = self.shared.stock.beginning.lock().await;
@@ -277,6 +304,7 @@ impl Engine {
             let template = offer.name.clone();
             return Err(CreateError::NotBuilt { template, reason });
         }
+        self.may_begin_stock(principal, &offer.name)?;
         tracing::info!(template = %offer.name, "building a template that was asked for");
         Ok(Some(self.begin_stock(offer, false).await?))
     }
@@ -325,7 +353,7 @@ mod tests {
             resources: Resources::default(),
             definition: Arc::new(Broken),
         });
-        let missing = engine.await_stock("made").await;
+        let missing = engine.await_stock(&INSTALLATION, "made").await;
         assert!(matches!(missing, Err(CreateError::Stock(_))), "{missing:?}");
         let build = BuildId::from_entropy([1; 16]);
         let image = "test/image:1".parse().unwrap();
@@ -335,6 +363,6 @@ mod tests {
             ..Template::over(id, build, image, engine.now())
         };
         engine.put_template(template).await.unwrap();
-        engine.await_stock("made").await.unwrap();
+        engine.await_stock(&INSTALLATION, "made").await.unwrap();
     }
 }

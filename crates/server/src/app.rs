@@ -193,6 +193,7 @@ fn engine_config(config: &Config) -> EngineConfig {
         },
         defaults: config.templates.defaults.clone(),
         custom_images: config.templates.custom_images,
+        build_on_demand: config.templates.build_on_demand,
         keep_ended: config.keep_ended,
         ..EngineConfig::new(&config.data)
     }

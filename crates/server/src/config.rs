@@ -22,7 +22,7 @@ use ipnet::{IpNet, Ipv4Net};
 use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
-use shoal_engine::{CustomImages, Defaults};
+use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
 use shoal_oci::{DiskConfig, RuntimeKind};
 
 use self::read::Reader;
@@ -61,6 +61,8 @@ pub(crate) struct TemplatesConfig {
     pub(crate) defaults: Defaults,
     /// Whose requests may name an image.
     pub(crate) custom_images: CustomImages,
+    /// Whose requests begin a build of the installation's own templates.
+    pub(crate) build_on_demand: BuildOnDemand,
 }
 
 /// Everything that is configured.
@@ -139,6 +141,7 @@ settings! {
     "templates.default" = "base", "the template of a sandbox for which neither template nor image is named";
     "templates.default_image" = "", "its image, when there is no such template";
     "templates.custom_images" = "admin", "whose requests may name an image: admin (keys) or any";
+    "templates.build_on_demand" = "admin", "whose requests begin a build of the installation's own templates, like code-interpreter-v1: admin (keys) or any";
     "images.plain_http" = "", "registries that are asked without TLS, by commas, like registry.lan:5000; those on this machine's loopback always are";
     "runtime.default" = "runsc", "what runs sandboxes that ask for none: runsc, or runc for trusted code alone";
     "runtime.runsc" = "runsc", "the gVisor runtime";
@@ -308,6 +311,15 @@ fn read_templates(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
             _ => None,
         },
     );
+    let build_on_demand = reader.with(
+        "templates.build_on_demand",
+        "admin or any",
+        |text| match text {
+            "admin" => Some(BuildOnDemand::Admins),
+            "any" => Some(BuildOnDemand::Everyone),
+            _ => None,
+        },
+    );
     Some(TemplatesConfig {
         file: file?,
         defaults: Defaults {
@@ -315,6 +327,7 @@ fn read_templates(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
             image: image?,
         },
         custom_images: custom_images?,
+        build_on_demand: build_on_demand?,
     })
 }
 

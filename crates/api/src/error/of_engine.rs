@@ -222,7 +222,9 @@ impl From<StockError> for ApiError {
         let message = error.to_string();
         match error {
             StockError::Unknown { .. } => Self::not_found(message),
-            StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::Forbidden(_) | StockError::AdminsOnly(_) => {
+                Self::new(StatusCode::FORBIDDEN, message)
+            }
             StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             StockError::Store(store) => store.into(),
             StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),

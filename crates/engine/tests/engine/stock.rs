@@ -3,8 +3,8 @@
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
 use shoal_core::resources::Resources;
 use shoal_engine::{
-    BuildError, GuestExit, GuestOutput, NewBuild, PreparedStock, StockDefinition, StockError,
-    StockTemplate, TagError, TemplateError,
+    BuildError, BuildOnDemand, GuestExit, GuestOutput, NewBuild, PreparedStock, StockDefinition,
+    StockError, StockTemplate, TagError, TemplateError,
 };
 
 use super::*;
@@ -68,7 +68,8 @@ fn failing() -> FakeGuest {
 }
 
 async fn offering(guest: FakeGuest) -> Fixture {
-    let fixture = fixture_of(guest, |_| {}).await;
+    let anyone = |config: &mut EngineConfig| config.build_on_demand = BuildOnDemand::Everyone;
+    let fixture = fixture_of(guest, anyone).await;
     fixture.engine.offer_stock(offer());
     fixture
 }
@@ -292,4 +293,58 @@ async fn only_admins_try_again_at_once_or_by_force() {
         assert_eq!(built.status, BuildStatus::Ready, "{:?}", built.failure);
         assert_eq!(fixture.guest.commands.lock().len(), runs);
     }
+}
+
+#[tokio::test]
+async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
+    let fixture = fixture_of(FakeGuest::default(), |_| {}).await;
+    let engine = &fixture.engine;
+    engine.offer_stock(offer());
+    let name = NAME.parse().unwrap();
+    let admin = Principal {
+        admin: true,
+        ..fixture.me.clone()
+    };
+    for _ in 0..2 {
+        let asked = fixture.ask().await.unwrap_err();
+        assert!(asked.to_string().contains("an admin key"), "{asked}");
+        let built = engine.build_stock(&fixture.me, &name, false).await;
+        let refused = built.map(|_| ()).unwrap_err();
+        assert!(matches!(refused, StockError::AdminsOnly(_)), "{refused}");
+    }
+    // A build of a tenant's that stands on it begins none either.
+    let new = NewBuild {
+        name: "upper".parse().unwrap(),
+        tags: Vec::new(),
+        resources: Resources::default(),
+    };
+    let upper = engine.announce_build(&fixture.me, new).await.unwrap();
+    let stage = Stage {
+        base: Base::Template(NAME.parse().unwrap()),
+        steps: Vec::new(),
+    };
+    let plan = Plan {
+        stages: vec![stage],
+        start: None,
+        ready: None,
+        force: false,
+        keep_env: Vec::new(),
+    };
+    let begun = engine.begin_build(&fixture.me, upper.id, plan).await;
+    begun.unwrap();
+    let ended = || engine.build(&fixture.me, upper.id).unwrap();
+    until("ended", || ended().status.is_final()).await;
+    let failure = ended().failure.clone().unwrap();
+    assert!(failure.message.contains("an admin key"), "{failure:?}");
+    let id = TemplateId::from_entropy([9; 16]);
+    assert!(engine.builds_of(&id).is_empty());
+
+    let new = NewSandbox::of(fixture.reference());
+    let asked = engine.create(&admin, new, None).await;
+    assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
+    let joined = engine.build_stock(&fixture.me, &name, false).await;
+    assert_eq!(joined.unwrap().template, id);
+    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    fixture.until_there().await;
+    fixture.ask().await.unwrap();
 }

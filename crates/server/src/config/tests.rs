@@ -195,6 +195,7 @@ fn templates_are_said_as_the_seed_says_them_too() {
     assert_eq!(standard.file, PathBuf::from("config/templates.json"));
     assert_eq!(standard.defaults.template.unwrap().as_str(), "base");
     assert_eq!(standard.custom_images, CustomImages::Admins);
+    assert_eq!(standard.build_on_demand, BuildOnDemand::Admins);
     let environment = [
         ("SANDBOX_TEMPLATES_CONFIG_FILE", "/etc/templates.json"),
         ("SANDBOX_DEFAULT_TEMPLATE", "aio"),

@@ -164,9 +164,13 @@ async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_c
         .catalogue(json!([{"name": "base", "image": "registry.test/other:1", "description": "d"}]))
         .await;
     let name = stock::NAME.parse().unwrap();
+    let admin = Principal {
+        admin: true,
+        ..fixture.me.clone()
+    };
     let build = fixture
         .engine
-        .build_stock(&fixture.me, &name, false)
+        .build_stock(&admin, &name, false)
         .await
         .unwrap();
     let build = fixture.built(&build).await;
