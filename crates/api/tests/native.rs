@@ -82,6 +82,15 @@ impl Images for MadeUp {
         })
     }
 
+    fn pull_public(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        progress: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        self.pull(name, auth, progress)
+    }
+
     fn import(
         &self,
         path: PathBuf,

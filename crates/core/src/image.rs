@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::BoxFuture;
+use crate::auth::Principal;
 use crate::clock::Timestamp;
 
 /// How an image is named: a registry reference (`ghcr.io/org/app:1`, `python:3.11`) or
@@ -212,6 +213,28 @@ pub enum ImageError {
     },
 }
 
+/// From where an image may be fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// From anywhere: an operator has said its name.
+    Anywhere,
+    /// From registries at public addresses, and those that the operator has listed: a tenant has said
+    /// its name, and this machine asks.
+    Public,
+}
+
+impl Reach {
+    /// What may be asked for an image that the caller names.
+    #[must_use]
+    pub fn of(principal: &Principal) -> Self {
+        if principal.admin {
+            Self::Anywhere
+        } else {
+            Self::Public
+        }
+    }
+}
+
 /// Images on this node.
 pub trait Images: Send + Sync {
     /// Every image that is here.
@@ -232,6 +255,18 @@ pub trait Images: Send + Sync {
     /// # Errors
     /// See [`ImageError`].
     fn pull(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        progress: std::sync::Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>>;
+
+    /// The same for an image that a tenant names: only registries that [`Reach::Public`] means are
+    /// asked, and an error does not tell what is at an address that is not.
+    ///
+    /// # Errors
+    /// See [`ImageError`].
+    fn pull_public(
         &self,
         name: ImageName,
         auth: Option<RegistryAuth>,

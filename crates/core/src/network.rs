@@ -213,6 +213,24 @@ pub fn is_blocked(address: IpAddr) -> bool {
     }
 }
 
+/// The range of IPv6 protocol assignments, Teredo among them: no server is there, and an IPv4 address
+/// may be inside.
+const ASSIGNMENTS_V6: Ipv6Net = v6(0x2001, 0, 23);
+
+/// The relays of 6to4.
+const RELAYS_V4: Ipv4Net = v4(192, 88, 99, 0, 24);
+
+/// Whether `address` can be a server on the internet. Stricter than what sandboxes may reach: this
+/// is asked where the machine itself connects for a tenant.
+#[must_use]
+pub fn is_public(address: IpAddr) -> bool {
+    let routed = match address {
+        IpAddr::V4(v4) => !RELAYS_V4.contains(&v4),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xe000 == 0x2000 && !ASSIGNMENTS_V6.contains(&v6),
+    };
+    routed && !is_blocked(address)
+}
+
 /// A sandbox's network, both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
@@ -350,6 +368,26 @@ mod tests {
             "2002:a00:1::",
         ] {
             assert!(!open.allows(ip(private)), "{private}");
+        }
+    }
+
+    #[test]
+    fn public_is_what_the_internet_routes() {
+        for public in ["8.8.8.8", "203.0.114.1", "2606:4700::1111", "2a00::1"] {
+            assert!(is_public(ip(public)), "{public}");
+        }
+        for other in [
+            "10.79.0.2",
+            "192.88.99.1",
+            "255.255.255.255",
+            "2001::1",
+            "2002:7f00:1::",
+            "64:ff9b:1::a9fe:a9fe",
+            "100::1",
+            "4000::1",
+            "::ffff:8.8.8.8",
+        ] {
+            assert!(!is_public(ip(other)), "{other}");
         }
     }
 

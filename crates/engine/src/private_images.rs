@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shoal_core::image::{Image, ImageError, ImageName, NoProgress, PrivateImage, RegistryAuth};
+use shoal_core::image::{
+    Image, ImageError, ImageName, NoProgress, PrivateImage, Reach, RegistryAuth,
+};
 use shoal_core::store::StoreError;
 
 use crate::engine::{Engine, Shared};
@@ -43,14 +45,22 @@ pub(crate) enum BringError {
 }
 
 impl Shared {
-    /// The image, brought here when it is not, for whoever has this account or none.
+    /// The image, brought here when it is not from where `reach` allows, for whoever has this account
+    /// or none.
     pub(crate) async fn bring(
         &self,
         name: &ImageName,
         auth: Option<RegistryAuth>,
+        reach: Reach,
     ) -> Result<Image, BringError> {
         let open = self.open_image_here(name).await?;
-        let pull = |auth| self.images.pull(name.clone(), auth, Arc::new(NoProgress));
+        let pull = |auth| {
+            let (name, sink) = (name.clone(), Arc::new(NoProgress));
+            match reach {
+                Reach::Anywhere => self.images.pull(name, auth, sink),
+                Reach::Public => self.images.pull_public(name, auth, sink),
+            }
+        };
         match (auth, open) {
             (None, Some(image)) => Ok(image),
             (None, None) => {

@@ -11,7 +11,7 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::catalogue::{CUSTOM, Entry, Match, Origin};
 use shoal_core::id::TemplateId;
-use shoal_core::image::{Image, ImageName};
+use shoal_core::image::{Image, ImageName, Reach};
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey, TemplateRef};
 
@@ -53,6 +53,8 @@ pub struct Resolved {
     pub image: ImageName,
     /// Who said the image.
     pub image_from: Source,
+    /// From where it may be fetched.
+    pub reach: Reach,
 }
 
 impl Resolved {
@@ -83,6 +85,7 @@ impl Resolved {
             id: template.id.clone(),
             image: template.image.clone(),
             image_from: Source::Template,
+            reach: Reach::Anywhere,
             meaning: Meaning::Template(template),
         }
     }
@@ -93,6 +96,7 @@ impl Resolved {
             id: snapshot.template.clone(),
             image: snapshot.spec.image.clone(),
             image_from: Source::Template,
+            reach: Reach::Anywhere,
             meaning: Meaning::Snapshot(snapshot),
         }
     }
@@ -106,6 +110,7 @@ impl Resolved {
                 Some(_) => Source::Base,
                 None => Source::Template,
             },
+            reach: Reach::Anywhere,
             meaning: Meaning::Entry { found, base },
         }
     }
@@ -116,6 +121,7 @@ impl Resolved {
             id: TemplateId::of_catalogue(name),
             image,
             image_from: from,
+            reach: Reach::Anywhere,
             meaning: Meaning::Image,
         }
     }
@@ -203,8 +209,10 @@ impl Engine {
             return Err(CreateError::ImageForbidden);
         }
         let Some(key) = template else {
-            let image = image.clone();
-            return Ok(Resolved::of_image(CUSTOM, image, Source::Request));
+            return Ok(Resolved {
+                reach: Reach::of(principal),
+                ..Resolved::of_image(CUSTOM, image.clone(), Source::Request)
+            });
         };
         let resolved = self.meaning_of(principal, key)?;
         if matches!(resolved.meaning, Meaning::Snapshot(_)) {
@@ -213,6 +221,7 @@ impl Engine {
         Ok(Resolved {
             image: image.clone(),
             image_from: Source::Request,
+            reach: Reach::of(principal),
             ..resolved
         })
     }
@@ -327,7 +336,7 @@ impl Shared {
         self: &Arc<Self>,
         resolved: &Resolved,
     ) -> Result<Image, CreateError> {
-        let (shared, name) = (Arc::clone(self), resolved.image.clone());
+        let (shared, name, reach) = (Arc::clone(self), resolved.image.clone(), resolved.reach);
         // On a task of its own: when the caller stops waiting the next one finds it here.
         let pulled = tokio::spawn(async move {
             if let Some(image) = shared.open_image_here(&name).await? {
@@ -335,7 +344,7 @@ impl Shared {
             }
             // Closed never.
             let _turn = shared.pulls.acquire().await;
-            shared.bring(&name, None).await
+            shared.bring(&name, None, reach).await
         });
         match pulled.await {
             Ok(Ok(image)) => Ok(image),

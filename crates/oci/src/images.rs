@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use shoal_core::BoxFuture;
-use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
+use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, Reach, RegistryAuth};
 
 use self::bootstrap::{BootstrapConfig, Bootstrapper, InvalidRecipe, Recipe};
 pub use self::digest::{Digest, InvalidDigest};
@@ -114,8 +114,9 @@ struct Shared {
     bootstraps: Flights<(ImageName, Digest), Image>,
 }
 
-/// Pulls that are the same: not those with other credentials, as they may be given less.
-type PullKey = (ImageName, Option<Digest>);
+/// Pulls that are the same: not those with other credentials, as they may be given less, nor those of
+/// who may ask other registries.
+type PullKey = (ImageName, Option<Digest>, Reach);
 
 impl ImageStore {
     /// Opens the store, making it if it is not there, and clears what a crash has left. It blocks
@@ -248,14 +249,16 @@ impl ImageStore {
         &self,
         name: ImageName,
         auth: Option<RegistryAuth>,
+        reach: Reach,
         sink: Arc<dyn ProgressSink>,
     ) -> Result<Image, Fault> {
-        let key = (name.clone(), auth.as_ref().map(registry::fingerprint));
+        let account = auth.as_ref().map(registry::fingerprint);
+        let key = (name.clone(), account, reach);
         let begin = |audience: Audience| {
             let (shared, name, auth) = (Arc::clone(&self.shared), name.clone(), auth.clone());
             async move {
                 let reference = Reference::parse(&name)?;
-                let from = Repository::new(reference, auth, &shared.config.registry)?;
+                let from = Repository::new(reference, auth, reach, &shared.config.registry)?;
                 let plan = from.plan().await?;
                 let sink = Arc::new(audience);
                 shared
@@ -314,8 +317,31 @@ impl Images for ImageStore {
         async move {
             let pulled = match name.mmdebstrap_suite() {
                 Some(suite) => self.pull_suite(&name, suite, progress).await,
-                None => self.pull_registry(name.clone(), auth, progress).await,
+                None => {
+                    let reach = Reach::Anywhere;
+                    self.pull_registry(name.clone(), auth, reach, progress)
+                        .await
+                }
             };
+            pulled.map_err(|fault| fault.of(&name))
+        }
+        .boxed()
+    }
+
+    /// A release is made by root of this machine, in minutes: an operator asks for it.
+    fn pull_public(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        progress: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        async move {
+            if name.mmdebstrap_suite().is_some() {
+                let fault = Fault::refused("only an admin key makes an image with mmdebstrap");
+                return Err(fault.of(&name));
+            }
+            let pulled = self.pull_registry(name.clone(), auth, Reach::Public, progress);
+            let pulled = pulled.await.map_err(Fault::without_details);
             pulled.map_err(|fault| fault.of(&name))
         }
         .boxed()

@@ -47,6 +47,11 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
     let users = Arc::new(SandboxLayers::of(&config.data));
     let mut store = StoreConfig::at(config.data.join("images"));
     store.registry.plain_http.clone_from(&config.plain_http);
+    store
+        .registry
+        .private
+        .clone_from(&config.private_registries);
+    store.registry.denied = vec![config.network_range.into()];
     let images = Arc::new(ImageStore::open(store, users)?);
     let driver = OciDriver::open(oci, images.clone())?;
     let served = serve(

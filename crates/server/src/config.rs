@@ -88,6 +88,8 @@ pub(crate) struct Config {
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) templates: TemplatesConfig,
     pub(crate) plain_http: Vec<String>,
+    /// Registries at addresses that are not public and that tenants may name.
+    pub(crate) private_registries: Vec<String>,
     pub(crate) runtime: RuntimeKind,
     pub(crate) runsc: PathBuf,
     pub(crate) runc: PathBuf,
@@ -143,6 +145,7 @@ settings! {
     "templates.custom_images" = "admin", "whose requests may name an image: admin (keys) or any";
     "templates.build_on_demand" = "admin", "whose requests begin a build of the installation's own templates, like code-interpreter-v1: admin (keys) or any";
     "images.plain_http" = "", "registries that are asked without TLS, by commas, like registry.lan:5000; those on this machine's loopback always are";
+    "images.private_registries" = "", "registries at addresses that are not public and that tenants may name all the same (templates.custom_images=any), by commas, like registry.lan:5000";
     "runtime.default" = "runsc", "what runs sandboxes that ask for none: runsc, or runc for trusted code alone";
     "runtime.runsc" = "runsc", "the gVisor runtime";
     "runtime.runc" = "runc", "the reference runtime, for trusted code";
@@ -229,6 +232,11 @@ impl Config {
             "registries by commas, like registry.lan:5000",
             |text| parts(text).map(parse_registry).collect(),
         );
+        let private_registries = reader.with(
+            "images.private_registries",
+            "registries by commas, like registry.lan:5000",
+            |text| parts(text).map(parse_registry).collect(),
+        );
         let runtime = reader.with("runtime.default", "runsc or runc", |text| match text {
             "runsc" => Some(RuntimeKind::Runsc),
             "runc" => Some(RuntimeKind::Runc),
@@ -270,6 +278,7 @@ impl Config {
             trusted_proxies: trusted_proxies?,
             templates: templates?,
             plain_http: plain_http?,
+            private_registries: private_registries?,
             runtime: runtime?,
             runsc: runsc?,
             runc: runc?,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::build::{Base, BuildFailure, BuildState, Layer, LogLevel, Part, StartCommand};
-use shoal_core::image::{Image, ImageName, RegistryAuth};
+use shoal_core::image::{Image, ImageName, Reach, RegistryAuth};
 use shoal_core::sandbox::{Lifecycle, Purpose, SandboxSpec};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
@@ -172,7 +172,9 @@ impl Run<'_> {
         // Before anything is asked of a registry: its name is the caller's.
         let allowed = self.engine.resolve(self.principal, None, Some(name));
         allowed.map_err(|e| place.failure(e))?;
-        let brought = self.engine.shared.bring(name, auth.cloned()).await;
+        let reach = Reach::of(self.principal);
+        let shared = &self.engine.shared;
+        let brought = shared.bring(name, auth.cloned(), reach).await;
         brought.map_err(|e| place.failure(e))
     }
 

@@ -17,6 +17,8 @@ pub struct FakeRegistry {
     here: Arc<Mutex<Vec<Image>>>,
     /// What was asked of the registry, each time.
     pub pulled: Arc<Mutex<Vec<ImageName>>>,
+    /// What of that was asked for by tenants.
+    pub asked_by_tenants: Arc<Mutex<Vec<ImageName>>>,
     /// Where whoever looks whether an image is here passes.
     pub finds: Gate,
 }
@@ -82,6 +84,16 @@ impl Images for FakeRegistry {
         })
     }
 
+    fn pull_public(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        progress: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        self.asked_by_tenants.lock().push(name.clone());
+        self.pull(name, auth, progress)
+    }
+
     fn import(
         &self,
         _: std::path::PathBuf,
@@ -111,6 +123,15 @@ impl Images for NoImages {
     }
 
     fn pull(
+        &self,
+        name: ImageName,
+        _: Option<RegistryAuth>,
+        _: Arc<dyn ProgressSink>,
+    ) -> BoxFuture<'_, Result<Image, ImageError>> {
+        Box::pin(async move { Err(ImageError::NotFound(name)) })
+    }
+
+    fn pull_public(
         &self,
         name: ImageName,
         _: Option<RegistryAuth>,

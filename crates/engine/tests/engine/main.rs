@@ -8,6 +8,7 @@ mod names;
 mod native;
 mod panics;
 mod pool;
+mod registries;
 mod rest;
 mod saved;
 mod stock;

@@ -60,6 +60,23 @@ impl Fault {
         }
     }
 
+    /// The same without what the network said: who names an image must not learn from it what listens
+    /// at which address.
+    pub(crate) fn without_details(self) -> Self {
+        match self {
+            Self::Unreachable { registry, detail } => {
+                tracing::debug!(registry, detail, "a tenant's registry cannot be reached");
+                let detail = "no answer from a registry at a public address (the setting \
+                              images.private_registries names others that may be asked)";
+                Self::Unreachable {
+                    registry,
+                    detail: detail.to_owned(),
+                }
+            }
+            other => other,
+        }
+    }
+
     /// Whether the same call may succeed a moment later.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })

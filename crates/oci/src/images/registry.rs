@@ -6,6 +6,7 @@
 
 mod authorization;
 mod aws;
+mod guard;
 mod http;
 mod retry;
 
@@ -13,12 +14,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use reqwest::{Response, StatusCode, Url, header};
-use shoal_core::image::RegistryAuth;
+use shoal_core::image::{Reach, RegistryAuth};
 
 pub(super) use self::authorization::fingerprint;
 use self::authorization::{Authorization, Challenge};
+use self::guard::Guard;
 pub(crate) use self::retry::retry;
 use super::blob::{Blobs, Body};
 use super::digest::Digest;
@@ -43,6 +46,11 @@ pub struct RegistryConfig {
     pub plain_http: Vec<String>,
     /// Who is asked instead of the API of AWS, as `scheme://host`, for what its registries take.
     pub aws: Option<String>,
+    /// Registries (host, and port if any) that tenants may name although they are at addresses that are
+    /// not public, and all that these lead to.
+    pub private: Vec<String>,
+    /// What tenants' registries may not be at beside what is not public: where sandboxes are.
+    pub denied: Vec<IpNet>,
     /// How often a request is tried whose failure may pass.
     pub attempts: u32,
     /// How long to wait before the second try; twice as long before each further one.
@@ -58,6 +66,8 @@ impl Default for RegistryConfig {
         Self {
             plain_http: Vec::new(),
             aws: None,
+            private: Vec::new(),
+            denied: Vec::new(),
             attempts: 4,
             first_delay: Duration::from_millis(300),
             connect_timeout: Duration::from_secs(10),
@@ -72,6 +82,8 @@ pub(crate) struct Repository {
     reference: Reference,
     plain: bool,
     auth: Option<RegistryAuth>,
+    /// What may be asked, when a tenant has named the image.
+    guard: Option<Guard>,
     /// What the registry last accepted.
     accepted: Mutex<Option<Authorization>>,
     config: RegistryConfig,
@@ -81,15 +93,20 @@ impl Repository {
     pub(crate) fn new(
         reference: Reference,
         auth: Option<RegistryAuth>,
+        reach: Reach,
         config: &RegistryConfig,
     ) -> Result<Self, Fault> {
+        let listed = config.private.contains(&reference.registry);
+        let guarded = reach == Reach::Public && !listed;
+        let guard = guarded.then(|| Guard::new(&config.denied));
         let plain = reference.is_loopback() || config.plain_http.contains(&reference.registry);
-        let client = http::client(&reference, plain, config)?;
+        let client = http::client(&reference, plain, guard.as_ref(), config)?;
         Ok(Self {
             client,
             reference,
             plain,
             auth,
+            guard,
             accepted: Mutex::new(None),
             config: config.clone(),
         })
@@ -175,6 +192,16 @@ impl Repository {
         accept: Option<&str>,
         authorization: Option<&Authorization>,
     ) -> Result<Response, Fault> {
+        if self
+            .guard
+            .as_ref()
+            .is_some_and(|guard| !guard.permits_url(&url))
+        {
+            return Err(Fault::Unreachable {
+                registry: self.reference.registry.clone(),
+                detail: "it may not be asked".to_owned(),
+            });
+        }
         let mut request = self.client.get(url);
         if let Some(accept) = accept {
             request = request.header(header::ACCEPT, accept);

@@ -611,3 +611,43 @@ async fn a_registry_may_send_to_its_storage() {
         .unwrap();
     assert_eq!(storage.count("/data"), 1);
 }
+
+#[tokio::test]
+async fn a_tenant_learns_nothing_of_what_listens_on_this_machine() {
+    let adversary = Adversary::start(|_| Answer::of(404, ""));
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = closed.local_addr().unwrap().port();
+    let open = adversary.address.rsplit_once(':').unwrap().1.to_owned();
+    let place = Place::new();
+    let store = place.open();
+    let mut told = Vec::new();
+    for host in ["127.0.0.1", "localhost", "127.1", "2130706433"] {
+        for port in [open.as_str(), &closed.to_string()] {
+            let from = name(&format!("{host}:{port}/x"));
+            let error = store.pull_public(from, None, quiet()).await.unwrap_err();
+            assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
+            let error = error.to_string();
+            told.push(error.replace(&format!("{host}:{port}"), "HOST"));
+        }
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(adversary.count(""), 0);
+    // Those whom the operator has listed are asked.
+    let mut config = place.config();
+    config.registry.private = vec![adversary.address.clone()];
+    let store = ImageStore::open(config, Arc::new(NoLayerUsers)).unwrap();
+    let from = name(&adversary.name());
+    let error = store.pull_public(from, None, quiet()).await.unwrap_err();
+    assert!(matches!(error, ImageError::NotFound(_)), "{error}");
+    assert!(adversary.count("") > 0);
+}
+
+#[tokio::test]
+async fn a_tenant_starts_no_bootstrap() {
+    let place = Place::new();
+    let suite = name("mmdebstrap:bookworm");
+    let error = place.open().pull_public(suite, None, quiet()).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ImageError::Refused { .. }), "{error}");
+}

@@ -14,6 +14,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::sync::mpsc;
 
 use super::RegistryConfig;
+use super::guard::Guard;
 use crate::images::blob::Body;
 use crate::images::fault::Fault;
 use crate::images::reference::Reference;
@@ -28,6 +29,7 @@ const PIECES: usize = 16;
 pub(super) fn client(
     reference: &Reference,
     plain: bool,
+    guard: Option<&Guard>,
     config: &RegistryConfig,
 ) -> Result<Client, Fault> {
     let unusable = |detail: String| Fault::Unreachable {
@@ -50,7 +52,11 @@ pub(super) fn client(
         .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(config.connect_timeout)
         .read_timeout(config.idle_timeout)
-        .redirect(redirects(plain));
+        .redirect(redirects(plain, guard.cloned()));
+    if let Some(guard) = guard {
+        // A proxy would resolve names by itself, and be where it likes.
+        builder = builder.no_proxy().dns_resolver(guard.clone());
+    }
     if reference.is_loopback() {
         builder = builder.no_proxy();
     }
@@ -59,10 +65,15 @@ pub(super) fn client(
 
 /// A registry that was reached over TLS may not send us where there is none: that is how a
 /// stranger's registry would make this machine ask its neighbours.
-fn redirects(plain: bool) -> Policy {
+fn redirects(plain: bool, guard: Option<Guard>) -> Policy {
     Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {
             attempt.error("too many redirects")
+        } else if guard
+            .as_ref()
+            .is_some_and(|guard| !guard.permits_url(attempt.url()))
+        {
+            attempt.error("redirected to what may not be asked")
         } else if attempt.url().scheme() == "https" || plain {
             attempt.follow()
         } else {
