@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 NOT_FOUND = 66
@@ -102,3 +104,16 @@ def test_a_sandbox_is_resized_while_it_runs(client, gvisor):
     assert none.code == 64 and "say 2, 0.5 or 500m" in none.err
     little = client.run("sandbox", "resize", gvisor, "--memory", "64")
     assert little.code == 0 or "less than the sandbox uses" in little.err
+
+
+def test_tokens_are_rotated_and_printed(client, fresh):
+    before = json.loads(client.ok("sandbox", "get", fresh, "--json"))["envdAccessToken"]
+    printed = client.ok("sandbox", "rotate-token", fresh)
+    after = json.loads(client.ok("sandbox", "get", fresh, "--json"))["envdAccessToken"]
+    assert printed == f"access token: {after}" and after != before
+    tokens = json.loads(client.ok("sandbox", "rotate-token", fresh, "--json"))
+    assert tokens["sandbox"] == fresh and tokens["envdAccessToken"] not in (before, after)
+    # The command line goes on with the new one.
+    assert client.ok("sandbox", "exec", fresh, "--", "echo", "in") == "in"
+    missing = client.run("sandbox", "rotate-token", "i" + "z" * 20)
+    assert missing.code != 0 and "not" in missing.err

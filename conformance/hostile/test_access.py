@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 
 import pytest
+from e2b import Sandbox
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from ..installation import wait_until
-from .conftest import create
+from .conftest import create, furnished
+from .fake_internet import HOST, NAMESPACE
 from .machine import Call, run
 
 NATIVE = "/api/v1"
@@ -60,7 +64,7 @@ def test_a_name_never_leads_to_a_strangers_template(server, squatter):
     for name in ("pytools", "pytools:default", "bsae", "code-interpreter-v2", "other/pytools", "default/pytools"):
         status, answer = victim.post("/v2/sandboxes", {"templateID": name})
         assert status == unknown[0] == 404, (name, answer)
-        assert str(answer).replace(name.split(":")[0], "X") == str(unknown[1]).replace("no-such-name", "X")
+        assert str(answer).replace(name, "X") == str(unknown[1]).replace("no-such-name", "X")
         bare = name.replace("/", "%2F")
         for path in (f"/templates/{bare}", f"/templates/{bare}/tags", f"/templates/aliases/{bare}"):
             assert victim.get(path)[0] == 404, path
@@ -138,7 +142,8 @@ def test_a_deleted_key_acts_no_more_in_an_open_terminal(server, minted):
                         one.recv(timeout=10)
         # The shell has ended with it.
         assert run(sandbox, "test -e /tmp/after").code != 0
-        wait_until(lambda: "bash -il" not in run(sandbox, "ps -eo args | grep -v grep").out, 20, "the shell's end")
+        programs = "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
+        wait_until(lambda: "-il" not in run(sandbox, programs).out.split(), 20, "the shell's end")
     finally:
         sandbox.kill()
 
@@ -177,3 +182,142 @@ def test_a_stream_that_a_key_opened_ends_with_the_key(server, minted):
                 pytest.fail("the stream goes on")
     finally:
         sandbox.kill()
+
+
+# --- registries that tenants name --------------------------------------------------------------
+
+#: A registry at a public-looking address, which leads to where this machine alone gets.
+REGISTRY = """
+import http.server, sys
+target = sys.argv[1]
+class Registry(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        repository = self.path.split("/")[2]
+        if repository == "redirects":
+            self.send_response(307)
+            self.send_header("Location", f"http://{target}/stolen")
+        elif repository == "asks":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", f'Bearer realm="http://{target}/token",service="x"')
+        else:
+            self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *words): pass
+http.server.ThreadingHTTPServer(("198.51.100.7", 5000), Registry).serve_forever()
+"""
+
+
+@pytest.fixture
+def listener():
+    """What listens on every address of this machine, and may hear nothing."""
+    with socket.create_server(("0.0.0.0", 0)) as made:
+        made.settimeout(0.2)
+        yield made
+
+
+def test_a_tenants_registry_is_at_a_public_address_and_leads_nowhere_else(scratch, internet, listener):
+    port = listener.getsockname()[1]
+    public, plain = "198.51.100.7:5000", ["198.51.100.7:5000", "10.200.0.5:7777", f"203.0.113.1:{port}"]
+    settings = ["templates.custom_images=any", f"images.plain_http={','.join(plain)}"]
+    command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-c", REGISTRY, f"{HOST}:{port}"]
+    with furnished(scratch, "registries", *settings) as server:
+        registry = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        try:
+            tenant = Call(server, "other")
+            wait_until(lambda: reaches("198.51.100.7", 5000), 20, "the registry")
+
+            def told(image: str) -> str:
+                status, answer = tenant.post("/v2/sandboxes", {"image": image, "timeout": 60})
+                assert status >= 400, answer
+                return f"{status} {answer['message']}".replace(image, "IMAGE").replace(image.split("/")[0], "HOST")
+
+            # It is asked: the machine reaches it.
+            assert told(f"{public}/nothing").startswith("404")
+            hosts = [
+                "127.0.0.1:1", f"127.0.0.1:{port}", f"localhost:{port}", f"127.1:{port}", f"2130706433:{port}",
+                f"{HOST}:{port}", "10.200.0.5:7777", "10.200.0.5:1", "169.254.169.254:80",
+            ]
+            answers = {told(f"{host}/x") for host in hosts}
+            assert len(answers) == 1, answers
+            for repository in ("redirects", "asks"):
+                assert "HOST" in told(f"{public}/{repository}")
+            with pytest.raises(TimeoutError):
+                listener.accept()
+        finally:
+            registry.kill()
+            registry.wait(10)
+
+
+def reaches(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+# --- tokens that are rotated -------------------------------------------------------------------
+
+
+def reads(server, sandbox_id: str, token: str) -> int:
+    headers = {"E2b-Sandbox-Id": sandbox_id, "E2b-Sandbox-Port": "49983", "X-Access-Token": token}
+    return Call(server, None).get("/files?path=/home/user/mine.txt", headers=headers)[0]
+
+
+def test_a_rotated_token_opens_nothing_and_the_new_one_all(server, runtime):
+    sandbox = create(server, runtime, team="other", timeout=600)
+    call, old = Call(server, "other"), sandbox._envd_access_token
+    name = sandbox.sandbox_id
+    try:
+        sandbox.files.write("mine.txt", "mine")
+        link = sandbox.download_url("mine.txt").split("/files", 1)[1]
+        of_port = {"E2b-Sandbox-Id": name, "E2b-Sandbox-Port": "49983"}
+        stranger = Call(server, None)
+        assert reads(server, name, old) == 200
+        assert stranger.get(f"/files{link}", headers=of_port)[0] == 200
+        # Only its team rotates it, and nobody with the token alone.
+        path = f"{NATIVE}/sandbox/{name}/rotate-token"
+        assert Call(server).post(path)[0] == 404
+        assert stranger.post(path, headers={"X-Access-Token": old})[0] == 401
+        head = (
+            f"POST /process.Process/Start HTTP/1.1\r\nHost: 49983-{name}.e2b.app\r\nX-Access-Token: {old}\r\n"
+            "Content-Type: application/connect+json\r\nConnect-Protocol-Version: 1\r\n"
+        )
+        started = json.dumps({"process": {"cmd": "sleep", "args": ["300"]}}).encode()
+        body = b"\0" + len(started).to_bytes(4, "big") + started
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as opened:
+            opened.sendall(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            seen = b""
+            while b"start" not in seen:
+                seen += opened.recv(4096)
+            status, answer = call.post(path)
+            assert status == 200, answer
+            for _ in range(200):
+                try:
+                    if not opened.recv(4096):
+                        break
+                except ConnectionResetError:
+                    break
+            else:
+                pytest.fail("the stream goes on")
+        new = answer["data"]["envdAccessToken"]
+        assert new != old and call.get(f"/sandboxes/{name}")[1]["envdAccessToken"] == new
+        assert reads(server, name, old) == 401 and reads(server, name, new) == 200
+        for headers in (of_port, {}):
+            assert stranger.get(f"/files{link}", headers=headers)[0] in (401, 404)
+        again = Sandbox.connect(name, **server.options("other"))
+        assert again.files.read("mine.txt") == "mine"
+        if runtime == "runsc":
+            # What was saved goes on with the new one.
+            assert call.post(f"/sandboxes/{name}/pause", {})[0] == 204
+            assert call.post(path)[0] == 409
+            assert call.post(f"/sandboxes/{name}/connect", {"timeout": 600})[0] in (200, 201)
+            assert reads(server, name, old) == 401 and reads(server, name, new) == 200
+            forks = call.post(f"/sandboxes/{name}/fork", {"timeout": 60})[1]
+            clone = forks[0]["sandbox"]
+            assert reads(server, clone["sandboxID"], new) == 401
+            assert reads(server, clone["sandboxID"], clone["envdAccessToken"]) == 200
+            call.delete(f"/sandboxes/{clone['sandboxID']}")
+    finally:
+        call.delete(f"/sandboxes/{name}")

@@ -2,8 +2,8 @@
 //!
 //! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
 //! work on images is answered in lines of JSON. Keys, images and templates over images are made and
-//! removed by admin keys only, and pools are seen by them only; a template that the installation knows
-//! how to build is built for whoever asks first, and built anew for admins only. Sandboxes have
+//! removed by admin keys only, and pools are seen by them only; so is the build of a template that the
+//! installation knows how to build begun, unless `templates.build_on_demand` says otherwise. Sandboxes have
 //! Agent-Sandbox's fields, and are named by their names or ids; another team's is not found, also by
 //! an admin, who sees it in the list.
 
@@ -24,6 +24,7 @@ mod snapshots;
 mod status;
 mod templates;
 mod terminal;
+mod tokens;
 mod view;
 
 use axum::Router;
@@ -54,6 +55,7 @@ pub(crate) fn routes() -> Router<Engine> {
             get(sandboxes::get).delete(sandboxes::remove),
         )
         .route("/sandbox/{id}/resources", patch(resize::resize))
+        .route("/sandbox/{id}/rotate-token", post(tokens::rotate))
         .route("/sandbox/pause/{id}", post(sandboxes::pause))
         .route("/sandbox/resume/{id}", post(sandboxes::resume))
         .route(

@@ -10,6 +10,7 @@ mod kill;
 mod list;
 mod logs;
 mod rest;
+mod rotate_token;
 mod run;
 mod session;
 mod shell;
@@ -62,6 +63,8 @@ enum SandboxCommand {
     Network(change::NetworkArgs),
     /// Make a sandbox and run one command in it.
     Run(Box<run::RunArgs>),
+    /// Replace a sandbox's tokens: what was opened or signed with the old ones ends.
+    RotateToken(rotate_token::RotateTokenArgs),
     /// Run a command in a sandbox, and exit as it does.
     Exec(exec::ExecArgs),
     /// Open a shell in a sandbox.
@@ -111,6 +114,7 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<u8, Failure> {
         SandboxCommand::Timeout(args) => args.run(&server).await.map(done),
         SandboxCommand::Network(args) => args.run(&server, json).await.map(done),
         SandboxCommand::Run(args) => args.run(&server).await,
+        SandboxCommand::RotateToken(args) => args.run(&server, json).await.map(done),
         SandboxCommand::Exec(args) => args.run(&server).await,
         SandboxCommand::Shell(args) => args.run(&server).await,
         SandboxCommand::Cp(args) => args.run(&server, json).await.map(done),

@@ -242,6 +242,20 @@ pub struct KeyRecord {
     pub created_at: crate::clock::Timestamp,
 }
 
+/// What makes the tokens of a sandbox other ones: random, new with each rotation. Without the seed
+/// it says nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TokenSalt(String);
+
+impl TokenSalt {
+    /// From 128 random bits.
+    #[must_use]
+    pub fn from_entropy(entropy: [u8; 16]) -> Self {
+        Self(hex::encode(entropy))
+    }
+}
+
 /// The secret from which the tokens of all sandboxes are derived. Not printed.
 #[derive(Clone)]
 pub struct TokenSeed([u8; 32]);
@@ -268,6 +282,28 @@ impl TokenSeed {
     #[must_use]
     pub fn envd_access_token(&self, sandbox: &SandboxId) -> Token {
         self.derive(&[sandbox.as_str().as_bytes()])
+    }
+
+    /// The token of [`TokenSeed::envd_access_token`] after a rotation.
+    #[must_use]
+    pub fn rotated_envd_access_token(&self, sandbox: &SandboxId, salt: &TokenSalt) -> Token {
+        self.derive(&[
+            b"rotated-envd/",
+            sandbox.as_str().as_bytes(),
+            b"/",
+            salt.0.as_bytes(),
+        ])
+    }
+
+    /// The token of [`TokenSeed::traffic_access_token`] after a rotation.
+    #[must_use]
+    pub fn rotated_traffic_access_token(&self, sandbox: &SandboxId, salt: &TokenSalt) -> Token {
+        self.derive(&[
+            b"rotated-traffic/",
+            sandbox.as_str().as_bytes(),
+            b"/",
+            salt.0.as_bytes(),
+        ])
     }
 
     /// The token that the gateway asks for when `sandbox` is not public.
@@ -361,5 +397,18 @@ mod tests {
         assert!(!token.matches(seed.envd_access_token(&b).reveal()));
         assert!(!token.matches(seed.traffic_access_token(&a).reveal()));
         assert!(!token.matches(""));
+        let salts = [[1; 16], [2; 16]].map(TokenSalt::from_entropy);
+        let rotated = salts.each_ref().map(|salt| {
+            [
+                seed.rotated_envd_access_token(&a, salt),
+                seed.rotated_traffic_access_token(&a, salt),
+                seed.rotated_envd_access_token(&b, salt),
+            ]
+        });
+        let mut all: Vec<&str> = rotated.iter().flatten().map(Token::reveal).collect();
+        all.push(token.reveal());
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 7);
     }
 }

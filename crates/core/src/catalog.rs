@@ -120,7 +120,8 @@ pub trait Catalog: Send + Sync {
     /// Every route there is now.
     fn routes(&self) -> Vec<Arc<Route>>;
 
-    /// Ends when this run of the sandbox has ended; at once when it already has.
+    /// Ends when this run of the sandbox has ended, or its tokens are others; at once when that already
+    /// is so.
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()>;
 
     /// Ends when a key that was admitted is deleted.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::auth::Token;
+use crate::auth::{Token, TokenSalt};
 use crate::build::StartCommand;
 use crate::clock::Timestamp;
 use crate::driver::StartReport;
@@ -107,6 +107,28 @@ pub struct SandboxSpec {
     pub claim: Option<RequestClaim>,
 }
 
+/// What the tokens of a sandbox are made with, beside its id.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TokenSalts {
+    /// Of the tokens in force; none until they are rotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<TokenSalt>,
+    /// Of those that a rotation under way puts in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<TokenSalt>,
+}
+
+impl TokenSalts {
+    /// After a rotation that was under way, if one was.
+    #[must_use]
+    pub fn settled(&self) -> Self {
+        Self {
+            current: self.next.clone().or_else(|| self.current.clone()),
+            next: None,
+        }
+    }
+}
+
 /// A client's key for one request, as it was claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestClaim {
@@ -173,6 +195,9 @@ pub struct SandboxRecord {
     /// What its limits are being changed to, until that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aim: Option<Resources>,
+    /// What its tokens are made with.
+    #[serde(default)]
+    pub tokens: TokenSalts,
 }
 
 impl SandboxRecord {

@@ -279,13 +279,16 @@ impl Catalog for EngineCatalog {
         let published = entries
             .get(&route.sandbox)
             .map(|entry| entry.published.clone());
-        let execution = route.execution;
+        let route = route.clone();
         Box::pin(async move {
             if let Some(mut published) = published {
+                // Other tokens end what the old ones have opened.
                 let over = |now: &Published| {
-                    now.route
-                        .as_ref()
-                        .is_none_or(|route| route.execution != execution)
+                    now.route.as_ref().is_none_or(|now| {
+                        now.execution != route.execution
+                            || now.envd_access_token != route.envd_access_token
+                            || now.traffic_access_token != route.traffic_access_token
+                    })
                 };
                 // An error means that the task has ended, and with it the run.
                 let _ = published.wait_for(over).await;

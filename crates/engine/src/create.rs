@@ -14,7 +14,9 @@ use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
 use shoal_core::network::AskedNetwork;
 use shoal_core::resources::{AskedResources, MilliCpu, Resources};
-use shoal_core::sandbox::{OnTimeout, Purpose, RequestClaim, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{
+    OnTimeout, Purpose, RequestClaim, SandboxRecord, SandboxSpec, TokenSalts,
+};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 use shoal_core::template::{RuntimeName, TemplateKey};
@@ -387,6 +389,7 @@ impl Engine {
             report: None,
             saved: None,
             resizing: false,
+            tokens: TokenSalts::default(),
             aim: None,
         };
         let version = shared.store.commit(record.clone(), None).await?;

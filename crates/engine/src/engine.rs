@@ -127,6 +127,9 @@ pub enum SandboxError {
     /// The task that carried it out panicked; the sandbox is being recovered.
     #[error("the operation on sandbox {0} was interrupted: look at its state, then try again")]
     Interrupted(SandboxId),
+    /// It is public and was made without tokens.
+    #[error("sandbox {0} is public and not secured: it has no tokens")]
+    NoTokens(SandboxId),
     /// Its state does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -350,12 +353,29 @@ impl Shared {
 
     pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
         let secured = record.spec.secure;
-        secured.then(|| self.seed.envd_access_token(&record.id))
+        secured.then(|| match &record.tokens.current {
+            Some(salt) => self.seed.rotated_envd_access_token(&record.id, salt),
+            None => self.seed.envd_access_token(&record.id),
+        })
+    }
+
+    /// What the daemon inside is to ask for: the token that a rotation under way puts in force, else
+    /// the one that is.
+    pub(crate) fn coming_envd_token(&self, record: &SandboxRecord) -> Option<Token> {
+        match &record.tokens.next {
+            Some(salt) if record.spec.secure => {
+                Some(self.seed.rotated_envd_access_token(&record.id, salt))
+            }
+            _ => self.envd_access_token(record),
+        }
     }
 
     pub(crate) fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
         let private = !record.spec.network.allow_public_traffic;
-        private.then(|| self.seed.traffic_access_token(&record.id))
+        private.then(|| match &record.tokens.current {
+            Some(salt) => self.seed.rotated_traffic_access_token(&record.id, salt),
+            None => self.seed.traffic_access_token(&record.id),
+        })
     }
 
     /// Gives an order to a sandbox's task and waits for its answer.

@@ -36,6 +36,7 @@ mod remove_image;
 mod resize;
 mod resolve;
 mod room;
+mod rotate_tokens;
 mod sandbox;
 mod set_network;
 mod set_timeout;

@@ -10,6 +10,7 @@ mod rest;
 mod start;
 mod start_command;
 mod supervise;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,6 +95,7 @@ impl Sandbox {
         supervise::spawn(owner, id, panics, async move {
             sandbox.take_over(was).await;
             sandbox.settle_resize().await;
+            sandbox.settle_rotation().await;
             sandbox.look().await;
             sandbox.serve().await;
         });
@@ -133,6 +135,7 @@ impl Sandbox {
                 }
                 Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
                 Order::Pause(order, reply) => {
+                    self.settle_rotation().await;
                     answer(reply, self.pause(order).await);
                     self.settle().await;
                 }
@@ -148,11 +151,15 @@ impl Sandbox {
                     answer(reply, self.wake(order).await);
                     self.settle().await;
                 }
-                Order::Snapshot(order, reply) => answer(reply, self.snapshot(order).await),
+                Order::Snapshot(order, reply) => {
+                    self.settle_rotation().await;
+                    answer(reply, self.snapshot(order).await);
+                }
                 Order::AnnounceResize(resize, kept, reply) => {
                     answer(reply, self.announce_resize(resize, kept).await);
                 }
                 Order::FinishResize(reply) => answer(reply, self.finish_resize().await),
+                Order::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
                 Order::Resize(resize, reply) => answer(reply, self.resize(resize).await),
                 Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
                 Order::Claim(order) => self.claim(*order).await,

@@ -16,7 +16,7 @@ use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::id::{BuildId, ExecutionId, TeamId, TemplateId};
 use shoal_core::network::{AskedNetwork, NetworkPolicy};
 use shoal_core::resources::{MilliCpu, Resources};
-use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::State;
 use shoal_core::template::Template;
@@ -75,6 +75,7 @@ pub fn record(id: &str) -> SandboxRecord {
         report: None,
         saved: None,
         resizing: false,
+        tokens: TokenSalts::default(),
         aim: None,
     }
 }

@@ -386,6 +386,18 @@ pub struct ResizeSandbox {
     pub memory: Option<serde_json::Value>,
 }
 
+/// The tokens of a sandbox after a rotation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxTokens {
+    /// The sandbox's id.
+    pub sandbox: String,
+    /// What opens its daemon; none when the sandbox is not secured.
+    pub envd_access_token: Option<String>,
+    /// What opens its ports; none when they are public.
+    pub traffic_access_token: Option<String>,
+}
+
 /// The limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -82,6 +82,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::NotFound(_) | SandboxError::NoSuchName(_) => Self::not_found(message),
             SandboxError::Busy(_)
             | SandboxError::Paused(_)
+            | SandboxError::NoTokens(_)
             | SandboxError::Refused(_)
             | SandboxError::Infeasible(_) => Self::new(StatusCode::CONFLICT, message),
             SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)

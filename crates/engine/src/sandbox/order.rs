@@ -51,6 +51,8 @@ pub(crate) enum Order {
     AnnounceResize(Resize, Option<Room>, Reply<()>),
     /// Change what it may use as was announced.
     FinishResize(Reply<Arc<SandboxRecord>>),
+    /// Replace its tokens.
+    RotateTokens(Reply<Arc<SandboxRecord>>),
     /// Change what it may use.
     Resize(Resize, Reply<Arc<SandboxRecord>>),
     /// Let it be handed out, as a member of its pool, since then.

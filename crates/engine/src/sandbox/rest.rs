@@ -125,6 +125,7 @@ impl Sandbox {
         }
         let now = self.shared.clock.now();
         let next = SandboxRecord {
+            tokens: self.record.tokens.settled(),
             report: Some(report),
             saved: None,
             started_at: now,

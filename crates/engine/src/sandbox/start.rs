@@ -105,7 +105,7 @@ impl Sandbox {
         InitOrder {
             env,
             known_token: None,
-            access_token: self.shared.envd_access_token(record),
+            access_token: self.shared.coming_envd_token(record),
             memory: spec.resources.memory,
             user: spec.user.clone(),
             workdir: spec.workdir.clone(),

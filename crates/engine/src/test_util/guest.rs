@@ -29,6 +29,10 @@ pub struct FakeGuest {
     pub frozen: Arc<Mutex<bool>>,
     /// The tokens that it was begun with.
     pub known: Arc<Mutex<Vec<Option<String>>>>,
+    /// The tokens that it was given each time.
+    pub given: Arc<Mutex<Vec<Option<String>>>>,
+    /// Whether its answers to that are lost.
+    pub lost: Arc<Mutex<bool>>,
     /// The commands that it was told to run, and where.
     pub commands: Arc<Mutex<Vec<(GuestDoor, GuestCommand)>>>,
     /// What a command does of which nothing else is said in `answers`: nothing, and that well.
@@ -53,9 +57,14 @@ impl Guest for FakeGuest {
         *self.frozen.lock() = false;
         let known = order.known_token.map(|token| token.reveal().to_owned());
         self.known.lock().push(known);
+        let given = order.access_token.map(|token| token.reveal().to_owned());
+        self.given.lock().push(given);
+        let lost = *self.lost.lock();
         Box::pin(async move {
             if refuses {
                 Err(GuestError::Refused("told to refuse".to_owned()))
+            } else if lost {
+                Err(GuestError::Unreachable("told to lose it".to_owned()))
             } else {
                 Ok("0".to_owned())
             }

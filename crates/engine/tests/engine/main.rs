@@ -12,6 +12,7 @@ mod registries;
 mod rest;
 mod saved;
 mod stock;
+mod tokens;
 mod under_way;
 mod woken;
 
