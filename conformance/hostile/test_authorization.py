@@ -55,6 +55,12 @@ OTHER = [
     ("GET", "/templates/base/tags/groups", None),
     ("GET", "/templates/base/tags/default/assignments", None),
     ("GET", "/default-templates", None),
+    ("GET", "/teams/{id}/metrics", None),
+    ("GET", "/teams/{id}/metrics/max?metric=concurrent_sandboxes", None),
+    ("GET", "/api-keys", None),
+    ("POST", "/api-keys", {"name": "x"}),
+    ("PATCH", "/api-keys/{id}", {"name": "x"}),
+    ("DELETE", "/api-keys/{id}", None),
 ]
 #: Those of a template and its builds, as `(method, path, body)`.
 OF_A_BUILD = [
@@ -85,7 +91,7 @@ NATIVE = [
 ]
 #: Those of a sandbox, which is its team's.
 NATIVE_BY_ID = [
-    ("PATCH", "/sandbox/{id}/resources", {"cpu": 1}),
+    ("PATCH", "/sandbox/{id}/resources", {"cpu": 1}), ("POST", "/sandbox/{id}/rotate-token", None),
     ("GET", "/sandbox/{id}", None), ("DELETE", "/sandbox/{id}", None),
     ("POST", "/sandbox/pause/{id}", {}), ("POST", "/sandbox/resume/{id}", {}),
     ("GET", "/sandbox/files/{id}?path=/", None), ("DELETE", "/sandbox/files/{id}?path=/home/user/mine.txt", None),
@@ -224,6 +230,30 @@ def test_what_is_an_admins_is_nobody_elses(server, theirs):
             assert status == (403 if admin else 200), (method, path, status, answer)
             assert server.key not in str(answer) and known not in str(answer)
     assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
+
+
+def test_keys_and_figures_of_a_team_are_its_own(server, theirs):
+    admin = Call(server)
+    keys = admin.get(NATIVE_PREFIX + "/keys")[1]["data"]
+    of_others = next(key["id"] for key in keys if key["team"] == "other")
+    for prefix in PREFIXES:
+        for method, path, body in (("GET", "/api-keys", None), ("POST", "/api-keys", {"name": "x"})):
+            assert theirs(method, prefix + path, body)[0] == 403
+        for name in (of_others, keys[0]["id"], NO_BUILD, UNKNOWN):
+            for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
+                assert theirs(method, f"{prefix}/api-keys/{name}", body)[0] == 403
+        # An admin's team is told of its own keys alone here.
+        listed = admin.get(f"{prefix}/api-keys")[1]
+        assert of_others not in str(listed) and server.keys["other"] not in str(listed)
+        for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
+            foreign = admin(method, f"{prefix}/api-keys/{of_others}", body)
+            missing = admin(method, f"{prefix}/api-keys/{NO_BUILD}", body)
+            assert foreign[0] == missing[0] == 404
+            assert str(foreign[1]).replace(of_others, "X") == str(missing[1]).replace(NO_BUILD, "X")
+        for path in ("/metrics", "/metrics/max?metric=concurrent_sandboxes"):
+            answers = [theirs.get(f"{prefix}/teams/{team}{path}") for team in (NO_BUILD, "default", UNKNOWN)]
+            assert [one[0] for one in answers] == [403] * 3 and len({str(one[1]) for one in answers}) == 1
+    assert admin.get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
 
 
 def test_anothers_build_is_no_build(server, theirs):

@@ -2,6 +2,7 @@
 //!
 //! Names, defaults and texts here are E2B's; a change of its dialect touches this folder only.
 
+mod api_keys;
 mod builds;
 mod cpu;
 mod create;
@@ -15,6 +16,7 @@ mod sandboxes;
 mod snapshots;
 mod tag_groups;
 mod tags;
+mod team_metrics;
 mod templates;
 pub(crate) mod uploads;
 mod view;
@@ -72,6 +74,13 @@ pub(crate) fn routes() -> Router<Engine> {
             get(tag_groups::assignments),
         )
         .route("/templates/aliases/{alias}", get(templates::alias))
+        .route("/api-keys", get(api_keys::list).post(api_keys::create))
+        .route(
+            "/api-keys/{id}",
+            patch(api_keys::rename).delete(api_keys::remove),
+        )
+        .route("/teams/{id}/metrics", get(team_metrics::history))
+        .route("/teams/{id}/metrics/max", get(team_metrics::max))
 }
 
 /// Reads the id in a path.

@@ -34,6 +34,7 @@ use crate::sandbox::{NotTaken, Order};
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
+use crate::team_metrics::TeamMetrics;
 use crate::teams::Teams;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     pub(crate) logs: LogStore,
     pub(crate) samples: Samples,
+    pub(crate) team_metrics: TeamMetrics,
     pub(crate) templates: Templates,
     pub(crate) teams: Teams,
     pub(crate) catalogues: Catalogues,
@@ -204,6 +206,7 @@ impl Engine {
             events: Events::new(),
             logs,
             samples: Samples::default(),
+            team_metrics: TeamMetrics::default(),
             templates,
             teams,
             catalogues,

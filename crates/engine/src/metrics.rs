@@ -141,6 +141,7 @@ impl Shared {
     pub(crate) async fn sample_for_ever(self: &Arc<Self>) {
         loop {
             let next = self.clock.now() + self.config.sample_every;
+            self.sample_teams();
             for record in self.entries.records() {
                 // Of a member of a pool nobody asks.
                 if record.state.is_running() && record.membership().is_none() {

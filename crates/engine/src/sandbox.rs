@@ -388,6 +388,10 @@ impl Sandbox {
         if self.record.membership().is_some() {
             return;
         }
+        if kind == EventKind::Created && self.record.is_anybodys() {
+            let now = self.shared.clock.now();
+            self.shared.team_metrics.note_start(self.record.team, now);
+        }
         self.shared
             .events
             .emit(kind, self.shared.clock.now(), &self.record, detail);

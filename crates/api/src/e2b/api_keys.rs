@@ -1,0 +1,122 @@
+//! API keys of the caller's team, for admins.
+
+use axum::extract::{Path, State};
+use axum::{Extension, Json};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use shoal_core::auth::{KeyMask, KeyRecord, Principal};
+use shoal_core::id::KeyId;
+use shoal_engine::Engine;
+
+use crate::body::JsonBody;
+use crate::error::ApiError;
+
+/// A key as it may be shown for ever.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TeamApiKey {
+    id: String,
+    name: String,
+    mask: KeyMask,
+    created_at: String,
+    created_by: Option<()>,
+    last_used: Option<()>,
+}
+
+/// A key that was just made: the one answer with the key itself.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CreatedTeamApiKey {
+    key: String,
+    #[serde(flatten)]
+    shown: TeamApiKey,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NamedKey {
+    name: String,
+}
+
+impl From<KeyRecord> for TeamApiKey {
+    fn from(record: KeyRecord) -> Self {
+        Self {
+            id: record.id.to_string(),
+            name: record.name,
+            mask: record.mask,
+            created_at: record.created_at.to_string(),
+            created_by: None,
+            last_used: None,
+        }
+    }
+}
+
+fn admin(principal: &Principal) -> Result<(), ApiError> {
+    let forbidden = || ApiError::new(StatusCode::FORBIDDEN, "only an admin key may do this");
+    principal.admin.then_some(()).ok_or_else(forbidden)
+}
+
+/// A key of the caller's own team. An admin reaches those of other teams under `/api/v1/keys`.
+async fn own(engine: &Engine, principal: &Principal, id: &str) -> Result<KeyId, ApiError> {
+    let missing = || ApiError::not_found(format!("API key {id:?} was not found"));
+    // What is no id is no key's.
+    let id: KeyId = id.parse().map_err(|_| missing())?;
+    let keys = engine.keys(principal).await?;
+    let found = keys
+        .iter()
+        .any(|key| key.id == id && key.team == principal.team);
+    found.then_some(id).ok_or_else(missing)
+}
+
+/// `GET /api-keys`: those of the caller's team, the oldest first.
+pub(super) async fn list(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+) -> Result<Json<Vec<TeamApiKey>>, ApiError> {
+    admin(&principal)?;
+    let mut keys = engine.keys(&principal).await?;
+    keys.retain(|key| key.team == principal.team);
+    keys.sort_by_key(|key| key.created_at);
+    Ok(Json(keys.into_iter().map(TeamApiKey::from).collect()))
+}
+
+/// `POST /api-keys`: a key that is no admin's.
+pub(super) async fn create(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    body: JsonBody<NamedKey>,
+) -> Result<(StatusCode, Json<CreatedTeamApiKey>), ApiError> {
+    admin(&principal)?;
+    let (secret, record) = engine
+        .create_key(&principal, &principal.slug, &body.value.name, false)
+        .await?;
+    let created = CreatedTeamApiKey {
+        key: secret.reveal().to_owned(),
+        shown: record.into(),
+    };
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// `PATCH /api-keys/{id}`: another name. Answered as E2B's server does, without a body.
+pub(super) async fn rename(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    body: JsonBody<NamedKey>,
+) -> Result<StatusCode, ApiError> {
+    admin(&principal)?;
+    let id = own(&engine, &principal, &id).await?;
+    engine.rename_key(&principal, id, &body.value.name).await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// `DELETE /api-keys/{id}`.
+pub(super) async fn remove(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ApiError> {
+    admin(&principal)?;
+    let id = own(&engine, &principal, &id).await?;
+    engine.delete_key(&principal, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
