@@ -116,4 +116,4 @@ def test_tokens_are_rotated_and_printed(client, fresh):
     # The command line goes on with the new one.
     assert client.ok("sandbox", "exec", fresh, "--", "echo", "in") == "in"
     missing = client.run("sandbox", "rotate-token", "i" + "z" * 20)
-    assert missing.code != 0 and "not" in missing.err
+    assert missing.code == NOT_FOUND and "there is no sandbox" in missing.err
