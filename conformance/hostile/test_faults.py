@@ -1,0 +1,170 @@
+"""Every place where the server opens something, with the answer of a machine that has run out.
+
+The calls of each operation that open something are counted, and then the operation is repeated with
+one of them failing, from the first to the last. Whatever it answers, nothing is left behind, and
+everything goes on when the machine has again what it had not.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ..installation import wait_until
+from .conftest import SMALL, furnished
+from .faults import Faults
+from .machine import Call
+
+#: How many network slots are kept ready.
+WARM = 4
+#: How many calls of an operation fail in turn, at most; they are spread over all there are.
+POINTS = 24
+ERRORS = (errno.EMFILE, errno.ENOMEM)
+
+
+class Session:
+    """Calls on one connection, so that none of them has to be accepted while calls fail."""
+
+    def __init__(self, server):
+        self.line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
+        self.key = server.key
+
+    def __call__(self, method: str, path: str, body=None):
+        headers = {"X-API-Key": self.key, "Content-Type": "application/json"}
+        self.line.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = self.line.getresponse()
+        text = answer.read()
+        return answer.status, json.loads(text) if text else None
+
+
+@pytest.fixture(scope="module")
+def faults(scratch):
+    directory = scratch / "fault-library"
+    directory.mkdir()
+    return Faults(directory)
+
+
+@pytest.fixture(scope="module")
+def faulty(scratch, faults):
+    with furnished(scratch, "faults", under=faults.under) as server:
+        assert faults.calls > 0, "the server does not open what it opens through the library"
+        yield server
+        assert server.process.poll() is None, server.log_tail()
+
+
+def create(session, runtime: str):
+    body = {"templateID": SMALL, "timeout": 600, "metadata": {"shoal/runtime": runtime}}
+    status, made = session("POST", "/sandboxes", body)
+    return made["sandboxID"] if status == 201 else None
+
+
+def taken_slots(server) -> int:
+    """Each is a second name of one file."""
+    card = next(Path("/run/shoal").glob(f"**/slots/of-{server.instance}"))
+    return os.stat(card).st_nlink - 1
+
+
+def state(server) -> dict:
+    counts = server.counts()
+    kept = {key: counts[key] for key in ("processes", "namespaces", "links", "groups")}
+    return kept | {"slots": taken_slots(server), "left": sorted(server.leftovers())}
+
+
+def sweep(server, faults, prepare, operation, settle):
+    """Lets each of the calls of `operation` fail, one after the other."""
+    # What is kept ready is made again meanwhile; it opens things too, and may fail as well.
+    subject = prepare()
+    begun = faults.calls
+    operation(subject)
+    count = max(faults.calls - begun, 1)
+    settle(subject)
+    failed = faults.failed
+    for error in ERRORS:
+        for after in range(1, count + 1, max(1, count // POINTS)):
+            subject = prepare()
+            faults.fail(after, error)
+            try:
+                operation(subject)
+            except (http.client.HTTPException, OSError) as broken:
+                raise AssertionError(f"no answer with {errno.errorcode[error]} at {after}") from broken
+            finally:
+                faults.stop()
+            settle(subject)
+    assert faults.failed - failed > min(POINTS, count) // 2, "hardly a call has failed"
+
+
+@pytest.mark.parametrize("runtime", ["runc", "runsc"])
+@pytest.mark.parametrize("what", ["create", "destroy", "resume", "snapshot", "exec"])
+def test_nothing_is_left_when_a_call_fails(faulty, faults, runtime, what):
+    if runtime == "runc" and what in ("resume", "snapshot"):
+        pytest.skip("the memory of this runtime is not saved")
+    session = Session(faulty)
+    quiet = {"processes": 0, "namespaces": 2 * WARM, "links": WARM, "groups": 0, "slots": WARM, "left": []}
+    is_quiet = lambda: state(faulty) == quiet  # noqa: E731
+    wait_until(is_quiet, 60, "a quiet server")
+
+    def prepare():
+        if what == "create":
+            return []
+        made = create(session, runtime)
+        assert made, faulty.log_tail()
+        if what == "resume":
+            assert session("POST", f"/sandboxes/{made}/pause")[0] == 204
+        return [made]
+
+    snapshots = []
+
+    def operation(subject):
+        if what == "create":
+            if made := create(session, runtime):
+                subject.append(made)
+            return
+        path = f"/sandboxes/{subject[0]}"
+        status, said = {
+            "destroy": lambda: session("DELETE", path),
+            "pause": lambda: session("POST", f"{path}/pause"),
+            "resume": lambda: session("POST", f"{path}/connect", {"timeout": 600}),
+            "snapshot": lambda: session("POST", f"{path}/snapshots", {}),
+            "exec": lambda: session(
+                "POST", f"/api/v1/terminal/sandbox/{subject[0]}", {"command": "echo here"}
+            ),
+        }[what]()
+        assert status < 600, said
+        if what == "snapshot" and status == 201:
+            snapshots.append(said["snapshotID"])
+
+    def settle(subject):
+        """Whatever was answered: it is there and answers, or it has ended, or can be ended."""
+        for sandbox in subject:
+            if what != "destroy":
+                try:
+                    wait_until(lambda s=sandbox: answers(s), 40, f"{sandbox} to answer or to be gone")
+                except AssertionError as error:
+                    raise AssertionError(f"{error}\n{faulty.log_tail()}") from None
+            session("DELETE", f"/sandboxes/{sandbox}")
+
+    def answers(sandbox) -> bool:
+        status, _ = session("POST", f"/sandboxes/{sandbox}/connect", {"timeout": 600})
+        if status == 404:
+            return True
+        status, said = session(
+            "POST", f"/api/v1/terminal/sandbox/{sandbox}", {"command": "echo here"}
+        )
+        return status == 200 and said["data"]["output"] == "here\n"
+
+    sweep(faulty, faults, prepare, operation, settle)
+    for snapshot in snapshots:
+        assert session("DELETE", f"/templates/{snapshot}")[0] in (200, 204)
+    wait_until(lambda: Call(faulty).ids() == [], 60, "the records to be gone")
+    try:
+        wait_until(is_quiet, 60, "what was there before")
+    except AssertionError:
+        assert state(faulty) == quiet, faulty.log_tail()
+    made = create(session, runtime)
+    assert made and answers(made)
+    assert session("DELETE", f"/sandboxes/{made}")[0] == 204
