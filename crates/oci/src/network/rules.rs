@@ -246,7 +246,9 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
         {"add": {"table": {"family": "inet", "name": table}}},
         hook(table, "input", "filter", "input", -10, "accept"),
         hook(table, "forward", "filter", "forward", -10, "accept"),
+        hook(table, "output", "filter", "output", -10, "accept"),
         hook(table, "postrouting", "nat", "postrouting", 100, "accept"),
+        chain(table, "into_slots"),
         // The host is no peer: only answers to what it asked come in.
         rule(table, "input", vec![
             is(meta("iifname"), json!(own)),
@@ -259,6 +261,17 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
             is(meta("oifname"), json!(own)),
             within(ct("state"), json!(["established", "related"])), accept()]),
         rule(table, "forward", vec![is(meta("oifname"), json!(own)), drop()]),
+        rule(table, "output", vec![
+            is(meta("oifname"), json!(own)), json!({"jump": {"target": "into_slots"}})]),
+        // Only root reaches a sandbox past the gateway: the server, which runs as root, asks for keys
+        // and tokens; the ports behind it do not. The user is the one who made the socket.
+        rule(table, "into_slots", vec![is(meta("skuid"), json!(0)), accept()]),
+        // Before what is established: another user may reuse the port of a connection of root's.
+        rule(table, "into_slots", vec![is_not(meta("skuid"), json!(0)), reject()]),
+        // What closes a connection of root's may belong to no socket any more.
+        rule(table, "into_slots", vec![
+            within(ct("state"), json!(["established", "related"])), accept()]),
+        rule(table, "into_slots", vec![drop()]),
         rule(table, "postrouting", vec![
             is(source, slots), is_not(meta("oifname"), json!(all)), json!({"masquerade": null})]),
     ]})

@@ -1,6 +1,9 @@
 //! Real namespaces, real filters. Skipped, saying so, without root.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -234,4 +237,178 @@ fn packets_out(slot: &Slot) -> u64 {
     // Eight numbers of what came in, then bytes and packets of what went out.
     let sent = outer.unwrap().split_whitespace().nth(9);
     sent.unwrap().parse().unwrap()
+}
+
+/// A user of the machine who is neither root nor anybody else.
+const NOBODY: u32 = 65534;
+
+/// Runs `work` as another user of the machine. The filters ask who made a socket, which a thread can
+/// change for itself; the thread ends with it.
+fn as_nobody<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    namespace::on_thread(|| {
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(NOBODY));
+        work()
+    })
+}
+
+/// A listener and a socket for datagrams in the sandbox of `slot`.
+fn served(slot: &Slot) -> (TcpListener, std::net::UdpSocket) {
+    let streams = inside(slot, || TcpListener::bind((GUEST_ADDRESS, 49983))).unwrap();
+    streams.set_nonblocking(true).unwrap();
+    let datagrams = inside(slot, || std::net::UdpSocket::bind((GUEST_ADDRESS, 8080))).unwrap();
+    datagrams
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    (streams, datagrams)
+}
+
+/// The next connection, which is on its way.
+fn accepted(streams: &TcpListener) -> TcpStream {
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        match streams.accept() {
+            Ok((stream, _)) => return stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert!(std::time::Instant::now() < end, "nothing arrives");
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn datagram(to: Ipv4Addr, text: &[u8]) -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+    socket.send_to(text, (to, 8080)).map(drop)
+}
+
+/// Begins to connect from a port that others may use too, and does not wait.
+fn begin_from(port: u16, to: SocketAddrV4) -> io::Result<OwnedFd> {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    setsockopt(&fd, sockopt::ReusePort, &true)?;
+    bind(fd.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, port))?;
+    match connect(fd.as_raw_fd(), &SockaddrIn::from(to)) {
+        Ok(()) | Err(nix::errno::Errno::EINPROGRESS) => Ok(fd),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[tokio::test]
+async fn another_user_of_the_machine_reaches_no_port_of_a_sandbox_and_root_does() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t6", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let (streams, datagrams) = served(&slot);
+    for port in [49983, 8080, 22] {
+        let refused = as_nobody(|| connect(slot.address, port)).unwrap_err();
+        assert_ne!(
+            refused.kind(),
+            io::ErrorKind::ConnectionRefused,
+            "{port}: the machine refuses, not the sandbox"
+        );
+    }
+    // A whole process of that user, as well as a thread of this one.
+    let line = format!("exec 3<>/dev/tcp/{}/49983", slot.address);
+    let ended = std::process::Command::new("bash")
+        .args(["-c", &line])
+        .uid(NOBODY)
+        .stderr(std::process::Stdio::null())
+        .status();
+    assert!(!ended.unwrap().success());
+    // A socket that is closed before there is an answer.
+    let to = SocketAddrV4::new(slot.address, 49983);
+    drop(as_nobody(|| begin_from(0, to)));
+    let _ = as_nobody(|| datagram(slot.address, b"nobody"));
+
+    datagram(slot.address, b"root").unwrap();
+    let mut first = [0; 8];
+    let (count, _) = datagrams.recv_from(&mut first).unwrap();
+    assert_eq!(&first[..count], b"root", "the other one has not arrived");
+    assert!(streams.accept().is_err(), "nothing has arrived");
+    let root = connect(slot.address, 49983).unwrap();
+    drop(accepted(&streams));
+    drop(root);
+    network.release(slot.index).await;
+    network.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_port_of_a_connection_of_roots_opens_nothing_for_another_user() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t7", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let (streams, datagrams) = served(&slot);
+    let to = SocketAddrV4::new(slot.address, 49983);
+
+    // The kernel still takes the connection for established when both ends are gone.
+    let root = begin_from(0, to).unwrap();
+    let of_root = TcpStream::from(root);
+    let port = of_root.local_addr().unwrap().port();
+    drop(accepted(&streams));
+    drop(of_root);
+    drop(as_nobody(|| begin_from(port, to)));
+    assert!(streams.accept().is_err(), "nothing has arrived");
+
+    let of_root = std::net::UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+    let port = of_root.local_addr().unwrap().port();
+    of_root.send_to(b"root", (slot.address, 8080)).unwrap();
+    drop(of_root);
+    let _ = as_nobody(|| {
+        let socket = std::net::UdpSocket::bind(("0.0.0.0", port))?;
+        socket.send_to(b"nobody", (slot.address, 8080))
+    });
+    datagram(slot.address, b"again").unwrap();
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        let mut text = [0; 8];
+        let (count, _) = datagrams.recv_from(&mut text).unwrap();
+        heard.push(text[..count].to_vec());
+    }
+    assert_eq!(heard, [b"root".to_vec(), b"again".to_vec()]);
+    network.release(slot.index).await;
+    network.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_root_has_sent_arrives_although_its_socket_is_closed() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t8", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let (streams, _datagrams) = served(&slot);
+    let mut root = connect(slot.address, 49983).unwrap();
+    let mut reader = accepted(&streams);
+    root.set_nonblocking(true).unwrap();
+    // More than the reader's end takes before it reads: the rest goes out when no socket is left.
+    let mut sent = 0;
+    loop {
+        match root.write(&[7; 1 << 16]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    drop(root);
+    reader.set_nonblocking(false).unwrap();
+    reader
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut read = Vec::new();
+    reader.read_to_end(&mut read).unwrap();
+    assert_eq!(read.len(), sent);
+    network.release(slot.index).await;
+    network.close().await.unwrap();
 }
