@@ -78,6 +78,7 @@ impl Slot {
             let host = namespace::own()?;
             let sandbox = namespace::enter_new(&self.sandbox_namespace)?;
             without_ipv6()?;
+            ipv6("lo", true)?;
             let _slot = namespace::enter_new(&self.slot_namespace)?;
             without_ipv6()?;
             fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
@@ -148,16 +149,23 @@ impl Slot {
     }
 }
 
-/// IPv6 is off in a slot, so that there is nothing to filter and nothing to forget.
+/// IPv6 is off in a slot, so that there is nothing to filter and nothing to forget. Only the loopback
+/// of the sandbox, which leads nowhere, has it: `localhost` means `::1` to many programs.
 fn without_ipv6() -> io::Result<()> {
-    for which in ["all", "default"] {
-        match fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1") {
-            // A kernel without IPv6 has nothing to switch off.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    ["all", "default"]
+        .iter()
+        .try_for_each(|which| ipv6(which, false))
+}
+
+/// Switches IPv6 on or off for an interface, or for those that are still to come.
+fn ipv6(which: &str, on: bool) -> io::Result<()> {
+    let disable = if on { "0" } else { "1" };
+    let file = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+    match fs::write(file, disable) {
+        // A kernel without IPv6 has nothing to switch.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        switched => switched,
     }
-    Ok(())
 }
 
 /// Runs `work` with a connection to the kernel in the namespace of the calling thread.

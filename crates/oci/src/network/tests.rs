@@ -1,7 +1,9 @@
 //! Real namespaces, real filters. Skipped, saying so, without root.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream,
+};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -202,6 +204,44 @@ async fn names_are_asked_at_as_many_addresses_as_there_are_servers_and_refused_a
         "nobody waits for it"
     );
     assert_eq!(packets_out(&slot), before, "{refused}");
+    network.release(slot.index).await;
+    network.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn ipv6_is_on_the_loopback_of_a_sandbox_and_nowhere_else() {
+    if !is_root() || !Path::new("/proc/net/if_inet6").exists() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let network = open(directory.path(), "t9", 0);
+    let slot = network.take(&Egress::default()).await.unwrap().unwrap();
+    let loopback = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let spoken = inside(&slot, || {
+        let server = TcpListener::bind((loopback, 0))?;
+        connect(loopback, server.local_addr()?.port())?;
+        server.accept().map(drop)
+    });
+    spoken.unwrap();
+    let addresses = |namespace: &Path| {
+        namespace::within(namespace, || {
+            fs::read_to_string("/proc/thread-self/net/if_inet6")
+        })
+    };
+    let of_sandbox = addresses(&slot.sandbox_namespace).unwrap();
+    let of_sandbox: Vec<&str> = of_sandbox.lines().collect();
+    assert_eq!(of_sandbox.len(), 1, "{of_sandbox:?}");
+    assert!(of_sandbox[0].ends_with(" lo"), "{of_sandbox:?}");
+    assert_eq!(addresses(&slot.slot_namespace).unwrap(), "");
+    for target in ["2001:db8::1", "fe80::1", "::ffff:198.51.100.1"] {
+        let sent = inside(&slot, || {
+            let socket = std::net::UdpSocket::bind(("::", 0))?;
+            let target: Ipv6Addr = target.parse().map_err(io::Error::other)?;
+            socket.send_to(b"x", SocketAddrV6::new(target, 9, 0, 0))
+        });
+        // What is IPv4 in truth is judged as that.
+        assert_eq!(sent.is_ok(), target.contains("ffff:"), "{target}");
+    }
     network.release(slot.index).await;
     network.close().await.unwrap();
 }
