@@ -23,7 +23,10 @@ pub struct Route {
     pub runtime: RuntimeName,
     /// Where its ports answer.
     pub address: IpAddr,
-    /// What the daemon inside asks for; none when the sandbox is not secured.
+    /// What the daemon inside asks for.
+    pub guest_token: Token,
+    /// The same, where callers must know it. Those of a sandbox that is not secured need not: the
+    /// gateway shows it to the daemon for them.
     pub envd_access_token: Option<Token>,
     /// What the gateway asks for; none when the sandbox is public.
     pub traffic_access_token: Option<Token>,
@@ -51,7 +54,7 @@ pub enum Lookup {
 /// What to ask of those who want to wake a sandbox.
 #[derive(Debug, Clone)]
 pub struct Sleeper {
-    /// What the daemon inside asks for; none when the sandbox is not secured.
+    /// What callers of the daemon inside must know; none when the sandbox is not secured.
     pub envd_access_token: Option<Token>,
     /// What the gateway asks for; none when the sandbox is public.
     pub traffic_access_token: Option<Token>,

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::DriverError;
 pub use self::report::{Origin, Phases, StartReport};
 use crate::BoxFuture;
+use crate::auth::Token;
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
 use crate::image::ImageName;
 use crate::network::Egress;
@@ -135,6 +136,9 @@ pub struct CreateOrder {
     pub egress: Egress,
     /// Environment of its first process.
     pub env: BTreeMap<String, String>,
+    /// What the daemon asks of callers from its first moment on, handed over where no other process
+    /// sees it. Memory that goes on has a token already.
+    pub guest_token: Token,
 }
 
 /// A sandbox that a driver found.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::auth::Token;
 use crate::catalogue::{EntryName, Pool};
 use crate::clock::Timestamp;
 use crate::id::SnapshotId;
@@ -56,6 +57,9 @@ pub struct Seed {
     pub daemon: String,
     /// As what it is saved.
     pub id: SnapshotId,
+    /// What the daemon in its memory asks for.
+    #[serde(default)]
+    pub guest_token: Option<Token>,
 }
 
 /// How large a pool is to be.

@@ -328,7 +328,7 @@ impl Engine {
         }
     }
 
-    /// What the daemon inside asks for; none when the sandbox is not secured.
+    /// What callers of the daemon inside must know; none when the sandbox is not secured.
     #[must_use]
     pub fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
         self.shared.envd_access_token(record)
@@ -354,22 +354,26 @@ impl Shared {
         name.map_or_else(|| "unknown".to_owned(), ToString::to_string)
     }
 
-    pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        let secured = record.spec.secure;
-        secured.then(|| match &record.tokens.current {
+    /// What the daemon inside asks for from its first moment on, secured or not: it is never open to
+    /// those who reach it past the gateway.
+    pub(crate) fn guest_token(&self, record: &SandboxRecord) -> Token {
+        match &record.tokens.current {
             Some(salt) => self.seed.rotated_envd_access_token(&record.id, salt),
             None => self.seed.envd_access_token(&record.id),
-        })
+        }
+    }
+
+    pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
+        let secured = record.spec.secure;
+        secured.then(|| self.guest_token(record))
     }
 
     /// What the daemon inside is to ask for: the token that a rotation under way puts in force, else
     /// the one that is.
-    pub(crate) fn coming_envd_token(&self, record: &SandboxRecord) -> Option<Token> {
+    pub(crate) fn coming_guest_token(&self, record: &SandboxRecord) -> Token {
         match &record.tokens.next {
-            Some(salt) if record.spec.secure => {
-                Some(self.seed.rotated_envd_access_token(&record.id, salt))
-            }
-            _ => self.envd_access_token(record),
+            Some(salt) => self.seed.rotated_envd_access_token(&record.id, salt),
+            None => self.guest_token(record),
         }
     }
 

@@ -48,7 +48,7 @@ impl Engine {
                 snapshot: Some(SnapshotOrigin {
                     id,
                     memory: saved.contents.has_memory(),
-                    guest_token: engine.shared.envd_access_token(&source),
+                    guest_token: Some(engine.shared.guest_token(&source)),
                 }),
                 runtime: Some(saved.runtime),
                 claim: None,

@@ -21,10 +21,13 @@ pub use self::inside::{
 pub struct InitOrder {
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
-    /// What it asks of callers until then: in the memory of a clone there is its original's.
+    /// What it asks of callers until then: in the memory of a clone there is its original's. None when
+    /// it asks for nothing, as older daemons did.
     pub known_token: Option<Token>,
-    /// What it asks of callers from then on; none leaves it as it is.
-    pub access_token: Option<Token>,
+    /// What it asks of callers from then on.
+    pub access_token: Token,
+    /// Whether programs in the sandbox need not know that.
+    pub open_inside: bool,
     /// How much memory it has: its kernel may only know what it had at first.
     pub memory: Mib,
     /// Who commands run as.

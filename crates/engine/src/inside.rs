@@ -59,7 +59,7 @@ impl Engine {
             guest: self.shared.guest.clone(),
             door: GuestDoor {
                 address: route.address,
-                token: route.envd_access_token.clone(),
+                token: Some(route.guest_token.clone()),
                 user: None,
             },
             catalog,

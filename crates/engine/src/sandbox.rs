@@ -412,6 +412,7 @@ fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
         execution: record.execution,
         runtime: runtime.clone(),
         address: *address,
+        guest_token: shared.guest_token(record),
         envd_access_token: shared.envd_access_token(record),
         traffic_access_token: shared.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),

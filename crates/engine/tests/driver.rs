@@ -2,6 +2,7 @@
 //! reason.
 
 use shoal_core::BoxFuture;
+use shoal_core::auth::TokenSeed;
 use shoal_core::driver::contract::{Subject, check};
 use shoal_core::driver::{CreateOrder, Driver, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
@@ -18,6 +19,7 @@ impl Subject for Fake {
     fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
         let spec = record(id.as_str()).spec;
         CreateOrder {
+            guest_token: TokenSeed::new([7; 32]).envd_access_token(&id),
             id,
             execution,
             start: Start::Image(spec.image),

@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use lexopt::{Arg, ValueExt};
+use shoal_protocol::token::AccessToken;
 
 use crate::log::Level;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-The daemon inside every sandbox.
+The daemon inside every sandbox. Its access token is the first line of its standard input.
 
 Usage: shoal-envd [options]
 
@@ -20,6 +21,7 @@ Usage: shoal-envd [options]
   --events ADDRESS:PORT   also serve the events service there
   --default-user NAME     act as this user until told otherwise (root)
   --default-workdir PATH  start processes there until told otherwise
+  --open                  ask for no token until /init sets one; not for sandboxes
   --log-level LEVEL       error, warn, info or debug (info)
   --system-root PATH      find /etc and /run below this directory (/)
   --keep-clock            leave the clock alone, whatever a request says
@@ -43,10 +45,23 @@ pub(crate) struct Config {
     pub(crate) default_workdir: Option<String>,
     /// The least important entries that are logged.
     pub(crate) log_level: Level,
+    /// What the daemon asks of callers at first.
+    pub(crate) access: Access,
     /// Where `/etc` and `/run` are found. Another than `/` is for tests.
     pub(crate) system_root: PathBuf,
     /// Whether the clock may be set. On a machine that is not a sandbox it may not.
     pub(crate) set_clock: bool,
+}
+
+/// What the daemon asks of callers before `/init` says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// To know the token that is still to be read from standard input. Until then no caller does.
+    StandardInput,
+    /// Nothing. The insecure mode, for tests and machines that are no sandboxes.
+    Everybody,
+    /// To know this token.
+    Token(AccessToken),
 }
 
 impl Default for Config {
@@ -59,6 +74,7 @@ impl Default for Config {
             default_user: "root".to_owned(),
             default_workdir: None,
             log_level: Level::Info,
+            access: Access::StandardInput,
             system_root: PathBuf::from("/"),
             set_clock: true,
         }
@@ -98,6 +114,7 @@ impl Invocation {
                 Arg::Long("default-workdir") => {
                     config.default_workdir = Some(parser.value()?.string()?);
                 }
+                Arg::Long("open") => config.access = Access::Everybody,
                 Arg::Long("log-level") => config.log_level = parser.value()?.parse()?,
                 Arg::Long("system-root") => config.system_root = parser.value()?.into(),
                 Arg::Long("keep-clock") => config.set_clock = false,
@@ -125,6 +142,7 @@ mod tests {
         };
         assert_eq!(*config, Config::default());
         assert_eq!(config.port, 49983);
+        assert_eq!(config.access, Access::StandardInput);
     }
 
     #[test]
@@ -140,6 +158,7 @@ mod tests {
             "--log-level=debug",
             "--system-root=/x",
             "--keep-clock",
+            "--open",
         ])
         .unwrap() else {
             panic!("it should run");
@@ -153,6 +172,7 @@ mod tests {
         assert_eq!(config.log_level, Level::Debug);
         assert_eq!(config.system_root, PathBuf::from("/x"));
         assert!(!config.set_clock);
+        assert_eq!(config.access, Access::Everybody);
     }
 
     #[test]

@@ -18,7 +18,9 @@ use crate::log::Log;
 use crate::memory::Memory;
 use crate::path::InvalidPath;
 use crate::query;
-use crate::settings::Settings;
+use crate::router::UNAUTHORISED;
+use crate::server::Side;
+use crate::settings::{Guard, Settings};
 use crate::user::{User, Users};
 
 mod compose;
@@ -132,7 +134,10 @@ impl Files {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let answer = match (&method, path.as_str()) {
-            (&Method::GET, "/files") => self.download(&query, request.headers()).await,
+            (&Method::GET, "/files") => {
+                self.download(&query, Side::of(&request), request.headers())
+                    .await
+            }
             (&Method::POST, "/files") => self.upload(&query, request).await,
             (&Method::POST, "/files/compose") => self.compose(request).await,
             (_, "/files" | "/files/compose") => Err(Refusal::new(
@@ -160,12 +165,15 @@ impl Files {
     /// Checks that the caller may do this to the path: by the token, or by a signature.
     fn authorise(
         &self,
+        side: Side,
         parameters: &Parameters,
         headers: &HeaderMap,
         operation: Operation,
     ) -> Result<(), Refusal> {
-        let Some(token) = self.settings.token() else {
-            return Ok(());
+        let token = match self.settings.guard(side) {
+            Guard::Open => return Ok(()),
+            Guard::Shut => return Err(Refusal::new(StatusCode::UNAUTHORIZED, UNAUTHORISED)),
+            Guard::Token(token) => token,
         };
         if let Some(offered) = headers
             .get(ACCESS_TOKEN)

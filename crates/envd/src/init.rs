@@ -1,8 +1,8 @@
 //! `POST /init`: the control plane tells the daemon who it is.
 //!
-//! Before there is a token anybody may say so: then only the host can reach the daemon. From then on
-//! a request must know the token, in its header or as the token that it sets; so a clone, which
-//! begins with the token of its original, is given its own by who knows the original's.
+//! A request must know the token that was handed over before the daemon listened, in its header or
+//! as the token that it sets. A clone begins with the token of its original, and is given its own by
+//! a server that knows the original's.
 
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::interpreter::Interpreter;
 use crate::log::Log;
+use crate::server::Side;
 use crate::settings::{Settings, Variables};
 use crate::want::Want;
 
@@ -106,7 +107,9 @@ impl Init {
         let _turn = self.turn.lock().await;
         let given = request.access_token.as_ref();
         let given = given.map(|token| token.reveal().as_bytes());
-        if !self.settings.opens(offered) && !self.settings.opens(given) {
+        // From whichever side: a program inside is not the control plane.
+        let guard = self.settings.guard(Side::Outside);
+        if !guard.opens(offered) && !guard.opens(given) {
             self.log.refused("init", "refused: unknown token", "/init");
             let text = "access token validation failed";
             return answer::error(StatusCode::UNAUTHORIZED, text);
@@ -154,8 +157,11 @@ impl Init {
                 .collect();
             self.settings.set_variables(variables);
         }
-        if request.access_token.is_some() || request.open {
-            self.settings.set_token(request.access_token);
+        if let Some(token) = request.access_token {
+            self.settings.set_token(token);
+        }
+        if request.open {
+            self.settings.open_inside();
         }
         if let Some(mib) = request.memory_mib {
             self.want.has(mib);

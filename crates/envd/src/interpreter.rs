@@ -67,7 +67,7 @@ use offer::Offer;
 use routes::Routes;
 
 /// The port, as clients have it (spec).
-pub(crate) const PORT: u16 = 49999;
+pub(crate) const PORT: u16 = shoal_protocol::INTERPRETER_PORT;
 
 /// Where connection files lie, below the root of the system.
 const DIRECTORY: &str = "run/shoal/kernels";

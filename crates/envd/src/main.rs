@@ -30,6 +30,7 @@ mod files;
 mod filesystem;
 mod foreign_file;
 mod freezer;
+mod handover;
 mod hardening;
 mod init;
 mod interpreter;
@@ -57,7 +58,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use active_time::ActiveTime;
-use config::{Config, Invocation};
+use config::{Access, Config, Invocation};
 use files::Files;
 use filesystem::FilesystemService;
 use freezer::Freezer;
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
         }
         Err(error) => return complain(&error.to_string()),
     };
-    match start(&config) {
+    match start(*config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(&error.to_string()),
     }
@@ -105,14 +106,17 @@ fn complain(text: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn start(config: &Config) -> io::Result<()> {
+fn start(mut config: Config) -> io::Result<()> {
     let original = hardening::seal()?;
+    if config.access == Access::StandardInput {
+        config.access = Access::Token(handover::token_from_stdin()?);
+    }
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_stack_size(BLOCKING_STACK)
         .build()?
-        .block_on(run(config, original))
+        .block_on(run(&config, original))
 }
 
 /// Serves until told to end.

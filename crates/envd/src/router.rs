@@ -6,6 +6,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use shoal_protocol::headers::ACCESS_TOKEN;
+use shoal_protocol::is_internal_route;
 
 use crate::answer::{self, Answer};
 use crate::cors;
@@ -15,7 +16,7 @@ use crate::init::Init;
 use crate::log::Log;
 use crate::metrics::Meter;
 use crate::rpc::Rpc;
-use crate::server::Answers;
+use crate::server::{Answers, Side};
 use crate::settings::Settings;
 use crate::tunnel;
 
@@ -77,7 +78,13 @@ impl Routes {
             .iter()
             .any(|(method, path)| method == request.method() && *path == request.uri().path());
         let offered = request.headers().get(ACCESS_TOKEN);
-        open || self.settings.opens(offered.map(|value| value.as_bytes()))
+        // What is for the host alone is not even for programs that are let in without the token.
+        let side = match is_internal_route(request.uri().path()) {
+            true => Side::Outside,
+            false => Side::of(request),
+        };
+        let guard = || self.settings.guard(side);
+        open || guard().opens(offered.map(|value| value.as_bytes()))
     }
 
     async fn route(&self, request: Request<Incoming>) -> Answer {

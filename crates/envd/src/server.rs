@@ -49,6 +49,31 @@ const MAX_STREAMS: u32 = 1024;
 /// How long to wait after the system refused a connection for want of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(50);
 
+/// Where a caller is. Every request has one among its extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// A program in the sandbox, which came by the loopback.
+    Inside,
+    /// Anything else.
+    Outside,
+}
+
+impl Side {
+    fn at(address: IpAddr) -> Self {
+        if address.to_canonical().is_loopback() {
+            Self::Inside
+        } else {
+            Self::Outside
+        }
+    }
+
+    /// Who sent a request.
+    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+        let noted = request.extensions().get::<Self>();
+        noted.copied().unwrap_or(Self::Outside)
+    }
+}
+
 /// Something that answers requests.
 pub(crate) trait Answers: Send + Sync + 'static {
     /// Answers one.
@@ -86,11 +111,12 @@ pub(crate) async fn serve<A: Answers>(listener: TcpListener, answers: Arc<A>, lo
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
+                let side = Side::at(peer.ip());
                 let answers = Arc::clone(&answers);
                 tokio::spawn(async move {
                     let _place = place;
-                    connection(stream, answers).await;
+                    connection(stream, side, answers).await;
                 });
             }
             Err(error) => {
@@ -102,12 +128,13 @@ pub(crate) async fn serve<A: Answers>(listener: TcpListener, answers: Arc<A>, lo
     }
 }
 
-async fn connection<A: Answers>(stream: TcpStream, answers: Arc<A>) {
+async fn connection<A: Answers>(stream: TcpStream, side: Side, answers: Arc<A>) {
     // Events are small and waited for.
     let _ = stream.set_nodelay(true);
     let (asked, idle) = watch::channel(0_usize);
     let asked = Arc::new(asked);
-    let service = hyper::service::service_fn(move |request| {
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(side);
         let busy = Busy::new(&asked);
         let answers = Arc::clone(&answers);
         async move {
@@ -194,6 +221,22 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn only_the_loopback_is_inside() {
+        for (address, side) in [
+            ("127.0.0.1", Side::Inside),
+            ("127.8.9.1", Side::Inside),
+            ("::1", Side::Inside),
+            ("::ffff:127.0.0.1", Side::Inside),
+            ("10.11.0.1", Side::Outside),
+            ("::ffff:10.11.0.1", Side::Outside),
+            ("fe80::1", Side::Outside),
+        ] {
+            assert_eq!(Side::at(address.parse().unwrap()), side, "{address}");
+        }
+        assert_eq!(Side::of(&Request::new(())), Side::Outside);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_clock_of_idleness_stands_still_while_something_is_answered() {

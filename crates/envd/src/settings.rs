@@ -8,7 +8,8 @@ use shoal_protocol::init::IDENTITY_VARIABLES;
 use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
 
-use crate::config::Config;
+use crate::config::{Access, Config};
+use crate::server::Side;
 
 /// Environment variables, by name.
 pub(crate) type Variables = BTreeMap<String, String>;
@@ -16,7 +17,9 @@ pub(crate) type Variables = BTreeMap<String, String>;
 /// What holds for every request.
 #[derive(Debug, Clone)]
 struct Values {
-    token: Option<AccessToken>,
+    guard: Guard,
+    /// Whether programs in the sandbox are let in without the token.
+    open_inside: bool,
     /// What the last request set.
     variables: Variables,
     /// Who this sandbox is; outlives a change of the variables.
@@ -26,6 +29,28 @@ struct Values {
     default_user: Arc<str>,
     default_workdir: Option<Arc<str>>,
     last_init: Option<OffsetDateTime>,
+}
+
+/// What is asked of a caller.
+#[derive(Debug, Clone)]
+pub(crate) enum Guard {
+    /// Nothing.
+    Open,
+    /// To know this token.
+    Token(AccessToken),
+    /// There is no token yet, so that no caller can know it.
+    Shut,
+}
+
+impl Guard {
+    /// Whether `offered` opens the daemon.
+    pub(crate) fn opens(&self, offered: Option<&[u8]>) -> bool {
+        match (self, offered) {
+            (Self::Open, _) => true,
+            (Self::Token(token), Some(offered)) => token.matches(offered),
+            (Self::Token(_), None) | (Self::Shut, _) => false,
+        }
+    }
 }
 
 /// Who acts and where, when a request does not say.
@@ -45,7 +70,12 @@ impl Settings {
     pub(crate) fn new(config: &Config) -> Self {
         let identity = Variables::from([("E2B_SANDBOX".to_owned(), "true".to_owned())]);
         Self(RwLock::new(Values {
-            token: None,
+            guard: match &config.access {
+                Access::Token(token) => Guard::Token(token.clone()),
+                Access::Everybody => Guard::Open,
+                Access::StandardInput => Guard::Shut,
+            },
+            open_inside: false,
             variables: Variables::new(),
             environment: Arc::new(identity.clone()),
             identity,
@@ -55,18 +85,13 @@ impl Settings {
         }))
     }
 
-    /// Whether `offered` opens the daemon. Everything does before it has a token.
-    pub(crate) fn opens(&self, offered: Option<&[u8]>) -> bool {
-        match (&self.0.read().token, offered) {
-            (None, _) => true,
-            (Some(token), Some(offered)) => token.matches(offered),
-            (Some(_), None) => false,
+    /// What is asked of a caller on this side.
+    pub(crate) fn guard(&self, side: Side) -> Guard {
+        let values = self.0.read();
+        match side {
+            Side::Inside if values.open_inside => Guard::Open,
+            Side::Inside | Side::Outside => values.guard.clone(),
         }
-    }
-
-    /// The token, if there is one.
-    pub(crate) fn token(&self) -> Option<AccessToken> {
-        self.0.read().token.clone()
     }
 
     /// The environment that every process gets.
@@ -98,9 +123,16 @@ impl Settings {
         newer
     }
 
-    /// Sets the token, or asks for none any more.
-    pub(crate) fn set_token(&self, token: Option<AccessToken>) {
-        self.0.write().token = token;
+    /// Sets the token, which callers must know from now on.
+    pub(crate) fn set_token(&self, token: AccessToken) {
+        let mut values = self.0.write();
+        values.guard = Guard::Token(token);
+        values.open_inside = false;
+    }
+
+    /// Lets programs in the sandbox in without the token.
+    pub(crate) fn open_inside(&self) {
+        self.0.write().open_inside = true;
     }
 
     /// Replaces the variables. Those that say who this sandbox is are kept apart.
@@ -145,14 +177,56 @@ impl Values {
 mod tests {
     use super::*;
 
+    fn settings(access: Access) -> Settings {
+        Settings::new(&Config {
+            access,
+            ..Config::default()
+        })
+    }
+
+    fn token(text: &str) -> AccessToken {
+        AccessToken::parse(text).unwrap()
+    }
+
+    const BOTH: [Side; 2] = [Side::Inside, Side::Outside];
+
     #[test]
-    fn without_a_token_everything_opens_and_with_one_only_it_does() {
-        let settings = Settings::new(&Config::default());
-        assert!(settings.opens(None));
-        settings.set_token(Some(AccessToken::parse("t").unwrap()));
-        assert!(settings.opens(Some(b"t")));
-        assert!(!settings.opens(Some(b"x")));
-        assert!(!settings.opens(None));
+    fn without_a_token_nothing_opens_and_with_one_only_it_does() {
+        let shut = settings(Access::StandardInput);
+        for side in BOTH {
+            for offered in [None, Some(&b""[..]), Some(b"t")] {
+                assert!(!shut.guard(side).opens(offered), "{offered:?}");
+            }
+        }
+        let settings = settings(Access::Token(token("t")));
+        for side in BOTH {
+            let guard = settings.guard(side);
+            assert!(guard.opens(Some(b"t")));
+            assert!(!guard.opens(Some(b"x")));
+            assert!(!guard.opens(Some(b"")));
+            assert!(!guard.opens(None));
+        }
+    }
+
+    #[test]
+    fn what_is_open_to_everybody_closes_with_the_first_token() {
+        let settings = settings(Access::Everybody);
+        assert!(settings.guard(Side::Outside).opens(None));
+        settings.set_token(token("t"));
+        for side in BOTH {
+            assert!(!settings.guard(side).opens(None));
+        }
+    }
+
+    #[test]
+    fn only_programs_inside_are_spared_the_token_and_not_beyond_the_next_one() {
+        let settings = settings(Access::Token(token("t")));
+        settings.open_inside();
+        assert!(settings.guard(Side::Inside).opens(None));
+        assert!(!settings.guard(Side::Outside).opens(None));
+        assert!(settings.guard(Side::Outside).opens(Some(b"t")));
+        settings.set_token(token("u"));
+        assert!(!settings.guard(Side::Inside).opens(None));
     }
 
     #[test]

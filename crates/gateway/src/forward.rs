@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue, Uri, Version};
+use shoal_core::auth::Token;
 use shoal_core::network::HostMask;
-use shoal_protocol::ENVD_PORT;
+use shoal_protocol::headers::ACCESS_TOKEN;
+use shoal_protocol::{ENVD_PORT, INTERPRETER_PORT};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -125,6 +127,19 @@ pub(crate) fn introduce(
     headers.remove(TRAFFIC_TOKEN);
 }
 
+/// Shows the daemon its token for a caller who need not know it. Other ports never see the token.
+pub(crate) fn show_token(headers: &mut HeaderMap, port: u16, token: &Token) {
+    if !matches!(port, ENVD_PORT | INTERPRETER_PORT) {
+        return;
+    }
+    // What the caller says instead has no meaning there, and would be refused.
+    headers.remove(ACCESS_TOKEN);
+    if let Ok(mut value) = HeaderValue::from_str(token.reveal()) {
+        value.set_sensitive(true);
+        headers.insert(ACCESS_TOKEN, value);
+    }
+}
+
 /// Whether a request needs HTTP/2 to the server in the sandbox: only gRPC says so.
 pub(crate) fn needs_http2(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2 && headers.get(TE).is_some_and(|te| te == "trailers")
@@ -132,6 +147,8 @@ pub(crate) fn needs_http2(version: Version, headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use shoal_core::auth::TokenSeed;
+
     use super::*;
 
     fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -212,6 +229,22 @@ mod tests {
             Some(HeaderValue::from_static("websocket"))
         );
         assert_eq!(upgrade_of(&map(&[("upgrade", "h2c")])), None);
+    }
+
+    #[test]
+    fn the_token_is_shown_to_the_daemon_alone_and_once() {
+        let token = TokenSeed::new([1; 32]).envd_access_token(&"iabc".parse().unwrap());
+        for (port, shown) in [(ENVD_PORT, true), (INTERPRETER_PORT, true), (8080, false)] {
+            let mut headers = map(&[("x-access-token", "theirs")]);
+            headers.append(ACCESS_TOKEN, HeaderValue::from_static("and another"));
+            show_token(&mut headers, port, &token);
+            let seen: Vec<_> = headers.get_all(ACCESS_TOKEN).iter().collect();
+            if shown {
+                assert_eq!(seen, [token.reveal()], "{port}");
+            } else {
+                assert_eq!(seen, ["theirs", "and another"], "{port}");
+            }
+        }
     }
 
     #[test]

@@ -78,13 +78,9 @@ impl From<Full> for NotSent {
 
 impl Upstream {
     pub(crate) fn new(route: &Route, places: Arc<Places<Sender>>) -> Self {
-        let token = route
-            .envd_access_token
-            .as_ref()
-            .map(|token| token.reveal().to_owned());
         let connector = Connector {
             address: route.address,
-            token,
+            token: route.guest_token.clone(),
         };
         let holder = Holder {
             team: route.team,

@@ -167,6 +167,8 @@ impl Bundle<'_> {
             .terminal(false)
             .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
             .cwd("/")
+            // Memory goes on only with the arguments that it was saved with: another daemon has to do
+            // with the same. The token comes by standard input.
             .args([
                 ENVD_PATH.to_owned(),
                 format!("--port={ENVD_PORT}"),

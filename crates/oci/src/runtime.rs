@@ -6,7 +6,7 @@ mod patience;
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,6 +80,15 @@ pub(crate) struct Runtime {
     patience: Patience,
 }
 
+/// What the first process of a sandbox begins with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum From<'a> {
+    /// Nothing: it boots, and reads this line from its standard input, which ends with it.
+    Boot(&'a str),
+    /// The memory in this directory.
+    Memory(&'a Path),
+}
+
 /// One start.
 pub(crate) struct Start<'a> {
     pub(crate) id: &'a str,
@@ -88,8 +97,8 @@ pub(crate) struct Start<'a> {
     pub(crate) output: std::os::fd::OwnedFd,
     /// Files to write `0` to, to join the sandbox's group.
     pub(crate) groups: Vec<PathBuf>,
-    /// The memory that it goes on with; it boots without.
-    pub(crate) memory: Option<&'a Path>,
+    /// What it goes on with.
+    pub(crate) from: From<'a>,
     /// How much memory it may have.
     pub(crate) limit: Mib,
 }
@@ -121,12 +130,13 @@ impl Runtime {
         let pid_file = start.bundle.join("pid");
         let mut command = Command::new(&self.program);
         command.args(self.global_arguments(&log));
-        match start.memory {
-            None => command.arg("run"),
+        match start.from {
+            From::Boot(line) => command.arg("run").stdin(holding(line)?),
             // What is not needed at once is read while it runs.
-            Some(memory) => command
+            From::Memory(memory) => command
                 .args(["restore", "--background", "--image-path"])
-                .arg(memory),
+                .arg(memory)
+                .stdin(Stdio::null()),
         };
         command
             .args(["--detach", "--bundle"])
@@ -134,13 +144,12 @@ impl Runtime {
             .arg("--pid-file")
             .arg(&pid_file)
             .arg(start.id)
-            .stdin(Stdio::null())
             .stdout(start.output.try_clone()?)
             .stderr(start.output);
         join_groups(&mut command, start.groups);
-        let limit = match start.memory {
-            None => self.patience.start,
-            Some(_) => self.patience.start + self.patience.of_memory(start.limit),
+        let limit = match start.from {
+            From::Boot(_) => self.patience.start,
+            From::Memory(_) => self.patience.start + self.patience.of_memory(start.limit),
         };
         let status = bounded::run(command, limit)?.status;
         if !status.success() {
@@ -266,6 +275,15 @@ const RUNSC_FLAGS: [&str; 6] = [
     "--allow-suid",
     "--host-settings=ignore",
 ];
+
+/// A pipe that holds one line and ends. Only the child has it: it has no name, and is gone when it
+/// has been read.
+fn holding(line: &str) -> io::Result<Stdio> {
+    let (reader, mut writer) = io::pipe()?;
+    // Far less than a pipe takes without anybody who reads.
+    writer.write_all(format!("{line}\n").as_bytes())?;
+    Ok(reader.into())
+}
 
 /// Whether a file in a runtime's state directory is of the sandbox `id`: its name is the id, or
 /// holds it between characters that no id has.

@@ -128,6 +128,64 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
     assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
 }
 
+/// Says what it reads from its standard input, and that there is no more.
+const LISTENER: &str = "#!/bin/sh\nread token\necho \"token $token\"\n\
+    read more || echo \"no more\"\nexec sleep 100000\n";
+
+#[tokio::test]
+async fn the_daemon_gets_its_token_and_no_argument_environment_or_file_has_it() {
+    if !can_run() {
+        return;
+    }
+    let installation = Installation::with_daemon(LISTENER);
+    let driver = installation.open();
+    driver.inventory().await.unwrap();
+    for (id, runtime) in [("ia", "runsc"), ("ib", "runc")] {
+        let order = order(id, Some(runtime));
+        let token = order.guest_token.reveal().to_owned();
+        driver.create(order.clone()).await.unwrap();
+        let mut said = Vec::new();
+        while said.len() < 2 {
+            if let DriverEvent::Output { lines, .. } = driver.next_event().await.unwrap() {
+                said.extend(lines);
+            }
+        }
+        assert_eq!(
+            said,
+            [format!("token {token}"), "no more".to_owned()],
+            "{runtime}"
+        );
+        let directory = installation
+            .directory
+            .path()
+            .join("data/sandboxes")
+            .join(id);
+        let shown = shown_to_others(&directory);
+        assert!(shown.iter().any(|(file, _)| file.ends_with("config.json")));
+        for (file, text) in shown {
+            assert!(!text.contains(&token), "{runtime}: {}", file.display());
+        }
+        driver.destroy(&order.id).await.unwrap();
+    }
+    driver.close().await.unwrap();
+}
+
+/// The files of a sandbox's directory, and what is said of every process of this machine.
+fn shown_to_others(directory: &Path) -> Vec<(PathBuf, String)> {
+    let entries = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap();
+        entries.map(|entry| entry.unwrap().path())
+    };
+    let own = entries(directory).filter(|path| path.is_file());
+    let of_processes = entries(Path::new("/proc"))
+        .flat_map(|process| [process.join("cmdline"), process.join("environ")]);
+    own.chain(of_processes)
+        // A process may have ended meanwhile.
+        .filter_map(|path| Some((path.clone(), fs::read(path).ok()?)))
+        .map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned()))
+        .collect()
+}
+
 #[test]
 fn a_server_that_starts_again_finds_what_runs_and_hears_of_its_end() {
     if !can_run() {

@@ -23,8 +23,9 @@ pub struct InitRequest {
         skip_serializing_if = "Option::is_none"
     )]
     pub access_token: Option<AccessToken>,
-    /// Whether callers need know no secret from now on (ours). It is how a sandbox that is not secured
-    /// begins with the memory of one that was.
+    /// Whether programs in the sandbox need not know the secret (ours). Callers from outside always
+    /// do: for those of a sandbox that is not secured the gateway shows it. False when absent, if the
+    /// request sets a secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
     /// How much memory the sandbox has, in MiB, where that can change while it runs (ours).

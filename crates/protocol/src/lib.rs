@@ -58,6 +58,9 @@ pub use generated::{filesystem, process};
 /// The port on which the daemon listens in every sandbox (spec: E2B's envd).
 pub const ENVD_PORT: u16 = 49983;
 
+/// The port of the code interpreter, in sandboxes with kernels.
+pub const INTERPRETER_PORT: u16 = 49999;
+
 /// The version of E2B's envd whose behaviour the daemon shows. Clients switch features on by it, so
 /// it is not a version of ours.
 pub const ENVD_VERSION: &str = "0.6.13";

@@ -73,7 +73,7 @@ impl Workshop {
     }
 
     fn token(&self) -> Option<Token> {
-        self.engine.shared.envd_access_token(&self.record)
+        Some(self.engine.shared.guest_token(&self.record))
     }
 
     fn door(&self, user: &str, place: Place) -> Result<GuestDoor, BuildFailure> {

@@ -45,19 +45,15 @@ impl Guest for EnvdGuest {
     fn init(&self, address: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
         Box::pin(async move {
             let client = client(address, order.known_token.as_ref())?;
-            let token = order
-                .access_token
-                .as_ref()
-                .map(|token| AccessToken::parse(token.reveal()));
+            let token = AccessToken::parse(order.access_token.reveal())
+                .map_err(|e| GuestError::Refused(e.to_string()))?;
             let request = InitRequest {
                 // The clock of a sandbox that was saved stood still.
                 timestamp: Some(OffsetDateTime::now_utc()),
                 env_vars: Some(order.env),
                 memory_mib: Some(order.memory.0),
-                open: token.is_none(),
-                access_token: token
-                    .transpose()
-                    .map_err(|e| GuestError::Refused(e.to_string()))?,
+                open: order.open_inside,
+                access_token: Some(token),
                 default_user: Some(order.user),
                 default_workdir: order.workdir,
                 ..InitRequest::default()
@@ -198,7 +194,9 @@ mod tests {
         let order = InitOrder {
             env: BTreeMap::new(),
             known_token: None,
-            access_token: None,
+            access_token: shoal_core::auth::TokenSeed::new([1; 32])
+                .envd_access_token(&"iabc".parse().unwrap()),
+            open_inside: false,
             memory: Mib(512),
             user: "user".to_owned(),
             workdir: None,

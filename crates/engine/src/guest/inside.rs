@@ -22,7 +22,7 @@ pub type GuestBytes = BoxStream<'static, io::Result<Bytes>>;
 pub struct GuestDoor {
     /// The sandbox's address.
     pub address: IpAddr,
-    /// What the daemon asks for; none when the sandbox is not secured.
+    /// What the daemon asks for.
     pub token: Option<Token>,
     /// The user of the sandbox to act as; its default user when none is given.
     pub user: Option<String>,

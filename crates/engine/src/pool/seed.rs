@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_core::auth::SandboxPermit;
+use shoal_core::auth::{SandboxPermit, Token};
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool as stored;
@@ -31,6 +31,8 @@ pub(super) struct Seed {
     digest: String,
     /// As what it is saved.
     id: SnapshotId,
+    /// What the daemon in its memory asks for.
+    guest_token: Option<Token>,
     /// Whether it is there: not while that is under way, nor when it cannot be or is no good.
     there: bool,
 }
@@ -44,10 +46,14 @@ impl Seed {
 
 impl Pools {
     /// What members made from this begin with.
-    fn seed(&self, entry: &EntryName, digest: &str) -> Option<SnapshotId> {
+    fn seed(&self, entry: &EntryName, digest: &str) -> Option<SnapshotOrigin> {
         let pools = self.by_entry.lock();
         let seed = pools.get(entry)?.seed.as_ref()?;
-        (seed.there && seed.digest == digest).then_some(seed.id)
+        (seed.there && seed.digest == digest).then(|| SnapshotOrigin {
+            id: seed.id,
+            memory: true,
+            guest_token: seed.guest_token.clone(),
+        })
     }
 
     /// Whether a member made from this is to be saved: the first one is, whether it can be or not,
@@ -55,19 +61,21 @@ impl Pools {
     fn begin_seed(
         &self,
         entry: &EntryName,
-        member: &SandboxId,
+        member: &SandboxRecord,
         digest: &str,
         id: SnapshotId,
+        guest_token: Token,
     ) -> bool {
         let mut pools = self.by_entry.lock();
         let Some(pool) = pools.get_mut(entry) else {
             return false;
         };
-        let first = pool.seed.is_none() && pool.members.contains_key(member);
+        let first = pool.seed.is_none() && pool.members.contains_key(&member.id);
         if first {
             pool.seed = Some(Seed {
                 digest: digest.to_owned(),
                 id,
+                guest_token: Some(guest_token),
                 there: false,
             });
         }
@@ -77,12 +85,17 @@ impl Pools {
     /// Takes over what the last server has saved of a member.
     pub(crate) fn found_seed(&self, seed: stored::Seed) {
         let stored::Seed {
-            entry, digest, id, ..
+            entry,
+            digest,
+            id,
+            guest_token,
+            ..
         } = seed;
         let mut pools = self.by_entry.lock();
         pools.entry(entry).or_default().seed = Some(Seed {
             digest,
             id,
+            guest_token,
             there: true,
         });
     }
@@ -159,13 +172,9 @@ impl Engine {
         digest: &str,
         spec: &mut SandboxSpec,
     ) -> Option<SnapshotId> {
-        let id = self.shared.pools.seed(&entry.name, digest)?;
-        spec.snapshot = Some(SnapshotOrigin {
-            id,
-            memory: true,
-            // A member asks for no token.
-            guest_token: None,
-        });
+        let origin = self.shared.pools.seed(&entry.name, digest)?;
+        let id = origin.id;
+        spec.snapshot = Some(origin);
         Some(id)
     }
 
@@ -186,7 +195,9 @@ impl Engine {
         let gone = || SandboxError::NotFound(record.id.clone());
         let permit = SandboxPermit::grant(&INSTALLATION, record).ok_or_else(gone)?;
         let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
-        if !shared.pools.begin_seed(name, &record.id, digest, id) {
+        let guest_token = shared.guest_token(record);
+        let kept = guest_token.clone();
+        if !shared.pools.begin_seed(name, record, digest, id, kept) {
             return Ok(());
         }
         self.until_quiet(record).await;
@@ -197,6 +208,7 @@ impl Engine {
                     digest: digest.to_owned(),
                     daemon: self.capabilities().daemon.clone(),
                     id,
+                    guest_token: Some(guest_token),
                 };
                 if let Err(error) = shared.store.put_seed(seed).await {
                     tracing::warn!(template = %name, %error, "what was saved of a member is forgotten at the next start");

@@ -118,7 +118,7 @@ impl Sandbox {
             name: note.name,
             team: record.team,
             source: record.id.clone(),
-            guest_token: shared.envd_access_token(&record),
+            guest_token: Some(shared.guest_token(&record)),
             spec: record.spec.clone(),
             saved: saved.clone(),
             created_at: shared.clock.now(),

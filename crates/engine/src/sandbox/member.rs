@@ -164,7 +164,7 @@ impl Sandbox {
         report.envd_version = told?;
         let door = GuestDoor {
             address: report.address,
-            token: self.shared.envd_access_token(&self.record),
+            token: Some(self.shared.guest_token(&self.record)),
             user: None,
         };
         drop(claiming);

@@ -117,8 +117,8 @@ impl Sandbox {
         let start = Start::Paused {
             memory: order.memory,
         };
-        let known = self.shared.envd_access_token(&self.record);
-        let report = self.bring_up(start, known).await?;
+        let known = self.shared.guest_token(&self.record);
+        let report = self.bring_up(start, Some(known)).await?;
         if let Err(error) = self.run_start_command(&report).await {
             // Its files may be such that it cannot: they are wanted all the same.
             tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox goes on without what its template starts");
@@ -198,7 +198,7 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return Ok(());
         };
-        let token = self.shared.envd_access_token(&self.record);
+        let token = Some(self.shared.guest_token(&self.record));
         let sync = !contents.has_memory();
         let frozen = self.shared.guest.freeze(report.address, token, sync);
         let frozen = tokio::select! {
@@ -230,7 +230,7 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return;
         };
-        let token = self.shared.envd_access_token(&self.record);
+        let token = Some(self.shared.guest_token(&self.record));
         if let Err(error) = self.shared.guest.unfreeze(report.address, token).await {
             tracing::debug!(sandbox.id = %self.record.id, %error, "goes on without its daemon");
         }

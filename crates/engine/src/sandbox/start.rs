@@ -22,14 +22,18 @@ impl Sandbox {
     /// Starts what has been committed as being created. When it fails, nothing is left.
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
         let spec = &self.record.spec;
+        let own = Some(self.shared.guest_token(&self.record));
         let (start, known) = match &spec.snapshot {
-            None => (Start::Image(spec.image.clone()), None),
+            None => (Start::Image(spec.image.clone()), own),
             Some(snapshot) => (
                 Start::Snapshot {
                     id: snapshot.id,
                     memory: snapshot.memory,
                 },
-                snapshot.guest_token.clone(),
+                match snapshot.memory {
+                    true => snapshot.guest_token.clone(),
+                    false => own,
+                },
             ),
         };
         let up = match self.bring_up(start, known).await {
@@ -58,8 +62,8 @@ impl Sandbox {
         }
     }
 
-    /// Starts a run and waits until the daemon inside answers, which asks for `known` until it has
-    /// been told otherwise.
+    /// Starts a run and waits until the daemon inside answers. Memory that goes on asks for `known`
+    /// until it has been told otherwise, and any other daemon for the sandbox's own token.
     pub(super) async fn bring_up(
         &self,
         start: Start,
@@ -76,6 +80,7 @@ impl Sandbox {
             cpu_ceiling: spec.cpu_ceiling.max(spec.resources.cpu),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
+            guest_token: shared.guest_token(record),
         };
         let mut report = shared.driver.create(order).await?;
         let started = Instant::now();
@@ -104,8 +109,9 @@ impl Sandbox {
         env.extend(spec.env.clone());
         InitOrder {
             env,
-            known_token: None,
-            access_token: self.shared.coming_envd_token(record),
+            known_token: Some(self.shared.guest_token(record)),
+            access_token: self.shared.coming_guest_token(record),
+            open_inside: !spec.secure,
             memory: spec.resources.memory,
             user: spec.user.clone(),
             workdir: spec.workdir.clone(),

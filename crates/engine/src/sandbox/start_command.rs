@@ -29,7 +29,7 @@ impl Sandbox {
         };
         let door = GuestDoor {
             address: report.address,
-            token: self.shared.envd_access_token(&self.record),
+            token: Some(self.shared.guest_token(&self.record)),
             user: Some(spec.user.clone()),
         };
         // Before anything asks whether it is ready.

@@ -40,12 +40,9 @@ impl Sandbox {
             return Ok(());
         }
         self.must_run()?;
-        if let Some(report) = &self.record.report
-            && self.record.spec.secure
-        {
-            let mut order = self.init_order();
-            order.known_token = self.shared.envd_access_token(&self.record);
-            self.shared.guest.init(report.address, order).await?;
+        if let Some(report) = &self.record.report {
+            let told = self.shared.guest.init(report.address, self.init_order());
+            told.await?;
         }
         let settled = SandboxRecord {
             tokens: self.record.tokens.settled(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shoal_core::auth::Token;
 use shoal_core::driver::{
     Capabilities, CreateOrder, DriverError, DriverEvent, FoundPaused, Isolation, RuntimeInfo, Start,
 };
@@ -197,6 +198,14 @@ impl FakeDriver {
     pub fn start(&self, id: &SandboxId) -> Option<Start> {
         let sandboxes = self.state.sandboxes.lock();
         sandboxes.get(id).map(|sandbox| sandbox.order.start.clone())
+    }
+
+    /// What the daemon of a sandbox was handed before it ran.
+    #[must_use]
+    pub fn guest_token(&self, id: &SandboxId) -> Option<Token> {
+        let sandboxes = self.state.sandboxes.lock();
+        let sandbox = sandboxes.get(id)?;
+        Some(sandbox.order.guest_token.clone())
     }
 
     /// Whether a sandbox is held still.

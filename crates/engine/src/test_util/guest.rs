@@ -33,6 +33,8 @@ pub struct FakeGuest {
     pub given: Arc<Mutex<Vec<Option<String>>>>,
     /// Whether its answers to that are lost.
     pub lost: Arc<Mutex<bool>>,
+    /// The orders that began its runs.
+    pub begun: Arc<Mutex<Vec<InitOrder>>>,
     /// The commands that it was told to run, and where.
     pub commands: Arc<Mutex<Vec<(GuestDoor, GuestCommand)>>>,
     /// What a command does of which nothing else is said in `answers`: nothing, and that well.
@@ -55,11 +57,13 @@ impl Guest for FakeGuest {
     fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
         let refuses = self.refuses;
         *self.frozen.lock() = false;
-        let known = order.known_token.map(|token| token.reveal().to_owned());
+        let known = order.known_token.as_ref();
+        let known = known.map(|token| token.reveal().to_owned());
         self.known.lock().push(known);
-        let given = order.access_token.map(|token| token.reveal().to_owned());
-        self.given.lock().push(given);
+        let given = order.access_token.reveal().to_owned();
+        self.given.lock().push(Some(given));
         let lost = *self.lost.lock();
+        self.begun.lock().push(order);
         Box::pin(async move {
             if refuses {
                 Err(GuestError::Refused("told to refuse".to_owned()))

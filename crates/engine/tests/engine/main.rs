@@ -3,6 +3,7 @@
 
 mod build;
 mod catalogue;
+mod closed;
 mod limits;
 mod names;
 mod native;
@@ -235,6 +236,7 @@ async fn a_sandbox_is_created_seen_and_killed() {
     let ended = catalog.ended(&route);
     let (permit, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
     let token = fixture.engine.envd_access_token(&record).unwrap();
+    assert!(token.matches(route.guest_token.reveal()));
     assert!(token.matches(route.envd_access_token.as_ref().unwrap().reveal()));
     fixture.engine.kill(&permit).await.unwrap();
     ended.await;
@@ -500,6 +502,7 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
         shoal_core::driver::Driver::create(
             &driver_after,
             shoal_core::driver::CreateOrder {
+                guest_token: driver.guest_token(&record.id).unwrap(),
                 id: record.id.clone(),
                 execution: record.execution,
                 start: shoal_core::driver::Start::Image(record.spec.image.clone()),

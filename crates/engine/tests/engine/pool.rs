@@ -17,7 +17,7 @@ use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{GuestExit, GuestOutput, PoolView};
+use shoal_engine::{GuestExit, GuestOutput, InitOrder, PoolView};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -612,6 +612,15 @@ async fn the_first_member_is_saved_and_the_next_ones_begin_with_its_memory() {
     let commands = fixture.guest.commands.lock().clone();
     let warm = commands.iter().filter(|(_, c)| c.program == "warm");
     assert_eq!(warm.count(), 1, "nothing is warmed up twice");
+    // The daemon in that memory asks for the token of the first, which the next one replaces.
+    let begun = fixture.guest.begun.lock().clone();
+    let [of_first, of_next] =
+        [&first, &next].map(|record| fixture.driver.guest_token(&record.id).unwrap());
+    let replaced = |order: &InitOrder| {
+        order.known_token.as_ref() == Some(&of_first) && order.access_token == of_next
+    };
+    assert!(begun.iter().any(replaced));
+    assert!(begun.iter().all(|order| order.known_token.is_some()));
     // Its own user may rely on its own image, not on what was saved for the pool.
     assert_eq!(next.spec.snapshot, None);
 

@@ -256,6 +256,11 @@ async fn clones_begin_where_the_snapshot_was_taken_and_say_the_token_of_the_orig
     let token = fixture.engine.envd_access_token(&source).unwrap();
     let known = fixture.guest.known.lock().last().cloned().unwrap();
     assert_eq!(known.as_deref(), Some(token.reveal()));
+    let begun = fixture.guest.begun.lock().last().cloned().unwrap();
+    assert_eq!(
+        Some(begun.access_token),
+        fixture.engine.envd_access_token(&clone)
+    );
     let stranger = principal(&fixture.engine, "other").await;
     let hidden = fixture
         .engine

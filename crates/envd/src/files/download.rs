@@ -27,6 +27,7 @@ use super::{Files, Parameters, Refusal, disposition, kind};
 use crate::answer::{self, Answer, Body, BodyError};
 use crate::memory::Memory;
 use crate::path::{self, base_name};
+use crate::server::Side;
 
 /// How much is read at once, on a thread for that; the next piece is read while one is sent.
 const PIECE: usize = 512 << 10;
@@ -42,10 +43,11 @@ impl Files {
     pub(super) async fn download(
         &self,
         query: &str,
+        side: Side,
         headers: &HeaderMap,
     ) -> Result<Answer, Refusal> {
         let parameters = Parameters::parse(query)?;
-        self.authorise(&parameters, headers, Operation::Read)?;
+        self.authorise(side, &parameters, headers, Operation::Read)?;
         let actor = self.actor(parameters.username.as_deref())?;
         let asked = parameters.path.as_deref().unwrap_or_default();
         let path = path::resolve(asked, &actor.user, actor.workdir.as_deref())?;

@@ -26,6 +26,7 @@ use super::target::Target;
 use super::{Actor, Files, Parameters, Refusal};
 use crate::answer::{self, Answer};
 use crate::path;
+use crate::server::Side;
 
 /// How many pieces of a body are on the way to the thread that writes. A piece is at most about
 /// half a MiB, which is what the server reads at once.
@@ -63,7 +64,7 @@ impl Files {
         query: &str,
         request: Request<Incoming>,
     ) -> Result<Answer, Refusal> {
-        let order = self.order(query, request.headers());
+        let order = self.order(query, Side::of(&request), request.headers());
         let mut body = request.into_body();
         let order = match order {
             Ok(order) => order,
@@ -92,9 +93,9 @@ impl Files {
         }
     }
 
-    fn order(&self, query: &str, headers: &HeaderMap) -> Result<Order, Refusal> {
+    fn order(&self, query: &str, side: Side, headers: &HeaderMap) -> Result<Order, Refusal> {
         let parameters = Parameters::parse(query)?;
-        self.authorise(&parameters, headers, Operation::Write)?;
+        self.authorise(side, &parameters, headers, Operation::Write)?;
         let actor = self.actor(parameters.username.as_deref())?;
         let encoding = encoding::of_content(headers).map_err(|error| {
             Refusal::bad_request(format!("error decompressing request body: {error}"))

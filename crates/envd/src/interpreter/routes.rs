@@ -20,7 +20,7 @@ use crate::answer::{self, Answer};
 use crate::cors;
 use crate::log::Log;
 use crate::router::UNAUTHORISED;
-use crate::server::Answers;
+use crate::server::{Answers, Side};
 use crate::settings::{Settings, Variables};
 
 /// The longest request. Code with more data in it is better off with a file.
@@ -134,7 +134,8 @@ impl Routes {
 
     async fn execute(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
         let offered = request.headers().get(ACCESS_TOKEN);
-        if !self.settings.opens(offered.map(HeaderValue::as_bytes)) {
+        let guard = self.settings.guard(Side::of(&request));
+        if !guard.opens(offered.map(HeaderValue::as_bytes)) {
             let reason = "refused: no valid access token";
             self.log.refused("interpreter", reason, "/execute");
             return Err(answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED));

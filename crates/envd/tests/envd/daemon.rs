@@ -1,6 +1,6 @@
 //! Starting a daemon for a test.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub(crate) struct Daemon {
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) arguments: Vec<String>,
+    /// What it reads from its standard input at its start; without that it is open to everybody.
+    pub(crate) stdin: Option<String>,
     /// Start it as the first process of a namespace of its own.
     pub(crate) as_init: bool,
     /// Files that it finds below its root, and what they say; `{root}` stands for that.
@@ -64,7 +66,19 @@ impl Daemon {
         } else {
             Command::new(program)
         };
+        let stdin = match &options.stdin {
+            None => {
+                command.arg("--open");
+                Stdio::null()
+            }
+            Some(text) => {
+                let (reader, mut writer) = std::io::pipe().unwrap();
+                writer.write_all(text.as_bytes()).unwrap();
+                reader.into()
+            }
+        };
         let mut child = command
+            .stdin(stdin)
             .args(["--interpreter-port", "0"])
             .args(["--port", "0", "--bind", "127.0.0.1", "--keep-clock"])
             .args(["--default-user", USER, "--log-level", "debug"])

@@ -205,6 +205,7 @@ async fn a_log_that_nobody_reads_stops_nothing() {
             "--bind",
             "127.0.0.1",
             "--keep-clock",
+            "--open",
             "--default-user",
             USER,
         ])

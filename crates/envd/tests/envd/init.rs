@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use shoal_protocol::init::InitRequest;
 use shoal_protocol::token::AccessToken;
 
-use crate::daemon::{Daemon, daemon};
+use crate::daemon::{Daemon, Options, daemon};
 use crate::http::Answer;
 
 impl Daemon {
@@ -27,8 +27,106 @@ impl Daemon {
     }
 }
 
+/// With a token that is handed over before it listens.
+fn handed(token: &str) -> Options {
+    Options {
+        stdin: Some(format!("{token}\n")),
+        ..Options::default()
+    }
+}
+
 #[tokio::test]
-async fn the_first_who_comes_sets_the_token_and_then_it_is_needed() {
+async fn nothing_opens_without_the_token_that_was_handed_over_from_the_first_moment_on() {
+    let daemon = daemon!(handed("first"));
+    let foreign = [None, Some(""), Some("other"), Some("firs")];
+    for token in foreign {
+        assert_eq!(daemon.list(token).await, 401, "{token:?}");
+        for body in [
+            json!({}),
+            json!({"accessToken": ""}),
+            json!({"accessToken": "mine"}),
+            json!({"open": true}),
+            json!({"open": true, "accessToken": "mine"}),
+        ] {
+            let answer = daemon.init(token, body.clone()).await;
+            assert_eq!(answer.error().0, 401, "{token:?} {body}");
+        }
+    }
+    for (method, path) in [
+        (Method::GET, "/envs"),
+        (Method::GET, "/metrics"),
+        (Method::GET, "/files?path=/etc/passwd"),
+        (Method::POST, "/files?path=/etc/profile.d/x.sh"),
+        (Method::POST, "/files/compose"),
+        (Method::POST, "/freeze"),
+        (Method::POST, "/unfreeze"),
+        (Method::GET, "/tunnel/22"),
+        (Method::POST, "/process.Process/Start"),
+        (Method::POST, "/process.Process/List"),
+        (Method::POST, "/filesystem.Filesystem/ListDir"),
+    ] {
+        let answer = daemon.ask(method.clone(), path).send("{}").await;
+        assert_eq!(answer.status, 401, "{method} {path}");
+    }
+    assert_eq!(daemon.get("/health").await.status, 204);
+    assert_eq!(daemon.list(Some("first")).await, 200);
+    let answer = daemon
+        .init(Some("first"), json!({"accessToken": "second"}))
+        .await;
+    assert_eq!(answer.status, 204);
+    assert_eq!(daemon.list(Some("first")).await, 401);
+    assert_eq!(daemon.list(Some("second")).await, 200);
+}
+
+#[tokio::test]
+async fn the_token_is_read_once_and_no_process_finds_it() {
+    let secret = "handed-over-secret";
+    let daemon = daemon!(Options {
+        stdin: Some(format!("{secret}\nand what comes behind it\n")),
+        ..Options::default()
+    });
+    let own = std::fs::read_link(format!("/proc/{}/fd/0", daemon.pid())).unwrap();
+    assert_eq!(own.to_str(), Some("/dev/null"));
+    let opened = AccessToken::parse(secret).unwrap();
+    let client = daemon.client().with_token(&opened);
+    let line = format!(
+        "id -u; readlink /proc/self/fd/0; head -c 100 <&0; env; \
+         cat /proc/{0}/cmdline /proc/{0}/environ; ls -l /proc/{0}/fd",
+        daemon.pid()
+    );
+    let command = shoal_protocol::client::Command::new("/bin/sh", ["-c", &line]);
+    let mut process = client.start(command).await.unwrap();
+    let mut said = String::new();
+    while let Some(output) = process.next().await.unwrap() {
+        if let shoal_protocol::client::Output::Stdout(bytes) = output {
+            said.push_str(&String::from_utf8_lossy(&bytes));
+        }
+    }
+    assert!(said.contains("--default-user"), "{said}");
+    assert!(!said.contains(secret) && !said.contains("behind"), "{said}");
+}
+
+#[test]
+fn without_a_token_it_does_not_listen() {
+    let long = "t".repeat(2000);
+    for said in ["", "\n", "no end", "two words\n", "\u{e4}\n", &long] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, said.as_bytes()).unwrap();
+        drop(writer);
+        let ended = std::process::Command::new(env!("CARGO_BIN_EXE_shoal-envd"))
+            .args(["--port", "0", "--bind", "127.0.0.1", "--keep-clock"])
+            .stdin(reader)
+            .output()
+            .unwrap();
+        assert!(!ended.status.success(), "{said:?}");
+        assert!(ended.stdout.is_empty(), "it is not ready");
+        let complaint = String::from_utf8_lossy(&ended.stderr);
+        assert!(complaint.contains("no access token"), "{complaint}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_who_comes_to_an_open_one_sets_the_token_and_then_it_is_needed() {
     let daemon = daemon!();
     assert_eq!(daemon.list(None).await, 200);
     let answer = daemon.init(None, json!({"accessToken": "first"})).await;
@@ -91,12 +189,23 @@ async fn who_knows_the_token_may_say_it_again_or_change_it() {
     assert_eq!(daemon.list(Some("first")).await, 401);
     assert_eq!(daemon.list(Some("second")).await, 200);
 
-    // Only who knows it opens what it closed.
+    // Only a caller who knows the token opens what it closed, and for programs inside alone, as this
+    // test is.
     let open = json!({"open": true});
     assert_eq!(daemon.init(None, open.clone()).await.status, 401);
     assert_eq!(daemon.list(None).await, 401);
     assert_eq!(daemon.init(Some("second"), open).await.status, 204);
     assert_eq!(daemon.list(None).await, 200);
+    // What is the host's alone asks for it all the same.
+    for path in ["/freeze", "/unfreeze", "/init", "/tunnel/22"] {
+        let answer = daemon.ask(Method::POST, path).send("{}").await;
+        assert_eq!(answer.status, 401, "{path}");
+    }
+    let answer = daemon
+        .init(Some("second"), json!({"accessToken": "third"}))
+        .await;
+    assert_eq!(answer.status, 204);
+    assert_eq!(daemon.list(None).await, 401);
 }
 
 #[tokio::test]

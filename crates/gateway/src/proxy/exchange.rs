@@ -11,7 +11,7 @@ use shoal_core::catalog::Route;
 
 use super::{Client, GatewayBody, empty};
 use crate::answer::Refusal;
-use crate::forward::{ask_upgrade, introduce, strip_hop_by_hop};
+use crate::forward::{ask_upgrade, introduce, show_token, strip_hop_by_hop};
 use crate::guarded::{Guarded, Held};
 use crate::target::{InvalidTarget, Target};
 use crate::tunnel::{self, Asked};
@@ -43,6 +43,9 @@ where
     strip_hop_by_hop(headers);
     let mask = route.mask_request_host.as_ref();
     introduce(headers, &named, target.port, mask, client.address, proto);
+    if route.envd_access_token.is_none() {
+        show_token(headers, target.port, &route.guest_token);
+    }
     if let Some(protocol) = upgrade {
         ask_upgrade(headers, protocol);
     }

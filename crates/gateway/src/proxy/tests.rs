@@ -136,6 +136,7 @@ fn sandbox() -> Route {
         execution: ExecutionId::from_entropy([1; 16]),
         runtime: "runsc".parse().unwrap(),
         address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        guest_token: TokenSeed::new([1; 32]).envd_access_token(&sandbox),
         envd_access_token: Some(TokenSeed::new([1; 32]).envd_access_token(&sandbox)),
         traffic_access_token: None,
         mask_request_host: None,

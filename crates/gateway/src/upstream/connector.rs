@@ -10,6 +10,7 @@ use std::time::Duration;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use shoal_core::auth::Token;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::client::{Duplex, EnvdClient};
 use tokio::net::TcpStream;
@@ -42,7 +43,7 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Connector {
     pub(super) address: IpAddr,
-    pub(super) token: Option<String>,
+    pub(super) token: Token,
 }
 
 impl Connector {
@@ -91,10 +92,7 @@ impl Connector {
 
     async fn tunnel(&self, port: u16) -> Option<Box<dyn Duplex>> {
         let client = EnvdClient::at(SocketAddr::new(self.address, ENVD_PORT));
-        let client = match &self.token {
-            Some(token) => client.with_token_text(token).ok()?,
-            None => client,
-        };
+        let client = client.with_token_text(self.token.reveal()).ok()?;
         let stream = timeout(CONNECT_TIMEOUT, client.tunnel(port))
             .await
             .ok()?

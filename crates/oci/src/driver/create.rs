@@ -19,7 +19,7 @@ use crate::manifest::{self, Header, Manifest};
 use crate::network::Slot;
 use crate::output;
 use crate::rootfs::Layers;
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, From, Runtime};
 
 /// The first user of the machine that a sandbox with a user namespace may have; those below are
 /// the machine's own and its people's.
@@ -303,7 +303,10 @@ impl Attempt {
             bundle: directory,
             output,
             groups: group.entrances(),
-            memory: self.origin.memory(),
+            from: match self.origin.memory() {
+                Some(memory) => From::Memory(memory),
+                None => From::Boot(self.order.guest_token.reveal()),
+            },
             limit: limits.memory,
         };
         let pid = self.runtime.start(start)?;

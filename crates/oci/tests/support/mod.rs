@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use shoal_core::auth::TokenSeed;
 use shoal_core::driver::{CreateOrder, Driver, Start};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
@@ -57,13 +58,18 @@ pub(crate) fn can_run() -> bool {
 
 impl Installation {
     pub(crate) fn new() -> Self {
+        Self::with_daemon(DAEMON)
+    }
+
+    /// With another script in the place of the daemon.
+    pub(crate) fn with_daemon(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let layer = directory.path().join("layer");
         for program in ["sh", "sleep", "cat", "id", "dd"] {
             copy_program(program, &layer);
         }
         let daemon = directory.path().join("daemon");
-        fs::write(&daemon, DAEMON).unwrap();
+        fs::write(&daemon, script).unwrap();
         fs::set_permissions(&daemon, fs::Permissions::from_mode(0o755)).unwrap();
         Self {
             directory,
@@ -145,6 +151,7 @@ pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
     let id: SandboxId = id.parse().unwrap();
     CreateOrder {
         execution: ExecutionId::from_entropy([7; 16]),
+        guest_token: TokenSeed::new([7; 32]).envd_access_token(&id),
         id,
         start: Start::Image(IMAGE.parse().unwrap()),
         cpu_ceiling: MilliCpu(2000),

@@ -1,0 +1,94 @@
+"""Another user of the machine, as a program: finds the slots of an installation and knocks.
+
+    python3 neighbour.py PREFIX PORT…
+
+Reads the addresses of all slots whose interface begins with PREFIX from the table of routes, which
+everybody may read, again and again, connects to each port, and asks what an open daemon would grant.
+Ends when its standard input does, and prints what it tried, reached and was answered, as JSON. It
+stands alone: it is run by whatever Python the machine has, as whatever user.
+"""
+
+import errno
+import json
+import select
+import socket
+import struct
+import sys
+import time
+
+ENVELOPE = json.dumps({"process": {"cmd": "/bin/sh", "args": ["-c", "id > /tmp/by-neighbour"]}}).encode()
+ENVELOPE = struct.pack(">BI", 0, len(ENVELOPE)) + ENVELOPE
+
+
+def request(method, path, kind, body):
+    head = "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Basic cm9vdDo=\r\n" % (method, path)
+    head += "Content-Type: %s\r\nContent-Length: %d\r\n\r\n" % (kind, len(body))
+    return head.encode() + body
+
+
+#: What an open daemon would grant, one after the other.
+KNOCKS = [
+    ("start", request("POST", "/process.Process/Start", "application/connect+json", ENVELOPE)),
+    ("files", request("POST", "/files?path=/tmp/by-neighbour&username=root", "application/octet-stream", b"x")),
+    ("init", request("POST", "/init", "application/json", b'{"accessToken":"neighbour"}')),
+    ("open", request("POST", "/init", "application/json", b'{"open":true}')),
+    ("list", request("POST", "/process.Process/List", "application/json", b"{}")),
+    ("get", request("GET", "/", "text/plain", b"")),
+]
+
+
+def slots(prefix):
+    """The interface of each slot, and the address of its sandbox."""
+    found = []
+    with open("/proc/net/route") as routes:
+        for line in routes.readlines()[1:]:
+            name, network = line.split()[:2]
+            if name.startswith(prefix):
+                address = socket.inet_ntoa(struct.pack("<I", int(network, 16) + (2 << 24)))
+                found.append((name, address))
+    return found
+
+
+def ask(connection, wanted):
+    """The status of the answer, or its first bytes, or none."""
+    connection.settimeout(2)
+    try:
+        connection.sendall(wanted)
+        said = connection.recv(4096)
+    except OSError:
+        return None
+    return said.decode("latin-1")[:200]
+
+
+def main():
+    prefix, ports = sys.argv[1], [int(port) for port in sys.argv[2:]]
+    tried, reached, answers, refused, turn = 0, [], [], {}, 0
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        known = slots(prefix)
+        if not known:
+            time.sleep(0.001)
+        for name, address in known:
+            for port in ports:
+                connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                connection.settimeout(0.2)
+                # When the slot is gone its address is somebody else's, out there.
+                tried += 1
+                try:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
+                    connection.connect((address, port))
+                except OSError as error:
+                    why = errno.errorcode.get(error.errno, type(error).__name__)
+                    refused[why] = refused.get(why, 0) + 1
+                else:
+                    knock, wanted = KNOCKS[turn % len(KNOCKS)]
+                    turn += 1
+                    reached.append([address, port])
+                    answers.append([port, knock, ask(connection, wanted)])
+                finally:
+                    connection.close()
+    print(json.dumps({"tried": tried, "reached": reached, "answers": answers, "refused": refused}))
+
+
+if __name__ == "__main__":
+    main()
