@@ -29,6 +29,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
+/// A JSON object that has to be sent: a body of nothing or of blanks is refused. For calls that replace
+/// something, where an omitted field clears it.
+#[derive(Debug)]
+pub(crate) struct RequiredBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for RequiredBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let bytes = whole(request, state).await?;
+        if bytes.trim_ascii().is_empty() {
+            return Err(ApiError::invalid("the body: must be an object"));
+        }
+        parse_object(&bytes).map(Self)
+    }
+}
+
 /// A JSON body that may be a list as well as an object.
 #[derive(Debug)]
 pub(crate) struct AnyJson(pub(crate) Value);

@@ -6,6 +6,7 @@ mod api_keys;
 mod builds;
 mod cpu;
 mod create;
+mod kruise;
 mod list;
 mod logs;
 mod metrics;
@@ -26,6 +27,7 @@ use axum::routing::{delete, get, patch, post, put};
 use shoal_core::id::SandboxId;
 use shoal_engine::Engine;
 
+pub(crate) use self::view::end_of;
 use crate::error::ApiError;
 
 /// The routes, all of which need a key.

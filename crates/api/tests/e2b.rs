@@ -435,6 +435,9 @@ async fn time_and_network_are_changed_while_it_runs() {
         ("/timeout", json!({"timeout": 60}), 204),
         ("/timeout", json!({}), 400),
         ("/timeout", json!({"timeout": -5}), 400),
+        ("/timeout", json!({"timeout": i64::MAX}), 400),
+        ("/connect", json!({"timeout": 86_401}), 400),
+        ("/fork", json!({"timeout": 86_401}), 400),
         ("/refreshes", json!({"duration": 3601}), 400),
         ("/refreshes", json!({}), 204),
         ("/connect", json!({}), 400),
@@ -452,6 +455,8 @@ async fn time_and_network_are_changed_while_it_runs() {
         ("/snapshots", json!({}), 400),
         ("/fork", json!({}), 409),
         ("/resume", json!({"timeout": -1}), 400),
+        ("/resume", json!({"timeout": 86_401}), 400),
+        ("/connect", json!({"timeout": 86_401}), 400),
         ("/resume", json!({}), 201),
         ("/pause", json!({"memory": false}), 204),
         ("/connect", json!({"timeout": 5}), 201),
@@ -469,6 +474,69 @@ async fn time_and_network_are_changed_while_it_runs() {
     );
     let (status, _) = fixture.get(&format!("{path}/metrics?start=2&end=1")).await;
     assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn labels_of_openkruise_are_taken_for_what_they_say() {
+    let fixture = fixture().await;
+    let made = fixture
+        .create(json!({"metadata": {
+            "label:team": "red",
+            "own": "x",
+            "e2b.agents.kruise.io/never-timeout": "true",
+            "e2b.agents.kruise.io/return-sandbox-ip": "true",
+        }}))
+        .await;
+    let path = format!("/sandboxes/{}", id(&made));
+    let address = made["metadata"]["e2b.agents.kruise.io/sandbox-ip"]
+        .as_str()
+        .unwrap();
+    assert!(address.parse::<std::net::IpAddr>().is_ok(), "{address}");
+    let shown = json!({
+        "team": "red", "own": "x", "e2b.agents.kruise.io/sandbox-ip": address,
+    });
+    assert_eq!(made["metadata"], shown);
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(seen["metadata"], shown);
+    assert_eq!(seen["endAt"], "0001-01-01T00:00:00Z");
+    let (_, listed) = fixture.get("/v2/sandboxes?metadata=team%3Dred").await;
+    assert_eq!(listed[0]["metadata"], shown);
+    // What does not run has no address.
+    let (status, _) = fixture.post(&format!("{path}/pause"), Value::Null).await;
+    assert_eq!(status, 204);
+    let (_, seen) = fixture.get(&path).await;
+    assert_eq!(seen["metadata"], json!({"team": "red", "own": "x"}));
+    let plain = fixture.create(json!({"metadata": {"own": "x"}})).await;
+    assert_eq!(plain.get("metadata"), None);
+    let bad = json!({"templateID": "base", "metadata": {"label:a b": "c"}});
+    let (status, refused) = fixture.post("/v2/sandboxes", bad).await;
+    assert_eq!(status, 400, "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("label:a b"));
+}
+
+#[tokio::test]
+async fn a_body_of_blanks_clears_no_rules() {
+    let fixture = fixture().await;
+    let rules = json!({"network": {"denyOut": ["0.0.0.0/0"], "allowOut": ["1.1.1.1"]}});
+    let path = format!("/sandboxes/{}", id(&fixture.create(rules).await));
+    let before = fixture.get(&path).await.1["network"].clone();
+    for body in ["", " ", "\r\n\t ", "null", "[]", "\"\""] {
+        let request = Request::put(format!("{path}/network"))
+            .header("X-API-KEY", &fixture.key)
+            .body(Body::from(body))
+            .unwrap();
+        let response = fixture.send(request).await;
+        assert_eq!(response.status(), 400, "{body:?}");
+    }
+    assert_eq!(fixture.get(&path).await.1["network"], before);
+    let (status, _) = fixture
+        .call(Method::PUT, &format!("{path}/network"), json!({}))
+        .await;
+    assert_eq!(status, 204, "an object that says nothing clears them");
+    assert_eq!(
+        fixture.get(&path).await.1["network"],
+        json!({"allowPublicTraffic": true})
+    );
 }
 
 #[tokio::test]

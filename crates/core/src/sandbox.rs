@@ -47,6 +47,9 @@ pub struct Lifecycle {
     pub auto_resume: bool,
     /// Whether a pause at the deadline keeps memory (else the disk only).
     pub keep_memory: bool,
+    /// Whether it has no deadline at all. `timeout` says nothing then.
+    #[serde(default)]
+    pub endless: bool,
 }
 
 /// What was asked for, with every default filled in.
@@ -180,7 +183,7 @@ pub struct SandboxRecord {
     pub created_at: Timestamp,
     /// When its present run began.
     pub started_at: Timestamp,
-    /// When its time is over.
+    /// When its time is over; see [`SandboxRecord::ends_at`].
     pub deadline: Timestamp,
     /// When it entered its present state.
     pub since: Timestamp,
@@ -233,11 +236,15 @@ impl SandboxRecord {
     pub fn wakes_at(&self) -> Option<Timestamp> {
         match self.state.timer() {
             Some(timer) => Some(self.since + timer),
-            None => {
-                let ends = self.state.is_running() && self.membership().is_none();
-                ends.then_some(self.deadline)
-            }
+            None if self.state.is_running() && self.membership().is_none() => self.ends_at(),
+            None => None,
         }
+    }
+
+    /// When its time is over; none for one without a deadline.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        (!self.spec.lifecycle.endless).then_some(self.deadline)
     }
 
     /// The pool that it belongs to, until it is handed out.

@@ -21,6 +21,18 @@ pub struct Limits {
     /// How much processor time the running sandboxes of a tenant may have together; as much as
     /// they like when nothing is said.
     pub cpu_per_team: Option<MilliCpu>,
+    /// Whose requests may make sandboxes without a deadline.
+    pub endless: Endless,
+}
+
+/// Whose requests may make sandboxes without a deadline, which `max_timeout` does not bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Endless {
+    /// Those of admin keys.
+    #[default]
+    Admins,
+    /// Those of every key.
+    Everyone,
 }
 
 impl Default for Limits {
@@ -31,6 +43,7 @@ impl Default for Limits {
             sandboxes_per_team: 1000,
             sandboxes: 1000,
             cpu_per_team: None,
+            endless: Endless::default(),
         }
     }
 }

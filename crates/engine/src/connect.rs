@@ -30,7 +30,12 @@ impl Engine {
         timeout: Duration,
         memory: bool,
     ) -> Result<Connected, SandboxError> {
-        let order = ResumeOrder { timeout, memory };
+        self.shared.check_timeout(timeout)?;
+        let order = ResumeOrder {
+            timeout,
+            memory,
+            found_paused: true,
+        };
         self.shared
             .order(permit.sandbox(), |reply| Order::Connect(order, reply))
             .await

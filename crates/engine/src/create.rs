@@ -41,6 +41,8 @@ pub struct NewSandbox {
     pub image: Option<ImageName>,
     /// How long it lives.
     pub timeout: Duration,
+    /// Whether it has no deadline at all.
+    pub endless: bool,
     /// What happens then.
     pub on_timeout: OnTimeout,
     /// Whether traffic wakes it when it is paused.
@@ -119,6 +121,7 @@ impl NewSandbox {
             template: None,
             image: None,
             timeout: Duration::from_secs(300),
+            endless: false,
             on_timeout: OnTimeout::Kill,
             auto_resume: false,
             keep_memory: true,

@@ -31,6 +31,7 @@ use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::room::{Coming, NoRoom};
 use crate::sandbox::{NotTaken, Order};
+use crate::set_timeout::TimeoutTooLong;
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
@@ -135,6 +136,9 @@ pub enum SandboxError {
     /// Its state does not allow it.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// It was to live longer than sandboxes may.
+    #[error(transparent)]
+    TimeoutTooLong(#[from] TimeoutTooLong),
     /// There are as many sandboxes as there may be.
     #[error(transparent)]
     Full(#[from] NoRoom),

@@ -27,6 +27,7 @@ impl Engine {
         count: usize,
         timeout: Duration,
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
+        self.shared.check_timeout(timeout)?;
         let limits = &self.shared.config.limits;
         if count > limits.sandboxes_per_team.min(limits.sandboxes) {
             return Err(crate::NoRoom::Team(limits.sandboxes_per_team).into());
@@ -42,7 +43,8 @@ impl Engine {
             let spec = SandboxSpec {
                 metadata,
                 lifecycle: Lifecycle {
-                    timeout: timeout.min(engine.shared.config.limits.max_timeout),
+                    timeout,
+                    endless: false,
                     ..source.spec.lifecycle.clone()
                 },
                 snapshot: Some(SnapshotOrigin {

@@ -293,9 +293,11 @@ impl Sandbox {
     /// The deadline of a sandbox that rests then. One that cannot be saved is not lost: it runs on,
     /// and it is tried again.
     async fn pause_by_itself(&mut self) {
+        let of = self.record.execution;
         let order = |memory| PauseOrder {
             contents: Some(Contents::with_memory(memory)),
             healthy: false,
+            of,
         };
         let keep_memory = self.record.spec.lifecycle.keep_memory;
         let mut paused = self.pause(order(keep_memory)).await;
@@ -320,12 +322,16 @@ impl Sandbox {
                 resumed: true,
             });
         }
-        let deadline = self.shared.clock.now() + order.timeout;
-        let record = self.set_deadline(DeadlineChange::AtLeast(deadline)).await?;
         Ok(Connected {
-            record,
+            record: self.prolong(order.timeout).await?,
             resumed: false,
         })
+    }
+
+    /// Gives it at least so long from now.
+    async fn prolong(&mut self, timeout: Duration) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let deadline = self.shared.clock.now() + timeout;
+        self.set_deadline(DeadlineChange::AtLeast(deadline)).await
     }
 
     async fn wake(&mut self, order: ResumeOrder) -> Result<(), SandboxError> {
@@ -342,6 +348,9 @@ impl Sandbox {
         change: DeadlineChange,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.must_run()?;
+        if self.record.spec.lifecycle.endless {
+            return Ok(self.record.clone());
+        }
         let latest = self.record.started_at + self.shared.config.limits.max_timeout;
         let deadline = match change {
             DeadlineChange::To(moment) => moment.min(latest),

@@ -6,23 +6,43 @@ use std::time::Duration;
 use shoal_core::auth::SandboxPermit;
 use shoal_core::sandbox::SandboxRecord;
 
-use crate::engine::{Engine, SandboxError};
+use crate::engine::{Engine, SandboxError, Shared};
 use crate::sandbox::{DeadlineChange, Order};
 
 /// The least that a refresh gives.
 const LEAST_REFRESH: Duration = Duration::from_secs(15);
 
+/// A timeout above the longest life that the operator allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Timeout cannot be greater than {} hours", .most.as_secs().div_ceil(3600))]
+pub struct TimeoutTooLong {
+    /// The longest that is allowed.
+    pub most: Duration,
+}
+
+impl Shared {
+    /// Refuses a timeout above the limit. Every request that carries one passes here.
+    pub(crate) fn check_timeout(&self, timeout: Duration) -> Result<(), TimeoutTooLong> {
+        let most = self.config.limits.max_timeout;
+        if timeout > most {
+            return Err(TimeoutTooLong { most });
+        }
+        Ok(())
+    }
+}
+
 impl Engine {
     /// Sets the deadline to `timeout` from now: sooner or later than it was, but never past the
-    /// longest life that is allowed.
+    /// longest life that is allowed, counted from the start of the run.
     ///
     /// # Errors
-    /// [`SandboxError::NotFound`] when it does not run.
+    /// [`SandboxError::NotFound`] when it does not run; [`SandboxError::TimeoutTooLong`].
     pub async fn set_timeout(
         &self,
         permit: &SandboxPermit,
         timeout: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.shared.check_timeout(timeout)?;
         let change = DeadlineChange::To(self.shared.clock.now() + timeout);
         self.shared
             .order(permit.sandbox(), |reply| Order::SetDeadline(change, reply))
@@ -32,12 +52,13 @@ impl Engine {
     /// Gives a sandbox at least `duration` from now, and 15 s if that is less.
     ///
     /// # Errors
-    /// [`SandboxError::NotFound`] when it does not run.
+    /// As [`Engine::set_timeout`].
     pub async fn refresh(
         &self,
         permit: &SandboxPermit,
         duration: Duration,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.shared.check_timeout(duration)?;
         let least = self.shared.clock.now() + duration.max(LEAST_REFRESH);
         let change = DeadlineChange::AtLeast(least);
         self.shared

@@ -54,6 +54,7 @@ pub fn record(id: &str) -> SandboxRecord {
                 on_timeout: OnTimeout::Kill,
                 auto_resume: false,
                 keep_memory: true,
+                endless: false,
             },
             network: NetworkPolicy::default(),
             template_network: AskedNetwork::default(),

@@ -68,6 +68,7 @@ async fn attempt(
     let order = ResumeOrder {
         timeout: timeout.max(LEAST_WAKE),
         memory: true,
+        found_paused: true,
     };
     let (reply, answer) = oneshot::channel();
     let sent = mailbox.send(Order::Wake(order, reply)).await;

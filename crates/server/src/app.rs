@@ -195,6 +195,7 @@ fn engine_config(config: &Config) -> EngineConfig {
             sandboxes: config.sandboxes,
             sandboxes_per_team: config.sandboxes_per_team,
             cpu_per_team: config.cpu_per_team,
+            endless: config.never_timeout,
         },
         defaults: config.templates.defaults.clone(),
         custom_images: config.templates.custom_images,

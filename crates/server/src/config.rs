@@ -22,7 +22,7 @@ use ipnet::{IpNet, Ipv4Net};
 use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
-use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
+use shoal_engine::{BuildOnDemand, CustomImages, Defaults, Endless};
 use shoal_oci::{DiskConfig, RuntimeKind};
 
 use self::read::Reader;
@@ -78,6 +78,7 @@ pub(crate) struct Config {
     pub(crate) envd: Option<PathBuf>,
     pub(crate) starts: Option<usize>,
     pub(crate) max_timeout: Duration,
+    pub(crate) never_timeout: Endless,
     pub(crate) sandboxes: usize,
     pub(crate) sandboxes_per_team: usize,
     pub(crate) cpu_per_team: Option<MilliCpu>,
@@ -131,6 +132,7 @@ settings! {
     "envd" = "", "the daemon for sandboxes; beside this program when nothing is said";
     "starts" = "", "how many sandboxes are started at once; one more than there are processors when nothing is said";
     "limits.max_timeout" = "24h", "the longest life of a sandbox";
+    "limits.never_timeout" = "admin", "whose requests may make sandboxes without a deadline: admin (keys) or any";
     "limits.sandboxes" = "1000", "how many sandboxes there may be";
     "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have that are not paused";
     "limits.cpu_per_team" = "", "how many processors the running sandboxes of a team may have together; no limit when nothing is said";
@@ -209,6 +211,12 @@ impl Config {
         let starts = reader.optional("starts", number, positive);
         let duration = "a time like 90s, 5m, 24h or 7d";
         let max_timeout = reader.with("limits.max_timeout", duration, parse_duration);
+        let never_timeout =
+            reader.with("limits.never_timeout", "admin or any", |text| match text {
+                "admin" => Some(Endless::Admins),
+                "any" => Some(Endless::Everyone),
+                _ => None,
+            });
         let sandboxes = reader.with("limits.sandboxes", number, positive);
         let sandboxes_per_team = reader.with("limits.sandboxes_per_team", number, positive);
         let processors = "a number of processors like 8 or 0.5";
@@ -268,6 +276,7 @@ impl Config {
             envd: envd?,
             starts: starts?,
             max_timeout: max_timeout?,
+            never_timeout: never_timeout?,
             sandboxes: sandboxes?,
             sandboxes_per_team: sandboxes_per_team?,
             cpu_per_team: cpu_per_team?,

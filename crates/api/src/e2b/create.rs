@@ -14,9 +14,9 @@ use shoal_core::auth::Principal;
 use shoal_core::sandbox::OnTimeout;
 use shoal_engine::{Engine, Idempotency, NewSandbox};
 
-use super::cpu;
 use super::network::NetworkBody;
 use super::view::{Ran, Sandbox};
+use super::{cpu, kruise};
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::AskedQuantities;
@@ -200,8 +200,9 @@ impl NewSandboxBody {
             ));
         }
         let metadata = self.metadata.unwrap_or_default();
-        let env = self.env_vars.unwrap_or_default();
         texts::check("metadata", &metadata)?;
+        let kruise::Extended { metadata, endless } = kruise::read(metadata)?;
+        let env = self.env_vars.unwrap_or_default();
         texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
         let resources = AskedQuantities {
@@ -216,6 +217,7 @@ impl NewSandboxBody {
             resources: resources.read()?,
             resize,
             timeout: Duration::from_secs(timeout),
+            endless,
             on_timeout: if auto_pause {
                 OnTimeout::Pause
             } else {

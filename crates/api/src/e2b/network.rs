@@ -10,7 +10,7 @@ use shoal_core::network::{AddressRange, AskedNetwork, Egress, InvalidRule, MAX_R
 use shoal_engine::Engine;
 
 use super::sandbox_id;
-use crate::body::JsonBody;
+use crate::body::RequiredBody;
 use crate::error::ApiError;
 
 /// What a client may say. Lists that are null are lists that are not said.
@@ -106,11 +106,9 @@ pub(super) async fn set(
     State(engine): State<Engine>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
-    body: JsonBody<NetworkBody>,
+    RequiredBody(body): RequiredBody<NetworkBody>,
 ) -> Result<StatusCode, ApiError> {
     let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    engine
-        .set_network(&permit, body.value.egress(None)?)
-        .await??;
+    engine.set_network(&permit, body.egress(None)?).await??;
     Ok(StatusCode::NO_CONTENT)
 }

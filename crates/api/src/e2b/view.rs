@@ -10,8 +10,13 @@ use shoal_core::state::StateKind;
 use shoal_engine::Engine;
 use shoal_protocol::ENVD_VERSION;
 
+use super::kruise;
+
 /// Deprecated, and required all the same: clients append it to ids.
 pub(crate) const CLIENT_ID: &str = "6532622b";
+
+/// The time that stands for none, as OpenKruise's clients know it.
+const NEVER: &str = "0001-01-01T00:00:00Z";
 
 /// The range that stands for the whole internet where it is closed.
 const EVERYWHERE: &str = "0.0.0.0/0";
@@ -33,6 +38,9 @@ pub(crate) struct Sandbox {
     envd_access_token: Option<String>,
     traffic_access_token: Option<String>,
     domain: Option<String>,
+    /// Where it says more than was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     shoal: Option<Ran>,
 }
@@ -96,6 +104,7 @@ impl Sandbox {
             envd_access_token: reveal(engine.envd_access_token(record)),
             traffic_access_token: reveal(engine.traffic_access_token(record)),
             domain,
+            metadata: kruise::is_repeated(record).then(|| kruise::shown(record)),
             shoal: Ran::of(record),
         }
     }
@@ -143,15 +152,21 @@ impl ListedSandbox {
             client_id: CLIENT_ID,
             alias: record.spec.template_name.clone(),
             started_at: record.started_at.to_string(),
-            end_at: record.deadline.to_string(),
+            end_at: end_of(record),
             cpu_count: resources.cpu.whole(),
             memory_mb: resources.memory.0,
             disk_size_mb: resources.disk.0,
-            metadata: record.spec.metadata.clone(),
+            metadata: kruise::shown(record),
             state: state(record),
             envd_version: envd_version(record),
         }
     }
+}
+
+/// When its time is over, on every wire.
+pub(crate) fn end_of(record: &SandboxRecord) -> String {
+    let end = record.ends_at();
+    end.map_or_else(|| NEVER.to_owned(), |end| end.to_string())
 }
 
 /// E2B knows two states; what is on its way to one shows as that.

@@ -95,6 +95,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
                 .with_code("sandbox_create_failed"),
             SandboxError::Full(full) => full.into(),
+            SandboxError::TimeoutTooLong(_) => Self::new(StatusCode::BAD_REQUEST, message),
             SandboxError::Resources(_) => Self::invalid(message),
             SandboxError::Driver(driver) => driver.into(),
             SandboxError::Store(store) => store.into(),
@@ -118,9 +119,11 @@ impl From<CreateError> for ApiError {
                 let status = Self::from(error).status;
                 Self::new(status, message)
             }
-            CreateError::ImageForbidden => Self::new(StatusCode::FORBIDDEN, message),
+            CreateError::ImageForbidden | CreateError::EndlessForbidden => {
+                Self::new(StatusCode::FORBIDDEN, message)
+            }
             CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
-            CreateError::TimeoutTooLong { .. }
+            CreateError::TimeoutTooLong(_)
             | CreateError::NoTimeout
             | CreateError::Resources(_)
             | CreateError::Network(_) => bad(message),

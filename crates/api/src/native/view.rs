@@ -7,6 +7,8 @@ use shoal_core::resources::Resources;
 use shoal_core::sandbox::{OnTimeout, RESERVED_PREFIX, SandboxRecord};
 use shoal_protocol::native::{LONGEST, Sandbox};
 
+use crate::e2b::end_of;
+
 /// The label that keeps which program was started in a sandbox: a list of texts in JSON.
 pub(super) const COMMAND_KEY: &str = "shoal/command";
 
@@ -51,7 +53,7 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         port: record.default_port(),
         status: record.state.kind().to_string(),
         created_at: record.created_at.to_string(),
-        expires_at: record.deadline.to_string(),
+        expires_at: end_of(record),
         runtime: record.report.as_ref().map(|ran| ran.runtime.to_string()),
         origin: record.report.as_ref().map(|ran| ran.origin.to_string()),
         metadata: labels(&spec.metadata),

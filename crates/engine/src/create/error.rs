@@ -1,7 +1,5 @@
 //! Why no sandbox was created.
 
-use std::time::Duration;
-
 use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
 use shoal_core::network::InvalidRule;
@@ -15,6 +13,7 @@ use crate::guest::GuestError;
 use crate::names::NameError;
 use crate::resolve::Resolved;
 use crate::room::NoRoom;
+use crate::set_timeout::TimeoutTooLong;
 use crate::stock::StockError;
 use crate::templates::TemplateError;
 
@@ -69,12 +68,15 @@ pub enum CreateError {
     /// A snapshot has the image that it was taken with.
     #[error("a snapshot cannot be started with another image: leave `image` out")]
     ImageOfSnapshot,
-    /// The life asked for is zero or too long.
-    #[error("Timeout cannot be greater than {} hours", .most.as_secs().div_ceil(3600))]
-    TimeoutTooLong {
-        /// The longest that is allowed.
-        most: Duration,
-    },
+    /// The life asked for is too long.
+    #[error(transparent)]
+    TimeoutTooLong(#[from] TimeoutTooLong),
+    /// The caller may not make a sandbox without a deadline.
+    #[error(
+        "only an admin key may make a sandbox that never times out: give it a timeout, or set \
+         `limits.never_timeout`"
+    )]
+    EndlessForbidden,
     /// The life asked for is zero.
     #[error("Timeout must be greater than 0")]
     NoTimeout,

@@ -12,6 +12,7 @@ use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOr
 use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateError, NewSandbox};
+use crate::config::Endless;
 use crate::engine::Engine;
 use crate::pool::Wanted;
 use crate::resolve::{Meaning, Resolved};
@@ -133,10 +134,10 @@ impl Engine {
         new: NewSandbox,
         image: Option<Image>,
     ) -> Result<Specified, CreateError> {
-        let most = self.shared.config.limits.max_timeout;
-        if new.timeout > most {
-            return Err(CreateError::TimeoutTooLong { most });
+        if new.endless && self.limits().endless == Endless::Admins && !principal.admin {
+            return Err(CreateError::EndlessForbidden);
         }
+        self.shared.check_timeout(new.timeout)?;
         if new.timeout.is_zero() {
             return Err(CreateError::NoTimeout);
         }
@@ -232,6 +233,7 @@ impl Engine {
                 on_timeout: new.on_timeout,
                 auto_resume: new.auto_resume,
                 keep_memory: new.keep_memory,
+                endless: new.endless,
             },
             // Without the daemon's token a private sandbox would be open all the same.
             secure: new.secure || !network.allow_public_traffic,

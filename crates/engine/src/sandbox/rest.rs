@@ -24,6 +24,8 @@ pub(crate) struct PauseOrder {
     pub(crate) contents: Option<Contents>,
     /// Whether a daemon that does not answer is a reason not to.
     pub(crate) healthy: bool,
+    /// The run that the caller wants to end. A pause of it that came first is the caller's too.
+    pub(crate) of: ExecutionId,
 }
 
 /// How a resume is asked for.
@@ -33,11 +35,17 @@ pub(crate) struct ResumeOrder {
     pub(crate) timeout: Duration,
     /// Whether its memory goes on, if it was kept.
     pub(crate) memory: bool,
+    /// Whether the caller found it at rest. A resume by another that came first is the caller's too.
+    pub(crate) found_paused: bool,
 }
 
 impl Sandbox {
     /// Saves the sandbox and stops it. When it cannot be saved it runs on.
     pub(super) async fn pause(&mut self, order: PauseOrder) -> Result<(), SandboxError> {
+        let (state, run) = (self.record.state.kind(), self.record.execution);
+        if state == StateKind::Paused && run == order.of {
+            return Ok(());
+        }
         self.record.state.on(&Input::Pause)?;
         let contents = order.contents.unwrap_or(self.record.spec.persistent);
         self.freeze_guest(contents, order.healthy).await?;
@@ -93,6 +101,9 @@ impl Sandbox {
         &mut self,
         order: ResumeOrder,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        if order.found_paused && self.record.state.is_running() {
+            return self.prolong(order.timeout).await;
+        }
         let state = self.record.state.on(&Input::Resume)?;
         let cpu = self.record.cpu_kept();
         let room = self.shared.room_for_one(self.record.team, cpu)?;

@@ -4,7 +4,7 @@ use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::State;
 use shoal_core::store::Store;
-use shoal_engine::{CpuTarget, Infeasible, Resize, ResizeCreated};
+use shoal_engine::{CpuTarget, Endless, Infeasible, Resize, ResizeCreated};
 
 use super::*;
 
@@ -329,4 +329,52 @@ async fn a_hundred_members_of_a_fork_run_or_as_many_as_there_is_room_for() {
         assert_eq!(there.len(), expected + 1);
         assert!(fixture.driver.kept().is_empty(), "no copy stays");
     }
+}
+
+fn endless() -> NewSandbox {
+    NewSandbox {
+        endless: true,
+        ..new("base")
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_without_a_deadline_outlives_every_limit_and_is_an_admins_to_make() {
+    let fixture = fixture().await;
+    let (engine, me) = (&fixture.engine, &fixture.me);
+    let refused = engine.create(me, endless(), None).await.unwrap_err();
+    assert!(matches!(refused, CreateError::EndlessForbidden));
+    let admin = Principal {
+        admin: true,
+        ..me.clone()
+    };
+    let made = engine.create(&admin, endless(), None).await.unwrap();
+    let id = made.record.id.clone();
+    let mortal = fixture.create().await;
+    let (permit, _) = engine.authorize(me, &id).unwrap();
+    fixture.clock.advance(Duration::from_secs(30 * 24 * 3600));
+    until("over", || !fixture.lives(&mortal)).await;
+    assert!(fixture.lives(&id));
+    // No call gives it a deadline.
+    let minute = Duration::from_secs(60);
+    engine.set_timeout(&permit, minute).await.unwrap();
+    engine.connect(&permit, minute, true).await.unwrap();
+    engine.pause(&permit, None, false).await.unwrap();
+    engine.resume(&permit, minute, true).await.unwrap();
+    let mortal = fixture.create().await;
+    fixture.clock.advance(Duration::from_secs(301));
+    until("over", || !fixture.lives(&mortal)).await;
+    let (_, record) = engine.authorize(me, &id).unwrap();
+    assert!(record.state.is_running() && record.ends_at().is_none());
+    // A fork of it lives as long as it is told.
+    let forked = engine.fork(me, &permit, 1, minute).await.unwrap();
+    let forked = forked.into_iter().next().unwrap().unwrap().record;
+    assert!(forked.ends_at().is_some());
+}
+
+#[tokio::test]
+async fn every_key_may_make_one_without_a_deadline_where_the_operator_says_so() {
+    let fixture = fixture_with(|config| config.limits.endless = Endless::Everyone).await;
+    let made = fixture.engine.create(&fixture.me, endless(), None).await;
+    assert!(made.unwrap().record.ends_at().is_none());
 }

@@ -1,6 +1,7 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod at_once;
 mod build;
 mod catalogue;
 mod closed;
@@ -326,7 +327,15 @@ async fn connecting_never_shortens_a_life_and_nothing_exceeds_the_limit() {
     assert_eq!(after.deadline.since(record.started_at), seconds(20));
     let after = fixture
         .engine
-        .set_timeout(&permit, seconds(999_999))
+        .set_timeout(&permit, seconds(20 * 3600))
+        .await
+        .unwrap();
+    assert_eq!(after.deadline.since(record.started_at), seconds(20 * 3600));
+    // No number of calls makes a life longer than the limit, counted from its start.
+    fixture.clock.advance(seconds(10 * 3600));
+    let after = fixture
+        .engine
+        .set_timeout(&permit, seconds(20 * 3600))
         .await
         .unwrap();
     assert_eq!(after.deadline.since(record.started_at), seconds(24 * 3600));

@@ -22,6 +22,7 @@ fn the_defaults_are_a_valid_configuration() {
     let config = Config::read(&Sources::default()).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:3000");
     assert_eq!(config.max_timeout, Duration::from_secs(24 * 3600));
+    assert_eq!(config.never_timeout, Endless::Admins);
     assert_eq!(config.disk, DiskConfig::Auto);
     assert_eq!(config.rate_calls, None);
 }
