@@ -114,6 +114,38 @@ async def test_javascript_awaits_and_imports(run):
     assert (await run(typed, language="ts")).text == "42"
 
 
+#: Code that names modules of node without their prefix, and what it comes to.
+BARE = {
+    "import { readFileSync } from 'fs'; readFileSync('/etc/passwd', 'utf8').includes('root')": "true",
+    "import fs from 'fs'; typeof fs.existsSync": "function",
+    "import * as path from 'path'; path.join('a', 'b')": "a/b",
+    "import { readFile } from 'fs/promises'; typeof readFile": "function",
+    "import os, { EOL } from \"os\"; typeof os.cpus + EOL.length": "function1",
+    "const m = await import('fs'); typeof m.readFileSync": "function",
+    "const { existsSync } = require('fs'); existsSync('/etc/passwd')": "true",
+    "require('node:path').sep": "/",
+    "typeof require('child_process').spawn": "function",
+    # What only looks like one stays as it is.
+    "const text = \"import x from 'fs'\"; /* import 'os' */ text": "import x from 'fs'",
+    "`require('fs') from '${'path'}'`": "require('fs') from 'path'",
+    "let require = 3; require": "3",
+}
+
+
+@pytest.mark.parametrize("language", ["js", "ts"])
+async def test_modules_of_node_need_no_prefix(sandbox, language):
+    context = await done(sandbox.create_code_context(language=language))
+    try:
+        for code, text in BARE.items():
+            # Names are declared once in a context.
+            scoped = code if "import" in code else "{ " + code + " }"
+            execution = await done(sandbox.run_code(scoped, context=context))
+            assert execution.error is None, (code, execution.error)
+            assert execution.text.strip('"') == text, code
+    finally:
+        await done(sandbox.remove_code_context(context))
+
+
 @pytest.mark.parametrize(
     ("language", "code", "name"),
     [

@@ -261,6 +261,7 @@ impl Context {
             env: std::collections::BTreeMap::new(),
             interrupt: super::kernelspec::Interrupt::Signal,
             holds_output: false,
+            startup: None,
             directory: "/no/such".into(),
         };
         Self::new(&spec, language, "/", "/")

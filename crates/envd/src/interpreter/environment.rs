@@ -101,6 +101,22 @@ async fn one_by_one(
     Ok(news)
 }
 
+/// Has a kernel execute what its template wants before its first execution. Gives what failed, in words
+/// for its client; it is not tried again.
+pub(super) async fn set_up(
+    kernel: &mut Kernel,
+    launcher: &Launcher,
+) -> Result<Option<String>, End> {
+    let Some(code) = kernel.startup.take() else {
+        return Ok(None);
+    };
+    let failed = tell(kernel, launcher, &code).await?;
+    Ok(failed.map(|why| {
+        let why: String = why.chars().take(200).collect();
+        format!("This kernel could not execute what its template begins with ({why})")
+    }))
+}
+
 /// Tells one thing, plainly where it is not taken otherwise, and gives why it failed if it did.
 async fn tell_change(
     kernel: &mut Kernel,

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use self::follow::{Manner, follow};
 
 use super::context::{Context, Slot};
-use super::environment::{SILENT, prepare, restore, wanted};
+use super::environment::{SILENT, prepare, restore, set_up, wanted};
 use super::feed::{Feed, Left};
 use super::kernel::{Awaited, Kernel, LAST, Launcher};
 use super::telling::Telling;
@@ -122,6 +122,7 @@ async fn execute(
     kernel.guarded.get_or_insert_with(|| launcher.want.busy());
     let wanted = wanted(kernel, launcher, order.variables);
     let executed = async {
+        telling.notices.extend(set_up(kernel, launcher).await?);
         if let Some(refused) = prepare(kernel, context, launcher, wanted).await? {
             telling.notices.push(refused);
         }

@@ -117,6 +117,9 @@ pub(super) struct Kernel {
     pub(super) variables: Variables,
     /// Which sandbox it was in when its chance was last seeded.
     pub(super) sandbox: Option<String>,
+    /// Code that it has yet to execute before any of its user's. Not at its start: a kernel that nobody
+    /// uses stays small.
+    pub(super) startup: Option<String>,
     /// The generators that could not be seeded there, and are tried again.
     pub(super) unseeded: Vec<String>,
     /// What of its environment it does not take, as its client was last told.
@@ -276,6 +279,7 @@ impl Kernel {
             inherited: Variables::new(),
             variables: Variables::new(),
             sandbox: None,
+            startup: None,
             unseeded: Vec::new(),
             refused: None,
             count: 0,

@@ -48,6 +48,7 @@ struct Metadata {
 #[serde(default)]
 struct OfShoal {
     holds_output: bool,
+    startup: Option<String>,
 }
 
 /// A kernel that can be started.
@@ -65,6 +66,8 @@ pub(super) struct Kernelspec {
     pub(super) interrupt: Interrupt,
     /// Whether it waits where nobody reads what it says, instead of dropping it.
     pub(super) holds_output: bool,
+    /// Code that it executes before the first execution of its user's.
+    pub(super) startup: Option<String>,
     /// Its directory.
     pub(super) directory: PathBuf,
 }
@@ -137,6 +140,7 @@ fn read(directory: &Path) -> Option<Kernelspec> {
         env: file.env,
         interrupt: file.interrupt_mode,
         holds_output: file.metadata.shoal.holds_output,
+        startup: file.metadata.shoal.startup,
         directory: directory.to_owned(),
     })
 }
@@ -169,7 +173,7 @@ mod tests {
             r#"{"argv": ["other"], "language": "x"}"#,
         );
         let message = r#"{"argv": ["deno"], "language": "typescript", "interrupt_mode": "message",
-            "metadata": {"other": 1, "shoal": {"holds_output": true}}}"#;
+            "metadata": {"other": 1, "shoal": {"holds_output": true, "startup": "let x"}}}"#;
         write(two.path(), "deno", message);
         let none = PathBuf::from("/no/such");
         let found = find(&[one.path().to_owned(), none, two.path().to_owned()]);
@@ -180,6 +184,9 @@ mod tests {
         assert_eq!(found[0].interrupt, Interrupt::Signal);
         assert_eq!(found[1].interrupt, Interrupt::Message);
         assert!(found[1].holds_output && !found[0].holds_output);
+        let startup = |kernel: &Kernelspec| kernel.startup.clone();
+        assert_eq!(startup(&found[1]).as_deref(), Some("let x"));
+        assert_eq!(startup(&found[0]), None);
 
         let of = |language: &str| choose(&found, language).map(|kernel| kernel.name.as_str());
         assert_eq!(of("python"), Some("python3"));
@@ -199,6 +206,7 @@ mod tests {
             env: BTreeMap::new(),
             interrupt: Interrupt::Signal,
             holds_output: false,
+            startup: None,
             directory: PathBuf::new(),
         };
         let kernels = [

@@ -63,6 +63,24 @@ async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
 }
 
 #[tokio::test]
+async fn what_a_template_begins_with_is_executed_once_and_a_failure_is_told() {
+    let launcher = launcher();
+    for takes in [true, false] {
+        let (mut kernel, mut fake) = kernel().await;
+        assert!(matches!(set_up(&mut kernel, &launcher).await, Ok(None)));
+        kernel.startup = Some("let begun = true".to_owned());
+        let setting = set_up(&mut kernel, &launcher);
+        let (told, code) = tokio::join!(setting, answer(&mut fake, |_| takes));
+        assert_eq!(code, "let begun = true");
+        let told = told.ok().flatten();
+        assert_eq!(told.is_none(), takes);
+        assert!(told.is_none_or(|told| told.ends_with("(TypeError: no)")));
+        // Nothing is asked of it a second time.
+        assert!(matches!(set_up(&mut kernel, &launcher).await, Ok(None)));
+    }
+}
+
+#[tokio::test]
 async fn a_generator_that_was_not_seeded_is_tried_again() {
     let (mut kernel, mut fake) = kernel().await;
     let context = Context::of_language("r");

@@ -54,6 +54,7 @@ impl Kernel {
             variables,
             inherited,
             sandbox: launcher.sandbox(),
+            startup: spec.startup.clone(),
             file,
         };
         starting.finish(ports, launcher).await
@@ -68,6 +69,7 @@ struct Starting {
     variables: Variables,
     inherited: Variables,
     sandbox: Option<String>,
+    startup: Option<String>,
     file: PathBuf,
 }
 
@@ -98,6 +100,7 @@ impl Starting {
                     variables: self.variables,
                     inherited: self.inherited,
                     sandbox: self.sandbox,
+                    startup: self.startup,
                     unseeded: Vec::new(),
                     refused: None,
                     count: 0,
