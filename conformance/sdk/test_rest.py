@@ -328,7 +328,9 @@ async def test_snapshots_have_names_tags_and_pages(sdk):
         seen += [one.snapshot_id for one in page]
     assert sorted(seen) == sorted({one.snapshot_id for one in taken})
     named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}").next_items())
-    assert {one.snapshot_id for one in named} == {first.snapshot_id, tagged.snapshot_id}
+    assert [one.snapshot_id for one in named] == [second.snapshot_id], "the newest of the name"
+    named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}:v1").next_items())
+    assert [one.snapshot_id for one in named] == [tagged.snapshot_id]
     for one in {one.snapshot_id for one in taken}:
         assert await sdk.call("delete_snapshot", one) is True
         assert await sdk.call("delete_snapshot", one) is False

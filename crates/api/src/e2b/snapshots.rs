@@ -206,13 +206,19 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let limit = limit(query.limit.as_deref())?;
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let named: Option<TemplateRef> = given(query.name)
+        .map(|name| name.parse().map_err(ApiError::invalid))
+        .transpose()?;
+    // A name alone means one snapshot, whichever tags its takings have.
+    let newest = named.as_ref().is_some_and(|name| name.tag.is_none());
     let filter = SnapshotFilter {
         source: given(query.sandbox).map(|id| sandbox_id(&id)).transpose()?,
-        named: given(query.name)
-            .map(|name| name.parse().map_err(ApiError::invalid))
-            .transpose()?,
+        named,
     };
-    let all = engine.snapshots(&principal, &filter);
+    let mut all = engine.snapshots(&principal, &filter);
+    if newest {
+        all.truncate(1);
+    }
     let begin = match given(query.next_token) {
         None => 0,
         Some(last) => {
