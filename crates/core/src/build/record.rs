@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::state::BuildState;
 use crate::clock::Timestamp;
 use crate::id::{BuildId, TeamId, TemplateId};
 use crate::image::ImageName;
@@ -116,6 +117,44 @@ pub struct StartCommand {
     pub command: String,
     /// What says that it is ready, by ending with success.
     pub ready: Option<String>,
+    /// Who runs the line, where and with which variables, if that is another template's to say: a
+    /// command that is inherited runs as in the template that it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_in: Option<BuildState>,
+    /// The same of `ready`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_in: Option<BuildState>,
+}
+
+impl StartCommand {
+    /// A command of the template's own.
+    #[must_use]
+    pub fn new(command: String, ready: Option<String>) -> Self {
+        Self {
+            command,
+            ready,
+            command_in: None,
+            ready_in: None,
+        }
+    }
+
+    /// The same for templates that stand on one whose steps ended in `state`.
+    #[must_use]
+    pub fn inherited(mut self, state: &BuildState) -> Self {
+        self.command_in.get_or_insert_with(|| state.clone());
+        self.ready_in.get_or_insert_with(|| state.clone());
+        self
+    }
+
+    /// The same with another ready command, which is the template's own.
+    #[must_use]
+    pub fn with_ready(self, ready: String) -> Self {
+        Self {
+            ready: Some(ready),
+            ready_in: None,
+            ..self
+        }
+    }
 }
 
 /// A build as it is stored.

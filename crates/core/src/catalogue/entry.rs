@@ -294,10 +294,8 @@ impl Entry {
             .filter(|_| command.is_some() && self.no_startup_probe != Some(true));
         let probe = probed.map(|port| format!("exec 3<>/dev/tcp/127.0.0.1/{port}"));
         let ready = self.ready_cmd.clone().or(probe);
-        (command.is_some() || ready.is_some()).then(|| StartCommand {
-            command: command.unwrap_or_default(),
-            ready,
-        })
+        (command.is_some() || ready.is_some())
+            .then(|| StartCommand::new(command.unwrap_or_default(), ready))
     }
 
     /// What `warmupCmd` of its pool says, as a program and its arguments.

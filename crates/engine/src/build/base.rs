@@ -100,14 +100,18 @@ impl Run<'_> {
             Meaning::Entry { .. } => spec.snapshot.is_some(),
             Meaning::Snapshot(_) | Meaning::Image => false,
         };
-        match (fit, bare) {
-            (true, _) => Ok(self.ground(spec, key, state, start)),
-            (false, true) => Ok(self.ground(spec, key.bare(), state, start)),
+        let mut ground = match (fit, bare) {
+            (true, _) => self.ground(spec, key, state, start),
+            (false, true) => self.ground(spec, key.bare(), state, start),
             (false, false) => {
                 let ground = self.ground(spec, key, state, start);
-                self.provision(ground, workdir, workshop, place).await
+                self.provision(ground, workdir, workshop, place).await?
             }
-        }
+        };
+        // Before any step changes it.
+        let state = &ground.state;
+        ground.start = ground.start.map(|start| start.inherited(state));
+        Ok(ground)
     }
 
     /// What a name means to whoever builds. In a box: it may begin another build, whose type would be a

@@ -26,13 +26,10 @@ impl Run<'_> {
             line: None,
         };
         let start = match (&plan.start, &plan.ready) {
-            (Some(command), ready) => Some(StartCommand {
-                command: command.clone(),
-                ready: ready.clone(),
-            }),
-            (None, Some(ready)) => Some(StartCommand {
-                command: ground.start.clone().map(|s| s.command).unwrap_or_default(),
-                ready: Some(ready.clone()),
+            (Some(command), ready) => Some(StartCommand::new(command.clone(), ready.clone())),
+            (None, Some(ready)) => Some(match ground.start.clone() {
+                Some(inherited) => inherited.with_ready(ready.clone()),
+                None => StartCommand::new(String::new(), Some(ready.clone())),
             }),
             (None, None) => ground.start.clone(),
         };
@@ -116,9 +113,10 @@ impl Run<'_> {
         start: &StartCommand,
         place: Place,
     ) -> Result<(), BuildFailure> {
-        let state = &ground.state;
+        let state = start.command_in.as_ref().unwrap_or(&ground.state);
+        let ready_in = start.ready_in.as_ref().unwrap_or(&ground.state);
         if start.command.is_empty() {
-            return self.until_ready(workshop, start, state, place).await;
+            return self.until_ready(workshop, start, ready_in, place).await;
         }
         self.say(
             LogLevel::Info,
@@ -140,7 +138,7 @@ impl Run<'_> {
         // Whoever is not listened to any more runs on.
         tokio::select! {
             failed = runs => failed,
-            ready = self.until_ready(workshop, start, state, place) => ready,
+            ready = self.until_ready(workshop, start, ready_in, place) => ready,
         }
     }
 

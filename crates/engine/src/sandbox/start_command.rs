@@ -1,9 +1,9 @@
 //! What a template starts in its sandboxes, where no saved memory has it running already.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use shoal_core::build::BuildState;
 use shoal_core::driver::{Origin, StartReport};
 
 use super::Sandbox;
@@ -27,17 +27,12 @@ impl Sandbox {
         let Some(start) = spec.start.as_ref().filter(|_| !restored) else {
             return Ok(());
         };
-        let door = GuestDoor {
-            address: report.address,
-            token: Some(self.shared.guest_token(&self.record)),
-            user: Some(spec.user.clone()),
-        };
         // Before anything asks whether it is ready.
         let begun = match start.command.as_str() {
             "" => None,
             line => {
-                let command = self.command(line, &spec.start_env);
-                Some(self.shared.guest.run(door.clone(), command).await?)
+                let (door, command) = self.command(report, line, start.command_in.as_ref());
+                Some(self.shared.guest.run(door, command).await?)
             }
         };
         let Some(ready) = &start.ready else {
@@ -53,7 +48,7 @@ impl Sandbox {
         let end = self.shared.clock.now() + READY_WITHIN;
         tokio::select! {
             failed = runs => failed,
-            ready = self.until_ready(&door, ready, &spec.start_env) => ready,
+            ready = self.until_ready(report, ready, start.ready_in.as_ref()) => ready,
             () = self.shared.clock.sleep_until(end) => Err(CreateError::Start(format!(
                 "it was not ready within {} s", READY_WITHIN.as_secs()
             ))),
@@ -62,14 +57,14 @@ impl Sandbox {
 
     async fn until_ready(
         &self,
-        door: &GuestDoor,
+        report: &StartReport,
         ready: &str,
-        env: &BTreeMap<String, String>,
+        state: Option<&BuildState>,
     ) -> Result<(), CreateError> {
         let (mut again, most) = AGAIN;
         loop {
-            let command = self.command(ready, env);
-            let mut process = self.shared.guest.run(door.clone(), command).await?;
+            let (door, command) = self.command(report, ready, state);
+            let mut process = self.shared.guest.run(door, command).await?;
             while let Some(output) = process.output.next().await {
                 if let GuestOutput::Exit(exit) = output?
                     && exit.code == 0
@@ -83,12 +78,29 @@ impl Sandbox {
         }
     }
 
-    fn command(&self, line: &str, env: &BTreeMap<String, String>) -> GuestCommand {
-        GuestCommand {
-            cwd: self.record.spec.workdir.clone(),
+    /// A line as its template runs it, or as the template does that it is inherited from.
+    fn command(
+        &self,
+        report: &StartReport,
+        line: &str,
+        state: Option<&BuildState>,
+    ) -> (GuestDoor, GuestCommand) {
+        let spec = &self.record.spec;
+        let own = || (&spec.user, spec.workdir.clone(), &spec.start_env);
+        let (user, cwd, env) = state.map_or_else(own, |state| {
+            (&state.user, Some(state.workdir.clone()), &state.env)
+        });
+        let door = GuestDoor {
+            address: report.address,
+            token: Some(self.shared.guest_token(&self.record)),
+            user: Some(user.clone()),
+        };
+        let command = GuestCommand {
+            cwd,
             env: env.clone(),
             ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
-        }
+        };
+        (door, command)
     }
 }
 

@@ -4,6 +4,7 @@ mod bases;
 mod begun;
 mod environment;
 mod forgotten;
+mod inherited;
 mod stages;
 mod tags;
 
