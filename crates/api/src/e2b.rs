@@ -7,6 +7,7 @@ mod builds;
 mod cpu;
 mod create;
 mod kruise;
+mod legacy;
 mod list;
 mod logs;
 mod metrics;
@@ -53,17 +54,23 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/sandboxes/{id}/snapshots", post(snapshots::take))
         .route("/snapshots", get(snapshots::list))
-        .route("/templates", get(templates::v1))
-        .route("/v2/templates", get(templates::v2))
+        .route("/templates", get(templates::v1).post(legacy::announce))
+        .route("/v2/templates", get(templates::v2).post(legacy::announce))
         .route("/default-templates", get(templates::defaults))
-        .route("/templates/{id}", get(templates::one))
+        .route(
+            "/templates/{id}",
+            get(templates::one).post(legacy::announce_again),
+        )
         .route("/templates/{id}", delete(templates::remove))
         .route("/templates/{id}", patch(tags::publish_v1))
         .route("/v2/templates/{id}", patch(tags::publish_v2))
         .route("/v3/templates", post(builds::announce))
         .route("/templates/{id}/files/{hash}", get(uploads::link))
         .route("/v2/templates/{id}/builds/{build}", post(builds::begin))
-        .route("/templates/{id}/builds/{build}", delete(builds::cancel))
+        .route(
+            "/templates/{id}/builds/{build}",
+            delete(builds::cancel).post(legacy::begin),
+        )
         .route("/templates/{id}/builds/{build}/status", get(builds::status))
         .route("/templates/{id}/builds/{build}/logs", get(builds::logs))
         .route("/templates/tags", post(tags::assign).delete(tags::remove))

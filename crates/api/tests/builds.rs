@@ -266,3 +266,50 @@ async fn a_build_is_seen_and_changed_by_its_team_under_its_template_alone() {
         assert_eq!(gone.await.0, expected);
     }
 }
+
+#[tokio::test]
+async fn older_clients_announce_a_build_that_is_begun_as_any_other() {
+    let fixture = fixture().await;
+    let asked = json!({"alias": "old", "dockerfile": "FROM x", "cpuCount": 4, "memoryMB": 512});
+    for path in ["/templates", "/v2/templates", "/e2b/v1/templates"] {
+        let (status, made) = fixture.call(&fixture.me, "POST", path, asked.clone()).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{made}");
+        assert_eq!(made["aliases"], json!(["old"]));
+        assert_eq!(
+            (&made["cpuCount"], &made["memoryMB"]),
+            (&json!(4), &json!(512))
+        );
+        assert_eq!(made["buildStatus"], "waiting");
+        let (template, build) = (made["templateID"].as_str(), made["buildID"].as_str());
+        let build = format!("{}/builds/{}", template.unwrap(), build.unwrap());
+        let pushed = format!("/templates/{build}");
+        let (status, refused) = fixture.call(&fixture.me, "POST", &pushed, json!({})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("/v2/templates/"), "{message}");
+        let begin = format!("/v2/templates/{build}");
+        let from = json!({"fromImage": "registry.test/app:1"});
+        let (status, _) = fixture.call(&fixture.me, "POST", &begin, from).await;
+        assert_eq!(status, StatusCode::ACCEPTED);
+    }
+    for (body, status) in [
+        (json!({}), 400),
+        (Value::Null, 400),
+        (json!({"alias": "a b"}), 400),
+        (json!({"alias": "odd", "cpuCount": 3}), 400),
+        (json!({"alias": "other/x"}), 403),
+        (
+            json!({"alias": "x", "teamID": "00000000-0000-4000-8000-000000000009"}),
+            403,
+        ),
+    ] {
+        let (seen, _) = fixture
+            .call(&fixture.me, "POST", "/templates", body.clone())
+            .await;
+        assert_eq!(seen.as_u16(), status, "{body}");
+    }
+    let (status, _) = fixture
+        .call(&fixture.other, "POST", "/templates/old", json!({}))
+        .await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}

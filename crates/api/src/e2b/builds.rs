@@ -1,6 +1,7 @@
 //! Builds of templates: announced, begun, watched, ended.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -34,7 +35,19 @@ pub(super) async fn announce(
     Extension(principal): Extension<Principal>,
     body: JsonBody<wire::NewBuild>,
 ) -> Result<(StatusCode, Json<RequestedBuild>), ApiError> {
-    let body = body.value;
+    let build = announced(&engine, &principal, body.value).await?;
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(requested(&engine, &principal, &build)),
+    ))
+}
+
+/// Announces a build, as any of its clients asks for it.
+pub(super) async fn announced(
+    engine: &Engine,
+    principal: &Principal,
+    body: wire::NewBuild,
+) -> Result<Arc<BuildRecord>, ApiError> {
     let resources = resources(&body)?;
     let name = body.name.or(body.alias);
     let name = name.ok_or_else(|| ApiError::invalid("`name`: the template needs one"))?;
@@ -49,11 +62,7 @@ pub(super) async fn announce(
         tags,
         resources,
     };
-    let build = engine.announce_build(&principal, new).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(requested(&engine, &principal, &build)),
-    ))
+    Ok(engine.announce_build(principal, new).await?)
 }
 
 /// What is given to sandboxes, by E2B's rules.
@@ -212,7 +221,7 @@ fn find(
     principal: &Principal,
     template: &str,
     build: &str,
-) -> Result<std::sync::Arc<BuildRecord>, ApiError> {
+) -> Result<Arc<BuildRecord>, ApiError> {
     let missing = || {
         ApiError::not_found(format!(
             "build {build:?} of template {template:?} was not found"

@@ -130,7 +130,11 @@ fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
 }
 
 /// A template that is yet to come, as its latest build has it.
-fn view_to_come(engine: &Engine, principal: &Principal, build: &BuildRecord) -> Template {
+pub(super) fn view_to_come(
+    engine: &Engine,
+    principal: &Principal,
+    build: &BuildRecord,
+) -> Template {
     Template {
         template_id: build.template.to_string(),
         build_id: build.id.to_string(),
@@ -204,7 +208,7 @@ pub(super) async fn v1(
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Template>>, ApiError> {
-    query.check_team(&principal)?;
+    check_team(query.team_id.as_deref(), &principal)?;
     Ok(Json(views(&engine, &principal)))
 }
 
@@ -227,15 +231,14 @@ pub(super) struct ListQuery {
     next_token: Option<String>,
 }
 
-impl ListQuery {
-    fn check_team(&self, principal: &Principal) -> Result<(), ApiError> {
-        match self.team_id.as_deref().filter(|team| !team.is_empty()) {
-            Some(team) if team != principal.team.to_string() => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "the API key belongs to another team",
-            )),
-            _ => Ok(()),
-        }
+/// Refuses a team that is not the key's.
+pub(super) fn check_team(team: Option<&str>, principal: &Principal) -> Result<(), ApiError> {
+    match team.filter(|team| !team.is_empty()) {
+        Some(team) if team != principal.team.to_string() => Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "the API key belongs to another team",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -245,7 +248,7 @@ pub(super) async fn v2(
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
-    query.check_team(&principal)?;
+    check_team(query.team_id.as_deref(), &principal)?;
     let limit = limit(query.limit.as_deref())?;
     let mut all = views(&engine, &principal);
     let begin = match query
