@@ -313,3 +313,105 @@ async fn older_clients_announce_a_build_that_is_begun_as_any_other() {
         .await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
+
+impl Fixture {
+    /// Builds `made` and says which build it was.
+    async fn built(&self) -> String {
+        let (_, build) = self.announced().await;
+        let begin = format!("/v2{build}");
+        let from = json!({"fromImage": "registry.test/app:1"});
+        let (status, _) = self.call(&self.me, "POST", &begin, from).await;
+        assert_eq!(status, StatusCode::ACCEPTED);
+        for _ in 0..100_000 {
+            let status = format!("{build}/status");
+            let (_, seen) = self.call(&self.me, "GET", &status, Value::Null).await;
+            match seen["status"].as_str() {
+                Some("ready") => return seen["buildID"].as_str().unwrap().to_owned(),
+                Some("error") => panic!("{seen}"),
+                _ => tokio::task::yield_now().await,
+            }
+        }
+        panic!("it is never ready");
+    }
+}
+
+#[tokio::test]
+async fn a_template_is_published_before_it_is_built() {
+    let fixture = fixture().await;
+    let (template, _) = fixture.announced().await;
+    let publish = format!("/v2{template}");
+    let public = json!({"public": true});
+    let patched = fixture
+        .call(&fixture.me, "PATCH", &publish, public.clone())
+        .await;
+    assert_eq!(patched.0, StatusCode::OK, "{}", patched.1);
+    let names = patched.1["names"].as_array().unwrap();
+    assert!(names[0].as_str().unwrap().ends_with("/made"), "{names:?}");
+    let seen = fixture
+        .call(&fixture.me, "GET", &template, Value::Null)
+        .await
+        .1;
+    assert_eq!(seen["public"], true);
+    // No other team's, and not without a body.
+    let foreign = fixture
+        .call(&fixture.other, "PATCH", &publish, public)
+        .await;
+    assert_eq!(foreign.0, StatusCode::NOT_FOUND);
+    let blank = Request::builder().method("PATCH").uri(&publish);
+    let blank = blank.header("X-API-Key", &fixture.me).body(Body::from(" "));
+    assert_eq!(
+        fixture.send(blank.unwrap()).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    // A build that is announced later is of the same template.
+    fixture.built().await;
+    let seen = fixture
+        .call(&fixture.me, "GET", &template, Value::Null)
+        .await
+        .1;
+    assert_eq!(seen["public"], true, "{seen}");
+}
+
+#[tokio::test]
+async fn a_tag_is_given_to_a_build_by_its_id() {
+    let fixture = fixture().await;
+    let first = fixture.built().await;
+    let assign = |key: &str, target: String, tag: &str| {
+        let (fixture, key) = (&fixture, key.to_owned());
+        let body = json!({"target": target, "tags": [tag]});
+        async move { fixture.call(&key, "POST", "/templates/tags", body).await }
+    };
+    let (status, given) = assign(&fixture.me, "made:default".to_owned(), "first").await;
+    assert_eq!((status.as_u16(), &given["buildID"]), (201, &json!(first)));
+    let second = fixture.built().await;
+    assert_ne!(first, second);
+    for (target, tag) in [
+        (first.clone(), "alone"),
+        (format!("made:{first}"), "behind"),
+    ] {
+        let (status, given) = assign(&fixture.me, target, tag).await;
+        assert_eq!(status, StatusCode::CREATED, "{given}");
+        assert_eq!(given["buildID"], json!(first));
+        let path = format!("/templates/made/tags/{tag}/assignments");
+        let (_, seen) = fixture.call(&fixture.me, "GET", &path, Value::Null).await;
+        assert_eq!(seen["data"][0]["buildId"], json!(first));
+    }
+    let unknown = "00000000-0000-4000-8000-000000000009";
+    for (key, target, expected) in [
+        (&fixture.other, first.clone(), 404),
+        (&fixture.me, format!("nothing:{first}"), 404),
+        (&fixture.me, unknown.to_owned(), 404),
+        (&fixture.me, format!("made:{unknown}"), 404),
+    ] {
+        let (status, refused) = assign(key, target.clone(), "x").await;
+        assert_eq!(status.as_u16(), expected, "{target}: {refused}");
+    }
+    // No tag looks like a build.
+    let (status, _) = assign(&fixture.me, "made".to_owned(), &first).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    // A build that has made nothing is nothing to tag.
+    let (_, waiting) = fixture.announced().await;
+    let waiting = waiting.rsplit_once('/').unwrap().1.to_owned();
+    let (status, refused) = assign(&fixture.me, waiting, "x").await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
+}

@@ -102,6 +102,11 @@ impl Engine {
         tags.sort();
         tags.dedup();
         let now = self.shared.clock.now();
+        // What was said of a template that is yet to come counts for all its builds.
+        let public = self
+            .builds_of(&template)
+            .first()
+            .is_some_and(|build| build.public);
         let record = BuildRecord {
             id: BuildId::from_entropy(entropy::bytes()?),
             template,
@@ -110,6 +115,7 @@ impl Engine {
             tags,
             resources: new.resources,
             stock: false,
+            public,
             status: BuildStatus::Waiting,
             failure: None,
             made: None,

@@ -127,6 +127,22 @@ impl Shared {
         Ok(())
     }
 
+    /// Notes whether other teams may use what a build is the first of. By whoever has
+    /// [`Builds::changing`].
+    pub(crate) async fn publish_build(&self, id: BuildId, public: bool) -> Result<(), StoreError> {
+        let Some(build) = self.builds.get(id) else {
+            return Ok(());
+        };
+        let next = BuildRecord {
+            public,
+            ..build.record().as_ref().clone()
+        };
+        // The log of one that has ended stays as it is.
+        self.store.put_build(next.clone(), None).await?;
+        build.show(next);
+        Ok(())
+    }
+
     /// What a team's builds have left under this key, for a build that stands on it from now on.
     pub(crate) async fn layer_for(&self, build: &Build, team: TeamId, key: &str) -> Option<Layer> {
         let now = self.clock.now();

@@ -204,6 +204,7 @@ impl Engine {
             name: offer.name.clone(),
             tags: vec![DEFAULT_TAG.to_owned()],
             resources: offer.resources,
+            public: false,
             status: BuildStatus::Building,
             failure: None,
             made: None,

@@ -1,5 +1,7 @@
 //! Tags: which build of a template a name with a tag means.
 
+use std::sync::Arc;
+
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus};
 use shoal_core::id::{BuildId, SnapshotId, TeamId};
@@ -24,6 +26,9 @@ pub enum TagError {
     /// A template over an image has no builds that tags could mean.
     #[error("template '{0}' was not built: it has no tags")]
     NotBuilt(TemplateRef),
+    /// A build that is not ready, or that no tag has meant for so long that it was removed.
+    #[error("there is nothing of build {0}: it is not ready, or no tag means it any more")]
+    NotKept(BuildId),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -51,6 +56,7 @@ impl Engine {
             None => Template {
                 team: Some(team),
                 names: vec![build.name.clone()],
+                public: build.public,
                 ..Template::over(build.template.clone(), build.id, made.image.clone(), now)
             },
         };
@@ -179,7 +185,14 @@ impl Engine {
         public: bool,
     ) -> Result<(), TagError> {
         let _changing = self.shared.builds.changing.lock().await;
-        let known = self.any_of_template(principal, template)?;
+        let known = match self.any_of_template(principal, template) {
+            Err(missing) => {
+                return self
+                    .publish_builds(principal, template, public, missing)
+                    .await;
+            }
+            Ok(known) => known,
+        };
         let next = Template {
             public,
             ..known.as_ref().clone()
@@ -188,12 +201,52 @@ impl Engine {
         Ok(())
     }
 
+    /// The same of a template that no build has finished yet: what is said of its builds is said of it.
+    async fn publish_builds(
+        &self,
+        principal: &Principal,
+        template: &TemplateRef,
+        public: bool,
+        missing: TemplateError,
+    ) -> Result<(), TagError> {
+        let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.stock;
+        let coming = self.template_to_come(principal, template);
+        let coming = coming.filter(own).ok_or(missing)?;
+        for build in self.builds_of(&coming.template) {
+            self.shared.publish_build(build.id, public).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets more tags mean what a build has made.
+    ///
+    /// # Errors
+    /// See [`TagError`]; [`TagError::NotKept`] also of a build that no tag means any more.
+    pub async fn add_tags_to_build(
+        &self,
+        principal: &Principal,
+        id: BuildId,
+        tags: &[String],
+    ) -> Result<BuildId, TagError> {
+        let changing = self.shared.builds.changing.lock().await;
+        let build = self.build(principal, id);
+        let own = build.filter(|build| build.team == principal.team && !build.stock);
+        let build = own.ok_or_else(|| TemplateError::NotFound(id.to_string()))?;
+        if build.status != BuildStatus::Ready || build.made.is_none() {
+            return Err(TagError::NotKept(id));
+        }
+        let dropped = self.assign_tags(principal.team, &build, tags).await?;
+        drop(changing);
+        self.shared.release_snapshots(dropped).await;
+        Ok(id)
+    }
+
     /// A template of the caller's own, as its tag has it.
     fn own_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
-    ) -> Result<std::sync::Arc<Template>, TemplateError> {
+    ) -> Result<Arc<Template>, TemplateError> {
         let found = self.resolve_template(principal, reference)?;
         let own = found.team == Some(principal.team);
         own.then_some(found)
@@ -205,7 +258,7 @@ impl Engine {
         &self,
         principal: &Principal,
         reference: &TemplateRef,
-    ) -> Result<std::sync::Arc<Template>, TemplateError> {
+    ) -> Result<Arc<Template>, TemplateError> {
         let found = self.find_template(principal, reference);
         let own = found.filter(|template| template.team == Some(principal.team));
         own.ok_or_else(|| TemplateError::NotFound(reference.to_string()))

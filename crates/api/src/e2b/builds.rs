@@ -101,7 +101,7 @@ fn requested(engine: &Engine, principal: &Principal, build: &BuildRecord) -> Req
     RequestedBuild {
         template_id: build.template.to_string(),
         build_id: build.id.to_string(),
-        public: known.is_some_and(|template| template.public),
+        public: known.map_or(build.public, |template| template.public),
         names: vec![format!("{}/{}", principal.slug, build.name)],
         tags: build.tags.clone(),
         aliases,

@@ -12,9 +12,9 @@ use shoal_core::id::BuildId;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 use shoal_engine::Engine;
 
-use super::builds::tag_of;
+use super::builds::{tag_of, template_id};
 use super::templates::reference;
-use crate::body::JsonBody;
+use crate::body::{JsonBody, RequiredBody};
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -50,14 +50,47 @@ pub(super) async fn assign(
     body: JsonBody<Assign>,
 ) -> Result<(StatusCode, Json<Assigned>), ApiError> {
     let Assign { target, tags } = body.value;
-    let target: TemplateRef = target.parse().map_err(ApiError::invalid)?;
     let tags = tags_of(&tags)?;
-    let build = engine.add_tags(&principal, &target, &tags).await?;
+    let build = match build_meant(&engine, &principal, &target)? {
+        Some(build) => engine.add_tags_to_build(&principal, build, &tags).await?,
+        None => {
+            let target: TemplateRef = target.parse().map_err(ApiError::invalid)?;
+            engine.add_tags(&principal, &target, &tags).await?
+        }
+    };
     let assigned = Assigned {
         tags,
         build_id: build.to_string(),
     };
     Ok((StatusCode::CREATED, Json(assigned)))
+}
+
+/// The build that a target names by its id: alone, or in the place of a tag. No tag looks like one.
+fn build_meant(
+    engine: &Engine,
+    principal: &Principal,
+    target: &str,
+) -> Result<Option<BuildId>, ApiError> {
+    let target = target.trim();
+    let (name, id) = match target.rsplit_once(':') {
+        Some((name, id)) => (Some(name), id),
+        None => (None, target),
+    };
+    let Ok(build) = id.parse::<BuildId>() else {
+        return Ok(None);
+    };
+    if let Some(name) = name {
+        let missing = || ApiError::not_found(format!("template {target:?} not found"));
+        let of = engine
+            .build(principal, build)
+            .ok_or_else(missing)?
+            .template
+            .clone();
+        if template_id(engine, principal, name)? != of {
+            return Err(missing());
+        }
+    }
+    Ok(Some(build))
 }
 
 #[derive(Debug, Deserialize)]
@@ -196,9 +229,9 @@ pub(super) async fn publish_v2(
     state: State<Engine>,
     principal: Extension<Principal>,
     id: Path<String>,
-    body: JsonBody<Publish>,
+    RequiredBody(body): RequiredBody<Publish>,
 ) -> Result<Json<Published>, ApiError> {
-    let names = publish(&state.0, &principal.0, &id.0, body.value).await?;
+    let names = publish(&state.0, &principal.0, &id.0, body).await?;
     Ok(Json(Published { names }))
 }
 
@@ -207,9 +240,9 @@ pub(super) async fn publish_v1(
     state: State<Engine>,
     principal: Extension<Principal>,
     id: Path<String>,
-    body: JsonBody<Publish>,
+    RequiredBody(body): RequiredBody<Publish>,
 ) -> Result<Json<serde_json::Value>, ApiError> {
-    publish(&state.0, &principal.0, &id.0, body.value).await?;
+    publish(&state.0, &principal.0, &id.0, body).await?;
     Ok(Json(serde_json::json!({})))
 }
 
@@ -220,13 +253,19 @@ async fn publish(
     body: Publish,
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
-    let template = find(engine, principal, id)?;
+    // In this order: what is no more to come is there.
+    let coming = engine.template_to_come(principal, reference.name.as_str());
+    let names = match (coming, find(engine, principal, id)) {
+        (_, Ok(template)) => template.names.clone(),
+        (Some(coming), Err(_)) => vec![coming.name.clone()],
+        (None, Err(missing)) => return Err(missing),
+    };
     if let Some(public) = body.public {
         engine
             .publish_template(principal, &reference, public)
             .await?;
     }
-    let names = template.names.iter();
+    let names = names.iter();
     Ok(names
         .map(|name| format!("{}/{name}", principal.slug))
         .collect())

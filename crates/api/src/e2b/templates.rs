@@ -141,7 +141,7 @@ pub(super) fn view_to_come(
         cpu_count: build.resources.cpu.whole(),
         memory_mb: build.resources.memory.0,
         disk_size_mb: build.resources.disk.0,
-        public: build.stock,
+        public: build.stock || build.public,
         aliases: vec![build.name.to_string()],
         names: vec![name_to_come(principal, build)],
         created_at: build.created_at.to_string(),
@@ -325,7 +325,7 @@ fn to_come(
     let builds = engine.builds_of(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),
-        public: latest.stock,
+        public: latest.stock || latest.public,
         aliases: vec![latest.name.to_string()],
         names: vec![name_to_come(principal, &latest)],
         created_at: latest.created_at.to_string(),

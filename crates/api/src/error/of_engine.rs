@@ -241,7 +241,7 @@ impl From<TagError> for ApiError {
         let message = error.to_string();
         match error {
             TagError::Template(template) => template.into(),
-            TagError::Default | TagError::Last | TagError::NotBuilt(_) => {
+            TagError::Default | TagError::Last | TagError::NotBuilt(_) | TagError::NotKept(_) => {
                 Self::new(StatusCode::BAD_REQUEST, message)
             }
             TagError::Store(store) => store.into(),

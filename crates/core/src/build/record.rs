@@ -175,6 +175,9 @@ pub struct BuildRecord {
     /// Whether the template is the installation's, and all may use it and watch this.
     #[serde(default)]
     pub stock: bool,
+    /// Whether other teams may use the template, if this is the first build of it.
+    #[serde(default)]
+    pub public: bool,
     /// Where it is.
     pub status: BuildStatus,
     /// Why it has failed.

@@ -131,12 +131,12 @@ impl Engine {
         build: &Build,
         made: Made,
     ) -> Result<(), StoreError> {
+        let changing = self.shared.builds.changing.lock().await;
         let with = BuildRecord {
             made: Some(made),
             updated_at: self.shared.clock.now(),
             ..build.record().as_ref().clone()
         };
-        let changing = self.shared.builds.changing.lock().await;
         self.shared.put_build(build, with).await?;
         drop(changing);
         self.complete_build(principal.team, build).await
