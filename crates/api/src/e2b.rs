@@ -10,6 +10,7 @@ mod kruise;
 mod legacy;
 mod list;
 mod logs;
+mod meanings;
 mod metrics;
 mod network;
 mod pause;

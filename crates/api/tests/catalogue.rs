@@ -343,3 +343,67 @@ async fn the_answer_says_whether_a_sandbox_came_from_a_pool() {
     fixture.post(&fixture.admin, TEMPLATES, none).await;
     assert_eq!(made().await, (json!("cold"), json!(false)));
 }
+
+#[tokio::test]
+async fn the_template_of_an_entrys_sandbox_is_found_and_started_again() {
+    let fixture = fixture().await;
+    let entries = json!([
+        entry("Tool.1"),
+        {"name": "family", "type": "dynamic", "description": "d",
+         "pattern": "family-(?P<name>.+)\\.(?P<version>.+)",
+         "image": "registry.test/<name>:<version>"},
+    ]);
+    let (status, body) = fixture.post(&fixture.admin, TEMPLATES, entries).await;
+    assert_eq!(status, 200, "{body}");
+    for (asked, alias, image) in [
+        ("Tool.1", "Tool.1", "registry.test/i:1"),
+        ("family-go.1.21", "family", "registry.test/go:1.21"),
+    ] {
+        let body = json!({"templateID": asked});
+        let (status, made) = fixture.post(&fixture.user, "/v2/sandboxes", body).await;
+        assert_eq!((status, &made["alias"]), (201, &json!(alias)), "{made}");
+        let template = made["templateID"].as_str().unwrap();
+        let path = format!("/sandboxes/{}", made["sandboxID"].as_str().unwrap());
+        let (_, seen) = fixture.get(&fixture.user, &path).await;
+        assert_eq!(seen["templateID"], template);
+        // It leads to what a create of it gets.
+        let path = format!("/templates/{template}");
+        let (status, found) = fixture.get(&fixture.user, &path).await;
+        assert_eq!(
+            (status, &found["templateID"]),
+            (200, &json!(template)),
+            "{found}"
+        );
+        assert_eq!(found["aliases"], json!([alias]));
+        let build = &found["builds"][0];
+        assert_eq!(
+            (&build["status"], &build["cpuCount"]),
+            (&json!("ready"), &json!(2))
+        );
+        assert_eq!(build["buildID"].as_str().unwrap().len(), 36, "it is a UUID");
+        let body = json!({"templateID": template});
+        let (status, again) = fixture.post(&fixture.user, "/v2/sandboxes", body).await;
+        assert_eq!(
+            (status, &again["templateID"]),
+            (201, &json!(template)),
+            "{again}"
+        );
+        let native = format!("/api/v1/sandbox/{}", again["sandboxID"].as_str().unwrap());
+        let (_, native) = fixture.get(&fixture.user, &native).await;
+        assert_eq!(native["data"]["image"], image, "{native}");
+        let listed = format!("/v2/sandboxes?template={template}");
+        let (status, listed) = fixture.get(&fixture.user, &listed).await;
+        assert_eq!((status, listed.as_array().unwrap().len()), (200, 2));
+    }
+    for nothing in [
+        "/templates/tool.2",
+        "/templates/aaaaaaaaaaaaaaaaaaaa",
+        "/templates/a%20b",
+    ] {
+        assert_eq!(
+            fixture.get(&fixture.user, nothing).await.0,
+            404,
+            "{nothing}"
+        );
+    }
+}

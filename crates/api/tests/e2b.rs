@@ -795,6 +795,73 @@ async fn snapshots_are_taken_listed_started_and_removed() {
 }
 
 #[tokio::test]
+async fn a_snapshot_is_shown_as_the_template_that_its_clones_have() {
+    let fixture = fixture().await;
+    let source = fixture.create(json!({})).await;
+    let snapshots = format!("/sandboxes/{}/snapshots", id(&source));
+    let mut taken = Vec::new();
+    for name in ["work:v1", "work:v2", "work", "work:v1"] {
+        let (status, one) = fixture.post(&snapshots, json!({"name": name})).await;
+        assert_eq!(status, 201, "{one}");
+        taken.push(one["snapshotID"].as_str().unwrap().to_owned());
+    }
+    let clone = json!({"templateID": taken[3]});
+    let (_, clone) = fixture.post("/v2/sandboxes", clone).await;
+    let template = clone["templateID"].as_str().unwrap();
+    for name in [template, "work", "default%2Fwork"] {
+        let (status, found) = fixture.get(&format!("/templates/{name}")).await;
+        assert_eq!(
+            (status.as_u16(), &found["templateID"]),
+            (200, &json!(template)),
+            "{found}"
+        );
+        assert_eq!(found["builds"].as_array().unwrap().len(), 3);
+        let (status, tags) = fixture.get(&format!("/templates/{name}/tags")).await;
+        let tags = tags.as_array().unwrap();
+        let mut names: Vec<_> = tags
+            .iter()
+            .map(|tag| tag["tag"].as_str().unwrap())
+            .collect();
+        names.sort_unstable();
+        assert_eq!((status.as_u16(), names), (200, vec!["default", "v1", "v2"]));
+        assert!(
+            tags.iter()
+                .all(|tag| tag["buildID"].as_str().unwrap().len() == 36)
+        );
+    }
+    for (path, field, value) in [
+        ("tags/count", "/total", json!(3)),
+        ("tags/exists?tag=v2", "/exists", json!(true)),
+        ("tags/exists?tag=v3", "/exists", json!(false)),
+        ("tags/groups?search=v", "/tags/0/tag", json!("v1")),
+        (
+            "tags/v2/assignments",
+            "/data/0/buildFinishedAt",
+            Value::Null,
+        ),
+    ] {
+        let (status, seen) = fixture.get(&format!("/templates/work/{path}")).await;
+        assert_eq!(status, 200, "{path}: {seen}");
+        match value {
+            Value::Null => assert!(seen.pointer(field).unwrap().is_string()),
+            value => assert_eq!(seen.pointer(field), Some(&value), "{path}: {seen}"),
+        }
+    }
+    // A name alone is one snapshot: its newest taking.
+    for (asked, found) in [
+        ("work", &taken[3]),
+        ("work:v2", &taken[1]),
+        (template, &taken[3]),
+    ] {
+        let (_, listed) = fixture.get(&format!("/snapshots?name={asked}")).await;
+        assert_eq!(listed.as_array().unwrap().len(), 1, "{asked}: {listed}");
+        if asked != template {
+            assert_eq!(listed[0]["snapshotID"], json!(found));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_fork_answers_for_each_member() {
     let fixture = fixture().await;
     let made = fixture.create(json!({})).await;

@@ -234,6 +234,13 @@ uuid_id!(
     "key id"
 );
 
+/// A taking of a snapshot is to its clones what a build is to the sandboxes of a template.
+impl From<SnapshotId> for BuildId {
+    fn from(id: SnapshotId) -> Self {
+        Self(id.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

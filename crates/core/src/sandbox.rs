@@ -59,6 +59,9 @@ pub struct SandboxSpec {
     pub template: TemplateId,
     /// What that template was called, for showing.
     pub template_name: Option<String>,
+    /// What leads to that template, where its id does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_key: Option<String>,
     /// The image of its root file system.
     pub image: ImageName,
     /// The OCI runtime; the driver's default when none is named.

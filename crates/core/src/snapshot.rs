@@ -147,6 +147,7 @@ impl SnapshotRecord {
         SandboxSpec {
             template: self.template.clone(),
             template_name: self.name.as_ref().map(ToString::to_string),
+            template_key: None,
             snapshot: Some(SnapshotOrigin {
                 id: self.id,
                 memory: self.saved.contents.has_memory(),

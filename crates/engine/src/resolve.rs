@@ -49,6 +49,9 @@ pub struct Resolved {
     pub name: Option<String>,
     /// The id under which its sandboxes are known.
     pub id: TemplateId,
+    /// What was asked for, where the id alone would not lead here: it is one entry's, and the entry
+    /// means many images.
+    pub key: Option<String>,
     /// The image of its sandboxes.
     pub image: ImageName,
     /// Who said the image.
@@ -83,6 +86,7 @@ impl Resolved {
         Self {
             name: template.names.first().map(ToString::to_string),
             id: template.id.clone(),
+            key: None,
             image: template.image.clone(),
             image_from: Source::Template,
             reach: Reach::Anywhere,
@@ -94,6 +98,7 @@ impl Resolved {
         Self {
             name: snapshot.name.as_ref().map(ToString::to_string),
             id: snapshot.template.clone(),
+            key: None,
             image: snapshot.spec.image.clone(),
             image_from: Source::Template,
             reach: Reach::Anywhere,
@@ -105,6 +110,7 @@ impl Resolved {
         Self {
             name: Some(found.entry.name.to_string()),
             id: found.entry.name.template_id(),
+            key: None,
             image,
             image_from: match base {
                 Some(_) => Source::Base,
@@ -119,6 +125,7 @@ impl Resolved {
         Self {
             name: Some(name.to_owned()),
             id: TemplateId::of_catalogue(name),
+            key: None,
             image,
             image_from: from,
             reach: Reach::Anywhere,
@@ -252,7 +259,8 @@ impl Engine {
             Some((name, DEFAULT_TAG)) => name,
             _ => text,
         };
-        if let Some(found) = catalogue.exact(untagged) {
+        let named = catalogue.exact(untagged);
+        if let Some(found) = named.or_else(|| catalogue.by_id(untagged)) {
             return shared.entry(found);
         }
         let unknown = match (stored, &reference) {
@@ -270,7 +278,10 @@ impl Engine {
             (None, Ok(_)) => TemplateError::NotFound(text.to_owned()),
         };
         match catalogue.dynamic(untagged)? {
-            Some(found) => shared.entry(found),
+            Some(found) => Ok(Resolved {
+                key: Some(untagged.to_owned()),
+                ..shared.entry(found)?
+            }),
             None => Err(unknown),
         }
     }

@@ -42,6 +42,7 @@ pub fn record(id: &str) -> SandboxRecord {
         spec: SandboxSpec {
             template: TemplateId::from_entropy([3; 16]),
             template_name: Some("base".to_owned()),
+            template_key: None,
             image: "test/image:1".parse().expect("an image"),
             runtime: None,
             resources: Resources::default(),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
-use shoal_core::template::TemplateRef;
+use shoal_core::template::TemplateKey;
 use shoal_engine::{Engine, ListFilter, Order, PageToken};
 
 use super::view::ListedSandbox;
@@ -149,12 +149,12 @@ pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
 }
 
 fn template(engine: &Engine, principal: &Principal, text: &str) -> Result<TemplateId, ApiError> {
-    let reference: TemplateRef = text.parse().map_err(ApiError::invalid)?;
-    if reference.tag.is_some() {
+    let key: TemplateKey = text.parse().map_err(ApiError::invalid)?;
+    if key.as_str().contains(':') {
         return Err(ApiError::invalid("`template`: without a tag"));
     }
-    match engine.resolve_template(principal, &reference) {
-        Ok(template) => Ok(template.id.clone()),
+    match engine.resolve(principal, Some(&key), None) {
+        Ok(meant) => Ok(meant.id),
         // Of a template that is not there, there are no sandboxes; an id says the same.
         Err(_) => Ok(text
             .parse()

@@ -8,11 +8,11 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
-use shoal_core::template::Template;
+use shoal_core::id::TemplateId;
 use shoal_engine::Engine;
 
 use super::builds::tag_of;
-use super::tags::{Given, find, given};
+use super::tags::{Given, tagged};
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -91,27 +91,21 @@ fn sort(tags: &mut [Given], by: Sort) {
 }
 
 fn assignment(
-    engine: &Engine,
-    template: &Template,
-    Given { tag, build, at }: &Given,
+    template: &TemplateId,
+    Given {
+        tag,
+        build,
+        at,
+        built: (created, finished),
+    }: &Given,
 ) -> Assignment {
     let mut id = Sha256::new();
-    for part in [
-        template.id.as_str(),
-        tag,
-        &build.to_string(),
-        &at.to_string(),
-    ] {
+    for part in [template.as_str(), tag, &build.to_string(), &at.to_string()] {
         id.update(part);
         id.update([0]);
     }
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&id.finalize()[..16]);
-    let builds = engine.builds_of(&template.id);
-    let built = builds.iter().find(|known| known.id == *build);
-    let (created, finished) = built.map_or((template.updated_at, Some(template.updated_at)), |b| {
-        (b.created_at, b.finished_at)
-    });
     Assignment {
         assignment_id: uuid::Builder::from_custom_bytes(bytes)
             .into_uuid()
@@ -139,8 +133,7 @@ pub(super) async fn groups(
 ) -> Result<Json<Groups>, ApiError> {
     bounded("assignmentLimit", query.assignment_limit, 1)?;
     let limit = bounded("tagsLimit", query.tags_limit, TAGS_USUAL)?;
-    let template = find(&engine, &principal, &id)?;
-    let mut tags = given(&template);
+    let (template, mut tags) = tagged(&engine, &principal, &id)?;
     if let Some(search) = query.search.as_deref() {
         tags.retain(|given| given.tag.contains(&search.to_lowercase()));
     }
@@ -158,7 +151,7 @@ pub(super) async fn groups(
     let next_cursor = page.last().filter(|_| more).map(|given| given.tag.clone());
     let page = page.into_iter().map(|given| Group {
         tag: given.tag.clone(),
-        assignments: vec![assignment(&engine, &template, given)],
+        assignments: vec![assignment(&template, given)],
         has_more: false,
     });
     Ok(Json(Groups {
@@ -180,13 +173,10 @@ pub(super) async fn assignments(
         return Err(ApiError::invalid("`cursor`: no such place"));
     }
     let tag = tag_of(&tag)?;
-    let template = find(&engine, &principal, &id)?;
-    let tags = given(&template);
+    let (template, tags) = tagged(&engine, &principal, &id)?;
     let tags = tags.iter().filter(|given| given.tag == tag);
     Ok(Json(Assignments {
-        data: tags
-            .map(|given| assignment(&engine, &template, given))
-            .collect(),
+        data: tags.map(|given| assignment(&template, given)).collect(),
         next_cursor: None,
     }))
 }

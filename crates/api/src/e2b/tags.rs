@@ -8,11 +8,12 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_core::id::BuildId;
+use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 use shoal_engine::Engine;
 
 use super::builds::{tag_of, template_id};
+use super::meanings;
 use super::templates::reference;
 use crate::body::{JsonBody, RequiredBody};
 use crate::error::ApiError;
@@ -76,7 +77,8 @@ fn build_meant(
         Some((name, id)) => (Some(name), id),
         None => (None, target),
     };
-    let Ok(build) = id.parse::<BuildId>() else {
+    // With hyphens: a name may have as many digits.
+    let Some(build) = id.parse::<BuildId>().ok().filter(|_| id.contains('-')) else {
         return Ok(None);
     };
     if let Some(name) = name {
@@ -127,21 +129,54 @@ pub(super) struct Given {
     pub(super) tag: String,
     pub(super) build: BuildId,
     pub(super) at: Timestamp,
+    /// When the build was announced, and when it ended.
+    pub(super) built: (Timestamp, Option<Timestamp>),
+}
+
+/// What a path means that has tags: the id under which its sandboxes are known, and the tags.
+pub(super) fn tagged(
+    engine: &Engine,
+    principal: &Principal,
+    id: &str,
+) -> Result<(TemplateId, Vec<Given>), ApiError> {
+    match find(engine, principal, id) {
+        Ok(template) => Ok((template.id.clone(), given(engine, &template))),
+        Err(missing) => {
+            let takings = meanings::takings(engine, principal, id);
+            let snapshot = takings.first().ok_or(missing)?;
+            let given = takings.iter().map(|taking| Given {
+                tag: taking.tag.clone(),
+                build: taking.id.into(),
+                at: taking.created_at,
+                built: (taking.created_at, Some(taking.created_at)),
+            });
+            Ok((snapshot.template.clone(), given.collect()))
+        }
+    }
 }
 
 /// The tags of a template; one that was not built has the default one alone.
-pub(super) fn given(template: &Template) -> Vec<Given> {
+fn given(engine: &Engine, template: &Template) -> Vec<Given> {
+    let builds = engine.builds_of(&template.id);
+    let built = |id: BuildId| {
+        let build = builds.iter().find(|build| build.id == id);
+        build.map_or((template.updated_at, Some(template.updated_at)), |build| {
+            (build.created_at, build.finished_at)
+        })
+    };
     if template.tags.is_empty() {
         return vec![Given {
             tag: DEFAULT_TAG.to_owned(),
             build: template.build,
             at: template.updated_at,
+            built: built(template.build),
         }];
     }
     let tags = template.tags.iter().map(|(tag, tagged)| Given {
         tag: tag.clone(),
         build: tagged.build,
         at: tagged.at,
+        built: built(tagged.build),
     });
     tags.collect()
 }
@@ -163,8 +198,8 @@ pub(super) async fn list(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Vec<Tag>>, ApiError> {
-    let tags = given(find(&engine, &principal, &id)?.as_ref());
-    let views = tags.into_iter().map(|Given { tag, build, at }| Tag {
+    let (_, tags) = tagged(&engine, &principal, &id)?;
+    let views = tags.into_iter().map(|Given { tag, build, at, .. }| Tag {
         tag,
         build_id: build.to_string(),
         created_at: at.to_string(),
@@ -192,7 +227,7 @@ pub(super) async fn exists(
     Query(query): Query<ExistsQuery>,
 ) -> Result<Json<Exists>, ApiError> {
     let normalized_tag = tag_of(&query.tag)?;
-    let tags = given(find(&engine, &principal, &id)?.as_ref());
+    let (_, tags) = tagged(&engine, &principal, &id)?;
     Ok(Json(Exists {
         exists: tags.iter().any(|tag| tag.tag == normalized_tag),
         normalized_tag,
@@ -210,7 +245,7 @@ pub(super) async fn count(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Count>, ApiError> {
-    let total = given(find(&engine, &principal, &id)?.as_ref()).len();
+    let total = tagged(&engine, &principal, &id)?.1.len();
     Ok(Json(Count { total }))
 }
 

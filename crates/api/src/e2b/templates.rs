@@ -13,6 +13,7 @@ use shoal_protocol::ENVD_VERSION;
 
 use super::builds::template_id;
 use super::list::{NEXT_TOKEN, limit};
+use super::meanings;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -45,35 +46,35 @@ pub(super) struct Template {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Build {
+pub(super) struct Build {
     #[serde(rename = "buildID")]
-    build_id: String,
-    status: &'static str,
-    created_at: String,
-    updated_at: String,
+    pub(super) build_id: String,
+    pub(super) status: &'static str,
+    pub(super) created_at: String,
+    pub(super) updated_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    finished_at: Option<String>,
-    cpu_count: u32,
+    pub(super) finished_at: Option<String>,
+    pub(super) cpu_count: u32,
     #[serde(rename = "memoryMB")]
-    memory_mb: u32,
+    pub(super) memory_mb: u32,
     #[serde(rename = "diskSizeMB")]
-    disk_size_mb: u32,
-    envd_version: &'static str,
+    pub(super) disk_size_mb: u32,
+    pub(super) envd_version: &'static str,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TemplateWithBuilds {
     #[serde(rename = "templateID")]
-    template_id: String,
-    public: bool,
-    aliases: Vec<String>,
-    names: Vec<String>,
-    created_at: String,
-    updated_at: String,
-    last_spawned_at: Option<String>,
-    spawn_count: u64,
-    builds: Vec<Build>,
+    pub(super) template_id: String,
+    pub(super) public: bool,
+    pub(super) aliases: Vec<String>,
+    pub(super) names: Vec<String>,
+    pub(super) created_at: String,
+    pub(super) updated_at: String,
+    pub(super) last_spawned_at: Option<String>,
+    pub(super) spawn_count: u64,
+    pub(super) builds: Vec<Build>,
 }
 
 #[derive(Debug, Serialize)]
@@ -288,14 +289,16 @@ pub(super) async fn one(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<TemplateWithBuilds>, ApiError> {
-    let reference = reference(&id)?;
+    let Ok(reference) = reference(&id) else {
+        return Ok(Json(meanings::shown(&engine, &principal, &id).await?));
+    };
     // In this order: what is no more to come is there.
     if let Some(to_come) = to_come(&engine, &principal, &reference) {
         return Ok(Json(to_come));
     }
-    let missing = || ApiError::not_found(format!("template {id:?} not found"));
-    let template = engine.find_template(&principal, &reference);
-    let template = template.ok_or_else(missing)?;
+    let Some(template) = engine.find_template(&principal, &reference) else {
+        return Ok(Json(meanings::shown(&engine, &principal, &id).await?));
+    };
     let (aliases, names) = names(&engine, &template);
     let starts = engine.template_starts(&template.id);
     let (created, updated) = (
@@ -363,7 +366,11 @@ pub(super) async fn alias(
     Extension(principal): Extension<Principal>,
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
-    let template = template_id(&engine, &principal, &alias)?;
+    let made = template_id(&engine, &principal, &alias);
+    let template = made.or_else(|missing| {
+        let meant = meanings::resolve(&engine, &principal, &alias);
+        meant.map(|meant| meant.id).map_err(|_| missing)
+    })?;
     let known = engine.template_by_id(&template);
     Ok(Json(Alias {
         template_id: template.to_string(),

@@ -96,7 +96,7 @@ impl Sandbox {
     pub(crate) fn of(engine: &Engine, record: &SandboxRecord, domain: Option<String>) -> Self {
         let reveal = |token: Option<shoal_core::auth::Token>| token.map(|t| t.reveal().to_owned());
         Self {
-            template_id: record.spec.template.to_string(),
+            template_id: template_of(record),
             sandbox_id: record.id.to_string(),
             client_id: CLIENT_ID,
             envd_version: envd_version(record),
@@ -147,7 +147,7 @@ impl ListedSandbox {
     pub(crate) fn of(record: &SandboxRecord) -> Self {
         let resources = &record.spec.resources;
         Self {
-            template_id: record.spec.template.to_string(),
+            template_id: template_of(record),
             sandbox_id: record.id.to_string(),
             client_id: CLIENT_ID,
             alias: record.spec.template_name.clone(),
@@ -161,6 +161,12 @@ impl ListedSandbox {
             envd_version: envd_version(record),
         }
     }
+}
+
+/// What leads to its template.
+fn template_of(record: &SandboxRecord) -> String {
+    let key = record.spec.template_key.clone();
+    key.unwrap_or_else(|| record.spec.template.to_string())
 }
 
 /// When its time is over, on every wire.

@@ -73,6 +73,14 @@ impl Catalogue {
         })
     }
 
+    /// The entry of one image whose sandboxes are known under this template's id.
+    #[must_use]
+    pub fn by_id(&self, id: &str) -> Option<Match> {
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.name.template_id().as_str() == id)?;
+        self.exact(&entry.name.to_string())
+    }
+
     /// The first entry whose pattern means `asked`.
     ///
     /// What it finds becomes one part of an image's name, never more: a name with a slash would

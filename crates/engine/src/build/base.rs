@@ -198,6 +198,7 @@ impl Run<'_> {
             lifecycle,
             template: record.template.clone(),
             template_name: Some(record.name.to_string()),
+            template_key: None,
             resources: record.resources,
             user: "root".to_owned(),
             workdir: None,

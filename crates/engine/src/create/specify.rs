@@ -221,6 +221,7 @@ impl Engine {
             start_env,
             template: resolved.id.clone(),
             template_name,
+            template_key: resolved.key.clone(),
             image: resolved.image.clone(),
             runtime: merged.runtime.value.clone(),
             resources: merged.resources(),
