@@ -847,6 +847,13 @@ async fn a_snapshot_is_shown_as_the_template_that_its_clones_have() {
             value => assert_eq!(seen.pointer(field), Some(&value), "{path}: {seen}"),
         }
     }
+    let remove = async |name: &str, tag: &str| {
+        let body = json!({"name": name, "tags": [tag]});
+        let removed = fixture.call(Method::DELETE, "/templates/tags", body);
+        removed.await.0.as_u16()
+    };
+    assert_eq!(remove("work", "default").await, 400, "as of a template");
+    assert_eq!(remove("nothing", "v2").await, 404);
     // A name alone is one snapshot: its newest taking.
     for (asked, found) in [
         ("work", &taken[3]),
@@ -855,10 +862,15 @@ async fn a_snapshot_is_shown_as_the_template_that_its_clones_have() {
     ] {
         let (_, listed) = fixture.get(&format!("/snapshots?name={asked}")).await;
         assert_eq!(listed.as_array().unwrap().len(), 1, "{asked}: {listed}");
-        if asked != template {
-            assert_eq!(listed[0]["snapshotID"], json!(found));
-        }
+        assert_eq!(listed[0]["snapshotID"], json!(found));
     }
+    assert_eq!(remove("work", "v2").await, 204);
+    let (_, gone) = fixture.get("/snapshots?name=work:v2").await;
+    assert_eq!(gone, json!([]));
+    assert_eq!(
+        fixture.get("/templates/work/tags/count").await.1["total"],
+        2
+    );
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
-use shoal_engine::Engine;
+use shoal_engine::{Engine, SnapshotError, TagError};
 
 use super::builds::{tag_of, template_id};
 use super::meanings;
@@ -110,8 +110,36 @@ pub(super) async fn remove(
     let Remove { name, tags } = body.value;
     let tags = tags_of(&tags)?;
     let name = reference(&name)?;
-    engine.remove_tags(&principal, &name, &tags).await?;
+    match engine.remove_tags(&principal, &name, &tags).await {
+        Err(TagError::Template(missing)) => {
+            if meanings::takings(&engine, &principal, &name.to_string()).is_empty() {
+                return Err(missing.into());
+            }
+            remove_takings(&engine, &principal, &name, &tags).await?;
+        }
+        removed => removed?,
+    }
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The same of a snapshot, where a tag is a taking. Those that there are not are passed over.
+async fn remove_takings(
+    engine: &Engine,
+    principal: &Principal,
+    name: &TemplateRef,
+    tags: &[String],
+) -> Result<(), ApiError> {
+    for tag in tags {
+        let taking = TemplateRef {
+            tag: Some(tag.clone()),
+            ..name.clone()
+        };
+        match engine.delete_snapshot(principal, &taking).await {
+            Ok(()) | Err(SnapshotError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[derive(Debug, Serialize)]

@@ -37,7 +37,8 @@ impl From<DriverError> for ApiError {
             }
             DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
-            DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message),
+            DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message)
+                .with_code("sandbox_placement_timeout"),
             DriverError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
             DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
