@@ -234,15 +234,17 @@ async def test_a_list_comes_in_pages_and_order(sdk, order):
 
 
 async def test_metrics_are_measured(sdk, one):
-    await done(one.commands.run("head -c 1000000 /dev/zero >/tmp/some"))
+    await done(one.commands.run("head -c 50000000 /dev/urandom >/var/tmp/some"))
     metrics = []
     for _ in range(60):
         metrics = await done(one.get_metrics())
-        if metrics:
+        if metrics and metrics[-1].disk_used > 50_000_000:
             break
         await asyncio.sleep(0.25)
     assert metrics, "no sample in time"
     last = metrics[-1]
+    assert 50_000_000 < last.disk_used < 200_000_000, "what was written counts before it is on the disk"
+    assert metrics[0].mem_used > 0 and metrics[0].disk_used > 0, "no sample is made up"
     assert last.cpu_count >= 1
     assert 0 <= last.cpu_used_pct <= 100
     assert 0 < last.mem_used <= last.mem_total

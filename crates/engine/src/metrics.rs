@@ -72,7 +72,7 @@ impl History {
             memory_used: usage.memory_bytes,
             memory_total: resources.memory.bytes(),
             memory_cache: usage.cache_bytes,
-            disk_used: usage.disk_bytes,
+            disk_used: usage.disk_bytes.min(resources.disk.bytes()),
             disk_total: resources.disk.bytes(),
         };
         push(&mut self.fine, sample, FINE);

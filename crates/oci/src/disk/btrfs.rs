@@ -22,6 +22,8 @@ const MAGIC: u8 = 0x94;
 const NAME_BYTES: usize = 4088;
 /// The bytes of a name in [`SnapshotArgs`], its final zero included.
 const SNAPSHOT_NAME_BYTES: usize = 4040;
+/// What an empty subvolume takes: a node, counted from its first transaction on.
+const NODE: u64 = 16 << 10;
 /// The inode number of a subvolume's root.
 const ROOT_INODE: u64 = 256;
 /// Quota commands: with full accounting, and with the cheap one of Linux 6.7.
@@ -169,13 +171,17 @@ impl Volume {
         };
         // SAFETY: the descriptor is open and `args` has the size that the kernel fills.
         unsafe { ino_lookup(subvolume.as_raw_fd(), &raw mut args) }?;
-        let counter = self
-            .counters
-            .join(format!("0_{}", args.tree))
-            .join("referenced");
-        let text = fs::read_to_string(counter)?;
-        text.trim().parse().map_err(io::Error::other)
+        let group = self.counters.join(format!("0_{}", args.tree));
+        // What is written is kept in reserve until the next transaction counts it, up to half a minute.
+        let reserved = counter(&group, "rsv_data")?;
+        Ok(counter(&group, "referenced")?.max(NODE) + reserved)
     }
+}
+
+/// A counter of a group, in bytes.
+fn counter(group: &Path, name: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(group.join(name))?;
+    text.trim().parse().map_err(io::Error::other)
 }
 
 /// Makes an empty subvolume at `path`.

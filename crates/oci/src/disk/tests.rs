@@ -70,6 +70,31 @@ fn too_little_space_is_said_before_anything_is_written() {
 }
 
 #[test]
+fn what_is_written_counts_before_it_reaches_the_disk() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(256)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let path = disk.create("ia", Mib(128)).unwrap();
+    let empty = disk.usage("ia").unwrap();
+    assert!((1..1 << 20).contains(&empty), "{empty}");
+    let bytes = 20_usize << 20;
+    fs::write(path.join("file"), vec![7u8; bytes]).unwrap();
+    let near = |used: u64| (bytes as u64..(bytes as u64) + (2 << 20)).contains(&used);
+    let written = disk.usage("ia").unwrap();
+    assert!(near(written), "{written}");
+    disk.sync().unwrap();
+    let synced = disk.usage("ia").unwrap();
+    assert!(near(synced), "{synced}: it is counted once");
+    disk.remove("ia").unwrap();
+    disk.close(false).unwrap();
+}
+
+#[test]
 fn plain_directories_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
