@@ -197,3 +197,22 @@ def test_nothing_follows_a_body_that_was_not_read(api):
         refused(answer, 413)
         assert answer.headers["connection"] == "close"
         assert api.get("/v2/sandboxes").status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"\r\n\t", b"null", b"[]"])
+def test_a_body_of_blanks_clears_no_rules(api, shared, body):
+    rules = {"network": {"allow_out": ["1.1.1.1"], "deny_out": ["0.0.0.0/0"]}}
+    sandbox = Sandbox.create(timeout=60, **rules, **shared.options())
+    path = f"/sandboxes/{sandbox.sandbox_id}"
+    before = api.get(path).json()["network"]
+    refused(api.put(f"{path}/network", content=body), 400)
+    assert api.get(path).json()["network"] == before
+    sandbox.kill()
+
+
+def test_a_timeout_that_is_too_long_is_refused_by_every_call(api, one):
+    week = 7 * 24 * 3600
+    for call in ("timeout", "connect", "fork"):
+        message = refused(api.post(f"/sandboxes/{one}/{call}", json={"timeout": week}), 400)
+        assert message == "Timeout cannot be greater than 24 hours", call
+    refused(api.post(f"/v2/sandboxes/{one}/connect", json={"timeout": week}), 400)

@@ -311,6 +311,26 @@ async def sandbox_of_module(sdk):
     return await sdk.create(timeout=900)
 
 
+async def test_who_pauses_or_connects_at_once_shares_what_comes_of_it(sdk):
+    sandbox = await sdk.create(timeout=300)
+
+    async def at_once(call, **arguments):
+        """Three callers of the SDK, each with a thread of its own where it blocks."""
+        if sdk.name == "async":
+            return await asyncio.gather(*(sdk.call(call, sandbox.sandbox_id, **arguments) for _ in range(3)))
+        calls = (
+            asyncio.to_thread(asyncio.run, sdk.call(call, sandbox.sandbox_id, **arguments))
+            for _ in range(3)
+        )
+        return await asyncio.gather(*calls)
+
+    assert await at_once("pause") == [True, True, True]
+    assert await sdk.call("pause", sandbox.sandbox_id) is False, "it was paused before"
+    connected = await at_once("connect", timeout=300)
+    assert {one.sandbox_id for one in connected} == {sandbox.sandbox_id}
+    assert (await done(connected[0].commands.run("echo on"))).stdout == "on\n"
+
+
 async def test_snapshots_have_names_tags_and_pages(sdk):
     sandbox = await sdk.create(timeout=300)
     taken = []
