@@ -317,7 +317,7 @@ async fn publish(
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
     // In this order: what is no more to come is there.
-    let coming = engine.template_to_come(principal, reference.name.as_str());
+    let coming = engine.template_to_come(principal, &reference);
     let names = match (coming, find(engine, principal, id)) {
         (_, Ok(template)) => template.names.clone(),
         (Some(coming), Err(_)) => vec![coming.name.clone()],

@@ -161,7 +161,10 @@ fn explanation(asked: Option<String>, explained: Explained) -> ResolvedTemplate 
         image_here,
         values: values.into_iter().map(shown).collect(),
         entry: resolved.entry().map(|entry| json!(entry.as_ref())),
-        template_id: resolved.id.to_string(),
+        template_id: resolved
+            .key
+            .clone()
+            .unwrap_or_else(|| resolved.id.to_string()),
         name: resolved.name,
     }
 }
