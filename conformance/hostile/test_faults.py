@@ -99,9 +99,9 @@ def sweep(server, faults, prepare, operation, settle):
 
 
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
-@pytest.mark.parametrize("what", ["create", "destroy", "resume", "snapshot", "exec"])
+@pytest.mark.parametrize("what", ["create", "destroy", "pause", "resume", "snapshot", "exec"])
 def test_nothing_is_left_when_a_call_fails(faulty, faults, runtime, what):
-    if runtime == "runc" and what in ("resume", "snapshot"):
+    if runtime == "runc" and what in ("pause", "resume", "snapshot"):
         pytest.skip("the memory of this runtime is not saved")
     session = Session(faulty)
     quiet = {"processes": 0, "namespaces": 2 * WARM, "links": WARM, "groups": 0, "slots": WARM, "left": []}

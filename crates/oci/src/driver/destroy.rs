@@ -9,6 +9,7 @@ use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 
 use super::{Shared, blocking, failed};
+use crate::exhausted::insist;
 use crate::manifest::{self, Manifest};
 use crate::rootfs;
 use crate::saved::Place;
@@ -32,7 +33,7 @@ pub(super) async fn begin_end(shared: &Arc<Shared>, id: &SandboxId) -> Result<()
     // From here on its end is no news.
     shared.live.lock().remove(id);
     let group = shared.group(id);
-    blocking(move || group.signal().map(drop))
+    blocking(move || insist(|| group.signal()).map(drop))
         .await
         .map_err(failed("end the processes"))
 }
@@ -42,7 +43,7 @@ async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), Drive
     // From here on its end is no news.
     shared.live.lock().remove(id);
     let group = shared.group(id);
-    blocking(move || group.kill())
+    blocking(move || insist(|| group.kill()))
         .await
         .map_err(failed("end the processes"))
 }

@@ -63,7 +63,9 @@ pub(super) async fn pause(
     let manifest = run(saving).await?;
     // From here on it is saved, whatever comes. It is held still until its processes have ended, which
     // the next run is made ready after, as is what else this one had.
-    destroy::begin_end(&shared, &id).await?;
+    if let Err(error) = destroy::begin_end(&shared, &id).await {
+        tracing::error!(sandbox.id = %id, %error, "the processes of a paused sandbox have not ended: they are held still until it is resumed or ended");
+    }
     Ok(manifest.saved)
 }
 
