@@ -71,6 +71,9 @@ def test_a_snapshot_may_stop_its_source(client, gvisor):
 def test_a_snapshot_is_exported_and_imported(client, gvisor, tmp_path):
     name = client.ok("snapshot", "create", gvisor, "--name", "cli-carried")
     file = tmp_path / "carried"
+    live = client.run("snapshot", "export", name, str(file))
+    assert live.code != 0 and f"the access token of sandbox {gvisor}" in live.err
+    client.ok("sandbox", "kill", gvisor)
     assert client.ok("snapshot", "export", name, str(file)) == str(file)
     again = client.run("snapshot", "export", name, str(file))
     assert again.code != 0 and "is there already" in again.err
@@ -84,6 +87,8 @@ def test_a_snapshot_is_exported_and_imported(client, gvisor, tmp_path):
     (tmp_path / "bad").write_text("nonsense")
     bad = client.run("snapshot", "import", str(tmp_path / "bad"))
     assert bad.code != 0 and "cannot be started" in bad.err
+    meaning = client.ok("snapshot", "import", "--help")
+    assert "--trust" in meaning and "its memory goes into the runtime" in " ".join(meaning.split())
 
 
 def test_forks_are_printed_each_in_a_line(client, gvisor):

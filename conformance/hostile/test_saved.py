@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import io
 import json
+import os
 import shutil
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -167,8 +172,17 @@ def test_a_snapshot_is_carried_to_another_installation(server, scratch):
     call = Call(server)
     asked = {"snapshot": snapshot.snapshot_id, "path": str(file)}
     status, answer = call.post(f"{native}/export", asked)
+    assert status == 409 and inside.sandbox_id in answer["message"], answer
+    assert not file.exists(), "its memory has the token of a sandbox that is there"
+    fill(inside)
+    written = survey(inside)
+    assert call.delete("/templates/carried")[0] == 204
+    snapshot = inside.create_snapshot("carried")
+    inside.kill()
+    status, answer = call.post(f"{native}/export", asked)
     assert status in (200, 201), answer
     assert file.stat().st_size == answer["data"]["bytes"]
+    assert file.stat().st_mode & 0o777 == 0o600
     assert call.post(f"{native}/export", asked)[0] == 409, "no file is written over"
     other = new_installation(scratch / "carried", settings=["disk.size=1GiB"])
     furnish(other)
@@ -178,23 +192,222 @@ def test_a_snapshot_is_carried_to_another_installation(server, scratch):
         whole = file.read_bytes()
         for content in (whole[: len(whole) // 2], b"nonsense" * 100, flipped(whole)):
             bad.write_bytes(content)
-            status, answer = there.post(f"{native}/import", {"path": str(bad)})
-            assert status == 409, answer
-            assert snapshots(other) == []
+            for more in ({}, {"trust": True}):
+                status, answer = there.post(f"{native}/import", {"path": str(bad)} | more)
+                assert status == 409, answer
+                assert snapshots(other) == []
+        # Whoever made it, it was not this installation.
         status, answer = there.post(f"{native}/import", {"path": str(file)})
+        assert status == 409 and "--trust" in answer["message"], answer
+        assert snapshots(other) == []
+        status, answer = there.post(f"{native}/import", {"path": str(file), "trust": True})
         assert status in (200, 201), answer
         assert answer["data"]["contents"] == "memory,filesystem"
         assert answer["data"]["snapshotID"] == "default/carried:default"
         clone = Sandbox.create("carried", **other.options())
         assert count(clone) == 43
+        assert survey(clone) == written
         clone.kill()
         assert there.delete("/templates/carried")[0] == 204
     finally:
         other.stop()
         assert other.all_gone() == []
         other.remove()
+    # The installation that made it takes it without a word.
+    body = {"path": str(file), "name": "again"}
+    assert call.post(f"{native}/import", body)[0] in (200, 201)
+    clone = Sandbox.create("again", **server.options())
+    assert count(clone) == 43
+    clone.kill()
+    for name in ("again", "carried"):
+        assert call.delete(f"/templates/{name}")[0] == 204
+
+
+def test_files_alone_are_carried_to_another_installation(server, scratch):
+    """A sandbox of `runc`, whose files have the owners of its own users."""
+    inside = Sandbox.create("base", timeout=600, metadata={"shoal/runtime": "runc"}, **server.options())
+    fill(inside)
+    written = survey(inside)
+    call = Call(server)
+    status, taken = call.post(f"/sandboxes/{inside.sandbox_id}/snapshots", {"memory": False, "name": "files"})
+    assert status == 201, taken
+    file = scratch / "files.snapshot"
+    native = "/api/v1/snapshots"
+    asked = {"snapshot": taken["snapshotID"], "path": str(file)}
+    assert call.post(f"{native}/export", asked)[0] in (200, 201)
+    other = new_installation(scratch / "files", settings=["disk.size=1GiB"])
+    furnish(other)
+    try:
+        there = Call(other)
+        status, answer = there.post(f"{native}/import", {"path": str(file), "trust": True})
+        assert status in (200, 201), answer
+        clone = Sandbox.create("files", **other.options())
+        assert survey(clone) == written
+        clone.kill()
+        assert there.delete("/templates/files")[0] == 204
+    finally:
+        other.stop()
+        assert other.all_gone() == []
+        other.remove()
     inside.kill()
-    assert call.delete("/templates/carried")[0] == 204
+    assert call.delete("/templates/files")[0] == 204
+
+
+#: What is lost when an archive is made or unpacked without care.
+FILL = r"""
+set -e
+mkdir -p /srv/deep && cd /srv
+echo plain > plain && chown 1000:1001 plain && chmod 4751 plain
+ln plain 'another name' && ln -s plain link && mkfifo pipe
+echo ordinary > .wh.ordinary
+truncate -s 64M sparse && echo end >> sparse
+rm -r /etc/apt && mkdir /etc/apt && echo mine > /etc/apt/mine
+rm /etc/issue
+find /srv -depth -exec touch -h -d '2001-02-03 04:05:06.789' {} +
+"""
+
+#: What of that can be seen, and what was below is not.
+SURVEY = r"""
+cd /srv
+find . ! -type f -printf '%p %y %m %U:%G %l %T@\n' | sort
+find . -type f -printf '%p %m %U:%G %s %n %T@\n' | sort
+echo; cat plain link .wh.ordinary; test plain -ef 'another name' && echo one file
+tail -c 4 sparse
+find /etc/apt | sort; test ! -e /etc/issue && echo hidden
+"""
+
+
+def fill(inside: Sandbox) -> None:
+    """Files of every kind, and names of the image that are hidden."""
+    inside.commands.run(FILL, user="root", timeout=60)
+
+
+def survey(inside: Sandbox) -> str:
+    """What they are."""
+    seen = inside.commands.run(SURVEY, user="root", timeout=60).stdout
+    for word in ("one file", "end", "/etc/apt/mine", "hidden"):
+        assert word in seen, seen
+    return seen
+
+
+def test_no_import_waits_for_what_never_answers(server, scratch):
+    """A pipe or a device in the place of the file, by its own name or behind a link."""
+    pipe, link = scratch / "pipe.snapshot", scratch / "link.snapshot"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    call = Call(server)
+    for path in (pipe, link, Path("/dev/zero"), scratch):
+        begun = time.monotonic()
+        status, _ = call.post("/api/v1/snapshots/import", {"path": str(path), "trust": True})
+        assert status in (404, 409)
+        assert time.monotonic() - begun < 10
+    assert snapshots(server) == []
+
+
+def test_a_hostile_import_is_refused_and_does_not_hold_up_a_stop(scratch):
+    """Sealed by a stranger whom the admin trusts: what it says is looked at all the same."""
+    with furnished(scratch, "stranger", "disk.size=1GiB") as server:
+        inside = Sandbox.create(SMALL, timeout=600, **server.options())
+        snapshot = inside.create_snapshot("real")
+        inside.kill()
+        real, forged = scratch / "real.snapshot", scratch / "forged.snapshot"
+        call = Call(server)
+        asked = {"snapshot": snapshot.snapshot_id, "path": str(real)}
+        assert call.post("/api/v1/snapshots/export", asked)[0] in (200, 201)
+        assert call.delete("/templates/real")[0] == 204
+        pipe = scratch / "pipe"
+        os.mkfifo(pipe)
+        victim = scratch / "victim"
+        victim.mkdir()
+        (victim / "work").write_text("safe")
+
+        for change, word in (
+            (lambda manifest: named(manifest, f"../../../../../../../..{pipe}"), "not the name of a file"),
+            (lambda manifest: named(manifest, "/dev/zero"), "not the name of a file"),
+        ):
+            forge(real, forged, change)
+            status, answer = call.post("/api/v1/snapshots/import", {"path": str(forged), "trust": True})
+            assert status == 409 and word in answer["message"], answer
+        for member in (
+            {"name": "work", "type": tarfile.SYMTYPE, "linkname": str(victim)},
+            {"name": "files", "type": tarfile.SYMTYPE, "linkname": str(victim)},
+            {"name": "files/../work", "type": tarfile.DIRTYPE},
+            {"name": "files/x", "type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 1},
+            {"name": "files/x", "pax_headers": {"SCHILY.xattr.trusted.overlay.redirect": "/"}},
+        ):
+            # `files` itself is as it should be where the member lies in it.
+            before = [{"name": "files", "type": tarfile.DIRTYPE, "mode": 0o755}]
+            members = before * member["name"].startswith("files/") + [member]
+            forge(real, forged, lambda manifest: manifest, members=members)
+            status, answer = call.post("/api/v1/snapshots/import", {"path": str(forged), "trust": True})
+            assert status == 409, (member, answer)
+        assert (victim / "work").read_text() == "safe" and os.listdir(victim) == ["work"]
+        assert snapshots(server) == []
+
+        # One that takes minutes to read, and needs no room.
+        forge(real, forged, lambda manifest: sized(manifest, 60 << 30), size=60 << 30)
+        importing = threading.Thread(
+            target=lambda: unanswered(call, {"path": str(forged), "trust": True}),
+        )
+        importing.start()
+        wait_until(lambda: any(
+            file.is_file() for new in snapshots(server) for file in new.glob("memory/*")
+        ), 30, "the import")
+        # The head of a request has ten seconds to end; an import does not get more.
+        begun = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begun < 40
+        importing.join(60)
+        server.start()
+        assert snapshots(server) == [], "nothing is left of it"
+
+
+def unanswered(call: Call, body: dict) -> None:
+    """An import whose server ends."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        call.post("/api/v1/snapshots/import", body)
+
+
+def named(manifest: dict, name: str) -> dict:
+    """A manifest whose first file of memory is called so."""
+    first, *rest = manifest["memory"]
+    return manifest | {"memory": [first | {"name": name}, *rest]}
+
+
+def sized(manifest: dict, size: int) -> dict:
+    """A manifest with one file of memory that is so long."""
+    return manifest | {"memory": [{"name": "pages.img", "bytes": size, "digest": "0" * 64}]}
+
+
+def forge(real: Path, target: Path, change, members=(), size: int | None = None) -> None:
+    """A stranger's export: another manifest, other files, or a file of memory that is all hole."""
+    with tarfile.open(real) as source, target.open("wb") as out:
+        forged = tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT)
+        head = json.load(source.extractfile("export.json")) | {"key": "0" * 16}
+        manifest = change(json.load(source.extractfile("manifest.json")))
+        for name, text in (("export.json", head), ("manifest.json", manifest)):
+            content = json.dumps(text).encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            forged.addfile(info, io.BytesIO(content))
+        forged.addfile(source.getmember("envd"), source.extractfile("envd"))
+        if size is not None:
+            info = tarfile.TarInfo("memory/pages.img")
+            info.size = size
+            out.write(info.tobuf(tarfile.PAX_FORMAT))
+            out.truncate(out.tell() + size)
+            return
+        for file in manifest["memory"]:
+            member = source.getmember(f"memory/{file['name']}") if "/" not in file["name"] else None
+            if member is not None:
+                forged.addfile(member, source.extractfile(member))
+        for member in members or [{"name": "files", "type": tarfile.DIRTYPE, "mode": 0o755}]:
+            info = tarfile.TarInfo(member["name"])
+            for key, value in member.items():
+                setattr(info, key, value)
+            forged.addfile(info)
+        forged.close()
+        out.write(b"shoal-seal " + b"0" * 64 + b" " + b"0" * 64 + b"\n")
 
 
 def test_what_was_acknowledged_before_the_last_snapshot_is_in_it(server):

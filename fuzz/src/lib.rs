@@ -8,10 +8,13 @@ mod kernel;
 mod upload;
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use shoal_cli::dockerfile::{Options, parse, plan};
 use shoal_core::image::ImageName;
+use shoal_oci::export::receive_bytes;
 use shoal_oci::images::unpack::{Limits, unpack_bytes};
 
 pub use connect::connect;
@@ -27,6 +30,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dockerfile", dockerfile),
     ("host", host),
     ("image_name", image_name),
+    ("import", import),
     ("kernel", kernel),
     ("layer", layer),
     ("multipart", multipart),
@@ -98,6 +102,69 @@ pub fn image_name(data: &[u8]) {
     }
 }
 
+/// An exported snapshot without its seal: nothing of it comes to lie beside where it belongs, and
+/// nothing in it is a device or speaks to overlayfs but what the export's own marks say.
+pub fn import(data: &[u8]) {
+    let around = tempfile::tempdir().unwrap();
+    let beside = around.path().join("beside");
+    fs::write(&beside, "as it was").unwrap();
+    let into = around.path().join("into");
+    fs::create_dir(&into).unwrap();
+    let limits = Limits {
+        bytes: 1 << 20,
+        file_bytes: 1 << 30,
+        entries: 1000,
+        reserve_bytes: 0,
+        reserve_inodes: 0,
+    };
+    let taken = receive_bytes(data, &into, &limits);
+    assert_eq!(fs::read_to_string(&beside).unwrap(), "as it was");
+    assert_eq!(fs::read_dir(around.path()).unwrap().count(), 2);
+    for name in names(&into) {
+        assert!(
+            ["envd", "memory", "files"].contains(&name.as_str()),
+            "{name}"
+        );
+    }
+    let files = into.join("files");
+    if files.exists() {
+        assert_eq!(names(&files), ["upper", "work"]);
+        for name in ["upper", "work"] {
+            let found = fs::symlink_metadata(files.join(name)).unwrap();
+            assert!(found.is_dir(), "{name} is a directory of its own");
+        }
+        assert!(names(&files.join("work")).is_empty());
+        only_whiteouts(&files.join("upper"));
+    }
+    assert!(taken.is_err() || files.exists());
+}
+
+/// That each device below a directory is one with which overlayfs hides a name.
+fn only_whiteouts(directory: &Path) {
+    // Who is not root cannot look into what an archive has closed.
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries {
+        let entry = entry.unwrap();
+        let found = entry.metadata().unwrap();
+        assert!(!found.file_type().is_block_device());
+        assert!(!found.file_type().is_char_device() || found.rdev() == 0);
+        if found.is_dir() {
+            only_whiteouts(&entry.path());
+        }
+    }
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
 /// A layer of an image, compressed or not: nothing of it comes to lie beside where it belongs.
 pub fn layer(data: &[u8]) {
     let around = tempfile::tempdir().unwrap();
@@ -107,6 +174,7 @@ pub fn layer(data: &[u8]) {
     fs::create_dir(&into).unwrap();
     let limits = Limits {
         bytes: 1 << 20,
+        file_bytes: 1 << 20,
         entries: 1000,
         reserve_bytes: 0,
         reserve_inodes: 0,

@@ -90,6 +90,14 @@ struct ImportArgs {
     /// What it shall be called [default: what it was called].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Take it in although another installation exported it.
+    ///
+    /// An export is sealed with a key of the installation that made it, or with the one that
+    /// `snapshots.export_key` names. Without that key nothing shows who made the file and whether it
+    /// was changed: its memory goes into the runtime as it is, and its programs run with whatever
+    /// the sandboxes that start from it are given. Say this only of a file whose maker you trust.
+    #[arg(long)]
+    trust: bool,
 }
 
 pub(crate) async fn run(args: SnapshotArgs) -> Result<u8, Failure> {
@@ -250,6 +258,7 @@ async fn import(server: &Connection, args: ImportArgs, json: bool) -> Result<(),
     let asked = ImportSnapshot {
         path: absolute(&args.file)?,
         name: args.name,
+        trust: args.trust,
     };
     let taken: ImportedSnapshot = server
         .native(Method::POST, "/snapshots/import", Some(&asked))

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::build::FilesHash;
+use crate::driver::{ExportKey, ShortSecret};
 use crate::id::{KeyId, SandboxId, TeamId};
 use crate::sandbox::SandboxRecord;
 
@@ -310,6 +311,16 @@ impl TokenSeed {
     #[must_use]
     pub fn traffic_access_token(&self, sandbox: &SandboxId) -> Token {
         self.derive(&[b"sandbox-traffic-", sandbox.as_str().as_bytes()])
+    }
+
+    /// What exports of snapshots are sealed with where the operator has given no key.
+    #[must_use]
+    pub fn export_key(&self) -> ExportKey {
+        let secret = self.derive(&[b"snapshot-export"]);
+        match ExportKey::from_secret(secret.reveal().as_bytes()) {
+            Ok(key) => key,
+            Err(ShortSecret) => unreachable!("a derived secret has 64 digits"),
+        }
     }
 
     /// What signs the right to send these files for the builds of `team`, until a Unix second.

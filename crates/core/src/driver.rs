@@ -8,16 +8,17 @@
 pub mod contract;
 mod error;
 mod report;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::error::DriverError;
 pub use self::report::{Origin, Phases, StartReport};
+pub use self::transfer::{ExportKey, ExportOrder, ImportOrder, Imported, ShortSecret};
 use crate::BoxFuture;
 use crate::auth::Token;
 use crate::id::{ExecutionId, SandboxId, SnapshotId};
@@ -281,28 +282,20 @@ pub trait Driver: Send + Sync {
     fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>>;
 
     /// Writes a snapshot to a new file of the node, for [`Driver::import_snapshot`] on another one,
-    /// with a note for whoever imports it. Returns how many bytes it has.
+    /// with a note for whoever imports it. Returns how many bytes it has. A future that is dropped
+    /// ends the work.
     ///
     /// # Errors
     /// There is no file then.
-    fn export_snapshot(
-        &self,
-        snapshot: SnapshotId,
-        target: PathBuf,
-        note: String,
-    ) -> BoxFuture<'_, Result<u64, DriverError>>;
+    fn export_snapshot(&self, order: ExportOrder) -> BoxFuture<'_, Result<u64, DriverError>>;
 
-    /// Takes in a snapshot that was exported, under a new name. Returns what was saved, and the
-    /// note.
+    /// Takes in a snapshot that was exported, under a new name. A future that is dropped ends the
+    /// work.
     ///
     /// # Errors
-    /// [`DriverError::Unusable`] when it is damaged, or cannot run on this node; nothing is left of
-    /// it then.
-    fn import_snapshot(
-        &self,
-        source: PathBuf,
-        snapshot: SnapshotId,
-    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>>;
+    /// [`DriverError::Untrusted`] when another installation exported it; [`DriverError::Unusable`]
+    /// when it is damaged, or cannot run on this node; nothing is left of it then.
+    fn import_snapshot(&self, order: ImportOrder) -> BoxFuture<'_, Result<Imported, DriverError>>;
 
     /// Gives a sandbox that runs other limits of processor time and memory, in place. Its disk and
     /// the number of its processes stay.

@@ -3,11 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
 use shoal_core::resources::MilliCpu;
 use shoal_core::template::TemplateKey;
 
 use crate::uploads::UPLOAD_MAX;
+
+/// The most that an imported snapshot may have: the memory and the disk of a large sandbox. What
+/// the disk has room for is less on most machines, and bounds it too.
+const IMPORT_MAX: u64 = 64 << 30;
 
 /// What no request may exceed.
 #[derive(Debug, Clone)]
@@ -95,6 +100,11 @@ pub struct EngineConfig {
     pub uploads: PathBuf,
     /// How many bytes may be copied at once for a build: in an archive that is sent, or from a stage.
     pub upload_max: u64,
+    /// What exports of snapshots are sealed with; a key of this installation alone when none is
+    /// given.
+    pub export_key: Option<ExportKey>,
+    /// The most bytes that an imported snapshot may have, of memory and files together.
+    pub import_max: u64,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
@@ -114,6 +124,8 @@ impl EngineConfig {
             logs: data.join("logs"),
             uploads: data.join("uploads"),
             upload_max: UPLOAD_MAX,
+            export_key: None,
+            import_max: IMPORT_MAX,
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
         }

@@ -19,6 +19,7 @@ mod deadlines;
 mod engine;
 mod entropy;
 mod events;
+mod exported;
 mod fork;
 mod guest;
 mod inside;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_core::driver::DriverError;
+use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
 use shoal_core::id::{SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::snapshot::{Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use crate::claimed_name::{ClaimedName, Claims, SnapshotNameError};
 use crate::engine::{Engine, Shared};
 use crate::entropy::{self, NoEntropy};
+use crate::exported::for_others;
 
 /// Why nothing was done with a snapshot.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,12 @@ pub enum SnapshotError {
     /// What is imported cannot be called so.
     #[error(transparent)]
     Name(#[from] SnapshotNameError),
+    /// Its memory holds what opens a sandbox that is still there.
+    #[error(
+        "the memory in it holds the access token of sandbox {0}, which is still there: `shoal sandbox \
+         rotate-token {0}` or `shoal sandbox kill {0}` first, or export a snapshot of the files alone"
+    )]
+    LiveToken(SandboxId),
     /// The driver did not do it.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -211,14 +218,21 @@ impl Engine {
         target: PathBuf,
     ) -> Result<u64, SnapshotError> {
         let snapshot = self.resolve_snapshot(principal, reference)?;
-        let note = serde_json::to_string(snapshot.as_ref())
-            .map_err(|e| StoreError::Failed(e.to_string()))?;
-        let driver = &self.shared.driver;
-        Ok(driver.export_snapshot(snapshot.id, target, note).await?)
+        self.shared.refuse_live_tokens(&snapshot)?;
+        let noted = for_others(snapshot.as_ref().clone());
+        let note = serde_json::to_string(&noted).map_err(|e| StoreError::Failed(e.to_string()))?;
+        let order = ExportOrder {
+            snapshot: snapshot.id,
+            target,
+            note,
+            key: self.shared.export_key(),
+        };
+        Ok(self.shared.driver.export_snapshot(order).await?)
     }
 
     /// Takes in a snapshot that was exported, as the tenant's own, under `name` or the one that it
-    /// had.
+    /// had. With `trust` it may be one that another installation exported: its memory goes into the
+    /// runtime, and its programs run, as whoever made the file wrote them.
     ///
     /// # Errors
     /// See [`SnapshotError`]; nothing is left of it then.
@@ -227,6 +241,7 @@ impl Engine {
         principal: &Principal,
         source: PathBuf,
         name: Option<TemplateRef>,
+        trust: bool,
     ) -> Result<SnapshotRecord, SnapshotError> {
         let shared = &self.shared;
         let id = SnapshotId::from_entropy(entropy::bytes()?);
@@ -235,11 +250,18 @@ impl Engine {
             Some(name) => Some(self.claim_name(principal, name, fresh_template()?).await?),
             None => None,
         };
-        let (saved, note) = shared.driver.import_snapshot(source, id).await?;
+        let order = ImportOrder {
+            source,
+            snapshot: id,
+            key: shared.export_key(),
+            trust,
+            max_bytes: shared.config.import_max,
+        };
+        let Imported { saved, note } = shared.driver.import_snapshot(order).await?;
         let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
         let adopted = match noted {
             Ok(noted) => {
-                self.adopt(principal, id, saved, noted, name.zip(claimed))
+                self.adopt(principal, id, saved, for_others(noted), name.zip(claimed))
                     .await
             }
             Err(error) => Err(DriverError::Unusable(error.to_string()).into()),

@@ -32,6 +32,7 @@ pub use self::open::OpenError;
 use self::open::Parts;
 use crate::cgroup::Hierarchy;
 use crate::disk::{Disk, DiskConfig};
+use crate::export::Transfers;
 use crate::home::Home;
 use crate::layers::{LayerSource, envd_layers};
 use crate::machine;
@@ -40,7 +41,7 @@ use crate::network::{Network, NetworkConfig};
 use crate::output;
 use crate::rootfs::mounts_below;
 use crate::runtime::{Runtime, RuntimeConfig};
-use crate::saved::Stamp;
+use crate::saved::{FileName, Stamp};
 use crate::watch::Watched;
 
 /// How many events may wait for the engine; what writes more is made to wait.
@@ -85,12 +86,14 @@ struct Shared {
     layers: Arc<dyn LayerSource>,
     /// Where the layers with daemons are, and the name of the one for new sandboxes.
     envd_layers: PathBuf,
-    envd: String,
+    envd: FileName,
     /// Read by whoever starts from a snapshot, written by whoever removes it.
     snapshots: Mutex<HashMap<SnapshotId, Arc<RwLock<()>>>>,
     /// The memories whose every byte has been looked at.
     verified: Mutex<HashSet<Stamp>>,
     turns: Arc<Semaphore>,
+    /// The exports and imports that go on.
+    transfers: Transfers,
     /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
     live: Mutex<HashMap<SandboxId, Manifest>>,
     /// Whether what the last server left has been searched for.
@@ -143,7 +146,7 @@ impl OciDriver {
                 .iter()
                 .map(|runtime| runtime.info.clone())
                 .collect(),
-            daemon: envd.clone(),
+            daemon: envd.to_string(),
             disk_limit: disk.describe().to_owned(),
             cpu: machine::cpu(),
             memory: machine::memory(),
@@ -162,6 +165,7 @@ impl OciDriver {
             snapshots: Mutex::default(),
             verified: Mutex::default(),
             turns: Arc::new(Semaphore::new(config.starts.max(1))),
+            transfers: Transfers::default(),
             live: Mutex::new(HashMap::new()),
             taken_over: AtomicBool::new(false),
             events,
@@ -184,6 +188,7 @@ impl OciDriver {
     /// # Errors
     /// When something stays.
     pub async fn close(&self) -> io::Result<()> {
+        self.shared.transfers.end().await;
         self.shared.network.close().await?;
         let shared = self.shared.clone();
         blocking(move || {
@@ -323,7 +328,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 /// Says which step failed; a full disk has a name of its own.
-fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
+pub(crate) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |error| match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DriverError::NoSpace,
         io::ErrorKind::TimedOut => DriverError::TooSlow {

@@ -280,6 +280,7 @@ impl ImageStore {
         let limits = self.shared.config.limits;
         let limits = unpack::Limits {
             bytes: limits.image_bytes,
+            file_bytes: limits.image_bytes,
             ..limits.layer
         };
         let (inventory, wanted) = (Arc::clone(&self.shared.inventory), name.clone());

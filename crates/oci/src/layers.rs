@@ -14,7 +14,7 @@ use crate::exhausted::is_exhausted;
 use crate::home;
 use crate::images::{ImageStore, LayerUsers};
 use crate::manifest::Manifest;
-use crate::saved;
+use crate::saved::{self, FileName};
 
 /// The layers of an image on this node.
 pub struct LayerStack {
@@ -124,7 +124,7 @@ pub(crate) fn envd_layers(data: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When the program cannot be read or the layer not be written.
-pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<String> {
+pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<FileName> {
     let text = |e: io::Error| {
         io::Error::new(
             e.kind(),
@@ -132,7 +132,9 @@ pub(crate) fn envd_layer(data: &Path, program: &Path) -> io::Result<String> {
         )
     };
     let bytes = fs::read(program).map_err(text)?;
-    let digest = hex::encode(&Sha256::digest(&bytes)[..8]);
+    let digest: FileName = hex::encode(&Sha256::digest(&bytes)[..8])
+        .parse()
+        .map_err(io::Error::other)?;
     let layer = envd_layers(data).join(&digest);
     if layer.exists() {
         return Ok(digest);

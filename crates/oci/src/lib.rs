@@ -9,6 +9,7 @@ mod disk;
 pub mod doctor;
 mod driver;
 mod exhausted;
+pub mod export;
 mod home;
 mod host_limits;
 pub mod images;

@@ -21,9 +21,11 @@ use shoal_core::resources::Resources;
 use shoal_core::snapshot::Saved;
 
 mod early;
+mod file_name;
 mod memory_file;
 
-use self::memory_file::MemoryFile;
+pub(crate) use self::file_name::FileName;
+pub(crate) use self::memory_file::{MemoryFile, open_named, open_plain};
 use crate::disk::Disk;
 use crate::exhausted::is_exhausted;
 use crate::machine::Machine;
@@ -59,7 +61,7 @@ pub(crate) struct Manifest {
     /// The digests of the layers that it stands on.
     pub(crate) layers: Vec<String>,
     /// The layer with the daemon that runs in it.
-    pub(crate) envd: String,
+    pub(crate) envd: FileName,
     /// The limits that it ran with.
     pub(crate) resources: Resources,
     /// What is in the directory of the memory.
@@ -77,7 +79,7 @@ pub(crate) struct Parts {
     pub(crate) runtime_build: String,
     pub(crate) image: ImageName,
     pub(crate) layers: Vec<String>,
-    pub(crate) envd: String,
+    pub(crate) envd: FileName,
     pub(crate) resources: Resources,
 }
 
@@ -110,8 +112,16 @@ impl Manifest {
             }
             text => text?,
         };
+        Self::parse(&text)
+    }
+
+    /// Reads the text of a manifest.
+    ///
+    /// # Errors
+    /// When it is none that this program knows.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let manifest: Self =
-            serde_json::from_slice(&text).map_err(|e| Unreadable::Manifest(e.to_string()))?;
+            serde_json::from_slice(text).map_err(|e| Unreadable::Manifest(e.to_string()))?;
         if manifest.format != FORMAT {
             return Err(Unreadable::Manifest("it is something else".to_owned()));
         }
@@ -132,12 +142,12 @@ impl Manifest {
     pub(crate) fn check_lengths(&self, directory: &Path) -> Result<(), Unreadable> {
         for file in &self.memory {
             let path = directory.join(MEMORY).join(&file.name);
-            let length = fs::metadata(path).map(|metadata| metadata.len());
-            match length {
-                Ok(length) if length == file.bytes => {}
-                Ok(_) => return Err(Unreadable::Damaged(file.name.clone(), "its length")),
+            let name = || file.name.to_string();
+            match fs::symlink_metadata(path) {
+                Ok(found) if found.is_file() && found.len() == file.bytes => {}
+                Ok(_) => return Err(Unreadable::Damaged(name(), "its length")),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(Unreadable::Damaged(file.name.clone(), "it is not there"));
+                    return Err(Unreadable::Damaged(name(), "it is not there"));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -151,7 +161,7 @@ impl Manifest {
 
         let mut stamp = blake3::Hasher::new();
         for file in &self.memory {
-            let metadata = fs::metadata(directory.join(MEMORY).join(&file.name)).ok()?;
+            let metadata = fs::symlink_metadata(directory.join(MEMORY).join(&file.name)).ok()?;
             let (seconds, nanos) = (metadata.ctime(), metadata.ctime_nsec());
             for number in [metadata.ino(), metadata.len()] {
                 stamp.update(&number.to_le_bytes());
@@ -171,9 +181,9 @@ impl Manifest {
     pub(crate) fn verify(&self, directory: &Path) -> Result<(), Unreadable> {
         self.check_lengths(directory)?;
         for file in &self.memory {
-            let found = MemoryFile::of(&directory.join(MEMORY), &file.name)?;
+            let found = MemoryFile::of(&directory.join(MEMORY), file.name.clone())?;
             if found != *file {
-                return Err(Unreadable::Damaged(file.name.clone(), "its content"));
+                return Err(Unreadable::Damaged(file.name.to_string(), "its content"));
             }
         }
         Ok(())
@@ -264,10 +274,18 @@ impl Place {
             resources: parts.resources,
             memory,
         };
-        fs::write(self.0.join(FILE), serde_json::to_vec_pretty(&manifest)?)?;
+        self.write(&manifest)?;
         disk.sync()?;
         fs::rename(&self.0, &place.0)?;
         Ok(manifest)
+    }
+
+    /// Writes the manifest of what lies here.
+    ///
+    /// # Errors
+    /// When the disk is full or fails.
+    pub(crate) fn write(&self, manifest: &Manifest) -> io::Result<()> {
+        fs::write(self.0.join(FILE), serde_json::to_vec_pretty(manifest)?)
     }
 
     fn read_memory(&self, parts: &Parts) -> io::Result<Vec<MemoryFile>> {
@@ -275,7 +293,8 @@ impl Place {
         if parts.saved.contents.has_memory() {
             for entry in fs::read_dir(self.memory())? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
-                memory.push(MemoryFile::of(&self.memory(), &name)?);
+                let name = name.parse().map_err(io::Error::other)?;
+                memory.push(MemoryFile::of(&self.memory(), name)?);
             }
         }
         memory.sort_by(|a, b| a.name.cmp(&b.name));

@@ -441,6 +441,10 @@ pub struct ImportSnapshot {
     /// What it shall be called; what it was called when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Take it in although another installation exported it. Its memory goes into the runtime, and
+    /// its programs run, as whoever made the file wrote them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub trust: bool,
 }
 
 /// A snapshot that was taken in.

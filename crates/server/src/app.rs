@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::api_key;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
+use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::stock;
@@ -86,7 +87,7 @@ async fn serve(
     let Listeners { listener, metrics } = listeners;
     let shares = Shares::of(descriptors::raise(), config.sandboxes);
     let engine = Engine::open(EngineParts {
-        config: engine_config(config),
+        config: engine_config(config)?,
         store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
         driver: Arc::new(driver.clone()),
         images: images.clone(),
@@ -188,8 +189,9 @@ fn envd_beside_this_program() -> anyhow::Result<PathBuf> {
     Ok(beside)
 }
 
-fn engine_config(config: &Config) -> EngineConfig {
-    EngineConfig {
+fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
+    let export_key = config.export_key.as_deref().map(export_key::read);
+    Ok(EngineConfig {
         limits: Limits {
             max_timeout: config.max_timeout,
             sandboxes: config.sandboxes,
@@ -201,8 +203,9 @@ fn engine_config(config: &Config) -> EngineConfig {
         custom_images: config.templates.custom_images,
         build_on_demand: config.templates.build_on_demand,
         keep_ended: config.keep_ended,
+        export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)
-    }
+    })
 }
 
 fn api_config(config: &Config, calls: usize) -> ApiConfig {

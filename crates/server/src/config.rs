@@ -99,6 +99,7 @@ pub(crate) struct Config {
     pub(crate) network_dns: Vec<Ipv4Addr>,
     pub(crate) warm_slots: usize,
     pub(crate) disk: DiskConfig,
+    pub(crate) export_key: Option<PathBuf>,
 }
 
 /// One setting: its name, what it is, and what it is when nothing is said.
@@ -155,6 +156,7 @@ settings! {
     "network.range" = "10.79.0.0/16", "where network slots have their addresses";
     "network.dns" = "", "name servers of sandboxes, by commas; the host's when nothing is said";
     "network.warm_slots" = "16", "how many network slots are kept ready";
+    "snapshots.export_key" = "", "a file with the secret that exports of snapshots are sealed with, the same on machines that take in each other's; a secret of this installation when nothing is said";
     "disk.backend" = "auto", "how the disk of sandboxes is bounded: auto, btrfs or plain";
     "disk.size" = "", "how much disk all sandboxes have; a quarter of the free space";
 }
@@ -265,6 +267,8 @@ impl Config {
         });
         let warm_slots = reader.parse("network.warm_slots", "a number");
         let disk = read_disk(reader);
+        let export_key =
+            reader.optional("snapshots.export_key", "a path", |text| Some(text.into()));
         Some(Self {
             data: data?,
             listen: listen?,
@@ -296,6 +300,7 @@ impl Config {
             network_dns: network_dns?,
             warm_slots: warm_slots?,
             disk: disk?,
+            export_key: export_key?,
         })
     }
 }

@@ -5,6 +5,7 @@ mod app;
 mod config;
 mod descriptors;
 mod doctor;
+mod export_key;
 mod listen;
 mod memory;
 mod progress;

@@ -29,7 +29,7 @@ impl From<DriverError> for ApiError {
         let message = error.to_string();
         match error {
             DriverError::NotFound(_) | DriverError::SnapshotNotFound(_) => Self::not_found(message),
-            DriverError::Unusable(_) | DriverError::CannotResize(_) => {
+            DriverError::Unusable(_) | DriverError::Untrusted | DriverError::CannotResize(_) => {
                 Self::new(StatusCode::CONFLICT, message)
             }
             DriverError::RuntimeNotFound { .. } | DriverError::Unsupported { .. } => {
@@ -256,6 +256,7 @@ impl From<SnapshotError> for ApiError {
         match error {
             SnapshotError::NotFound(_) => Self::not_found(message),
             SnapshotError::Name(name) => name.into(),
+            SnapshotError::LiveToken(_) => Self::new(StatusCode::CONFLICT, message),
             SnapshotError::Driver(driver) => driver.into(),
             SnapshotError::Store(store) => store.into(),
             SnapshotError::Entropy(_) => Self::internal(message),

@@ -39,7 +39,7 @@ pub(super) async fn import(
     Admin(principal): Admin,
     body: JsonBody<ImportSnapshot>,
 ) -> Result<Answer<ImportedSnapshot>, ApiError> {
-    let ImportSnapshot { path, name } = body.value;
+    let ImportSnapshot { path, name, trust } = body.value;
     let source = absolute(&path)?;
     if !source.is_file() {
         return Err(ApiError::not_found(format!(
@@ -47,7 +47,9 @@ pub(super) async fn import(
         )));
     }
     let name = name.as_deref().map(reference).transpose()?;
-    let taken = engine.import_snapshot(&principal, source, name).await?;
+    let taken = engine
+        .import_snapshot(&principal, source, name, trust)
+        .await?;
     Ok(Answer::created(ImportedSnapshot {
         snapshot_id: taken.reference(principal.slug.as_str()),
         contents: taken.saved.contents.to_string(),

@@ -19,6 +19,13 @@ pub enum DriverError {
     /// What was saved cannot be started.
     #[error("what was saved cannot be started: {0}")]
     Unusable(String),
+    /// An export that this installation did not make.
+    #[error(
+        "this installation did not export it: what is in it would run here as it is. Give both \
+         installations one `snapshots.export_key`, or import it with `--trust` if you trust \
+         whoever made the file"
+    )]
+    Untrusted,
     /// A limit cannot be changed like that.
     #[error("cannot resize: {0}")]
     CannotResize(String),

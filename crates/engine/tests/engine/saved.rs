@@ -1,5 +1,7 @@
 //! What is saved is all there was, under the name that was given, or nothing is.
 
+use shoal_core::auth::SandboxPermit;
+use shoal_core::driver::{DriverError, ExportKey};
 use shoal_core::id::TemplateId;
 use shoal_core::sandbox::OnTimeout;
 use shoal_core::snapshot::Contents;
@@ -219,6 +221,7 @@ async fn what_is_imported_is_not_called_like_a_template() {
     };
     let taken = fixture.engine.snapshot(&fixture.me, &permit, named).await;
     taken.unwrap();
+    fixture.engine.kill(&permit).await.unwrap();
     let file = fixture.directory.path().join("exported");
     let work: TemplateRef = "work".parse().unwrap();
     let exported = fixture
@@ -229,7 +232,7 @@ async fn what_is_imported_is_not_called_like_a_template() {
         let name = name.map(|name| name.parse().unwrap());
         fixture
             .engine
-            .import_snapshot(&fixture.me, file.clone(), name)
+            .import_snapshot(&fixture.me, file.clone(), name, false)
     };
     let taken = |refused: SnapshotError| {
         let expected = matches!(&refused, SnapshotError::Name(SnapshotNameError::Taken(_)));
@@ -255,4 +258,106 @@ async fn what_is_imported_is_not_called_like_a_template() {
         .unwrap();
     taken(import(None).await.unwrap_err());
     assert_eq!(fixture.driver.kept().len(), kept, "nothing is left of it");
+}
+
+#[tokio::test]
+async fn no_export_holds_the_token_of_a_sandbox_that_is_there() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    let token = fixture.engine.envd_access_token(&record).unwrap();
+    let take = async |permit: &SandboxPermit, name: &str, contents| {
+        let new = NewSnapshot {
+            name: Some(name.parse().unwrap()),
+            contents: Some(contents),
+            ..NewSnapshot::default()
+        };
+        let taken = fixture.engine.snapshot(&fixture.me, permit, new).await;
+        taken.unwrap();
+    };
+    take(&permit, "memory", Contents::Memory).await;
+    take(&permit, "files", Contents::Filesystem).await;
+    let export = async |name: &str| {
+        let file = fixture.directory.path().join(format!("{name}.exported"));
+        let reference = name.parse().unwrap();
+        let engine = &fixture.engine;
+        let exported = engine.export_snapshot(&fixture.me, &reference, file.clone());
+        exported
+            .await
+            .map(|_| std::fs::read_to_string(file).unwrap())
+    };
+    let refused = export("memory").await.unwrap_err();
+    assert!(
+        matches!(&refused, SnapshotError::LiveToken(of) if *of == id),
+        "{refused}"
+    );
+    let files = export("files").await.unwrap();
+    assert!(!files.contains(token.reveal()), "only memory needs it");
+
+    // One that was started from that memory has in its own what its original is opened with.
+    let clone = fixture
+        .engine
+        .create(&fixture.me, new("memory"), None)
+        .await;
+    let clone = clone.unwrap().record.id.clone();
+    let (of_clone, _) = fixture.engine.authorize(&fixture.me, &clone).unwrap();
+    take(&of_clone, "clone", Contents::Memory).await;
+    fixture.engine.kill(&of_clone).await.unwrap();
+    let refused = export("clone").await.unwrap_err();
+    assert!(
+        matches!(&refused, SnapshotError::LiveToken(of) if *of == id),
+        "{refused}"
+    );
+    // What is in force from now on was never in that memory.
+    let rotated = fixture.engine.rotate_tokens(&permit).await.unwrap();
+    let now = fixture.engine.envd_access_token(&rotated).unwrap();
+    for name in ["clone", "memory"] {
+        assert!(!export(name).await.unwrap().contains(now.reveal()));
+    }
+    // After an end nothing is opened by it, either.
+    take(&permit, "last", Contents::Memory).await;
+    export("last").await.unwrap_err();
+    fixture.engine.kill(&permit).await.unwrap();
+    export("last").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_another_installation_exported_is_taken_with_trust_or_the_same_key() {
+    let key = |byte: u8| Some(ExportKey::from_secret(&[byte; 32]).unwrap());
+    let with_key = async |byte| fixture_with(|config| config.export_key = key(byte)).await;
+    let (here, same, other, none) = (
+        with_key(1).await,
+        with_key(1).await,
+        with_key(2).await,
+        fixture().await,
+    );
+    let id = here.create().await;
+    let (permit, _) = here.engine.authorize(&here.me, &id).unwrap();
+    let named = NewSnapshot {
+        name: Some("work".parse().unwrap()),
+        ..NewSnapshot::default()
+    };
+    here.engine
+        .snapshot(&here.me, &permit, named)
+        .await
+        .unwrap();
+    here.engine.kill(&permit).await.unwrap();
+    let file = here.directory.path().join("exported");
+    let work: TemplateRef = "work".parse().unwrap();
+    let exported = here.engine.export_snapshot(&here.me, &work, file.clone());
+    exported.await.unwrap();
+    let import = async |into: &Fixture, trust| {
+        let engine = &into.engine;
+        engine
+            .import_snapshot(&into.me, file.clone(), None, trust)
+            .await
+    };
+    import(&same, false).await.unwrap();
+    for stranger in [&other, &none] {
+        let refused = import(stranger, false).await.unwrap_err();
+        let untrusted = matches!(&refused, SnapshotError::Driver(DriverError::Untrusted));
+        assert!(untrusted, "{refused}");
+        assert!(stranger.driver.kept().is_empty());
+        import(stranger, true).await.unwrap();
+    }
 }

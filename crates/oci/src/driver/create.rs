@@ -210,7 +210,7 @@ impl Attempt {
             runtime: self.runtime.info.name.clone(),
             slot: self.slot.index,
             disk: self.order.resources.disk,
-            envd: origin.envd.clone(),
+            envd: origin.envd.to_string(),
             resources: self.order.resources,
             overhead: self.runtime.kind.overhead(),
         };

@@ -12,6 +12,7 @@ use crate::layers::envd_layer;
 use crate::network::Network;
 use crate::rootfs::mounts_below;
 use crate::runtime::{self, Kind, Missing, Runtime, RuntimeConfig};
+use crate::saved::FileName;
 
 /// Why the driver cannot work here.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +70,7 @@ pub(super) struct Parts {
     pub(super) hierarchy: Hierarchy,
     pub(super) disk: Disk,
     pub(super) network: Network,
-    pub(super) envd: String,
+    pub(super) envd: FileName,
 }
 
 impl Parts {

@@ -10,14 +10,14 @@ use super::Shared;
 use crate::layers::LayerStack;
 use crate::machine::Machine;
 use crate::runtime::Runtime;
-use crate::saved::{Manifest, Place, Unreadable};
+use crate::saved::{FileName, Manifest, Place, Unreadable};
 
 /// What a run starts from.
 pub(super) struct Origin {
     pub(super) image: ImageName,
     pub(super) stack: LayerStack,
     /// The name of the layer with the daemon.
-    pub(super) envd: String,
+    pub(super) envd: FileName,
     /// What was saved, unless it starts from the image alone.
     pub(super) saved: Option<SavedOrigin>,
 }

@@ -1,11 +1,11 @@
 //! The port, each call of which has a file of its own.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, Source, StartReport,
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, ExportOrder, Found, ImportOrder,
+    Imported, Source, StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -72,21 +72,12 @@ impl Driver for OciDriver {
         Box::pin(save::remove_snapshot(self.shared.clone(), snapshot))
     }
 
-    fn export_snapshot(
-        &self,
-        snapshot: SnapshotId,
-        target: PathBuf,
-        note: String,
-    ) -> BoxFuture<'_, Result<u64, DriverError>> {
-        Box::pin(carry::export(self.shared.clone(), snapshot, target, note))
+    fn export_snapshot(&self, order: ExportOrder) -> BoxFuture<'_, Result<u64, DriverError>> {
+        Box::pin(carry::export(self.shared.clone(), order))
     }
 
-    fn import_snapshot(
-        &self,
-        source: PathBuf,
-        snapshot: SnapshotId,
-    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
-        Box::pin(carry::import(self.shared.clone(), source, snapshot))
+    fn import_snapshot(&self, order: ImportOrder) -> BoxFuture<'_, Result<Imported, DriverError>> {
+        Box::pin(carry::import(self.shared.clone(), order))
     }
 
     fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {

@@ -325,7 +325,7 @@ impl Save {
             runtime_build: self.runtime.info.build.clone(),
             image: manifest.image.clone(),
             layers: manifest.layers.clone(),
-            envd: manifest.envd.clone(),
+            envd: manifest.envd.parse().map_err(io::Error::other)?,
             resources: manifest.resources,
         })
     }

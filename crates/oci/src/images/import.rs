@@ -27,6 +27,7 @@ use super::manifest::{
 };
 use super::registry::check;
 use super::unpack::{Limits, decoded, is_compressed};
+use crate::saved::open_named;
 
 /// How an entry of an index says what it is called.
 const NAMES: [&str; 2] = [
@@ -63,7 +64,8 @@ impl Import {
             // A pipe would be waited for.
             return Err(Fault::refused("it is neither a file nor a directory"));
         } else {
-            let file = File::open(path).map_err(failed)?;
+            // It may be something else by now.
+            let file = open_named(path).map_err(failed)?;
             Arc::new(Archive::open(
                 plain(file, path, &stage, limits)?,
                 Some(stage),

@@ -12,6 +12,9 @@
 //! * extended attributes `trusted.*` and `user.overlay.*`, with which a layer could tell overlayfs
 //!   to look elsewhere. `security.capability` and other `user.*` are kept, the rest is dropped.
 //!
+//! The same code unpacks the files of an exported snapshot, which is no less hostile: see
+//! [`Dialect::Upper`].
+//!
 //! A layer is unpacked alone, so that it can be shared whatever lies below it. What an archive
 //! says of the layers below becomes what overlayfs understands: `.wh.name` a character device
 //! 0/0, `.wh..wh..opq` the attribute `trusted.overlay.opaque`.
@@ -27,10 +30,13 @@ mod sparse;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+pub(crate) use self::attributes::{OPAQUE, is_exported};
 pub(crate) use self::decode::{decoded, is_compressed};
-pub(crate) use self::members::{Kind, Members};
+pub(crate) use self::members::{BLOCK, Kind, Member, Members};
 pub(crate) use self::meter::Meter;
-use self::place::Unpacker;
+pub(crate) use self::pax::{MARK, Mark};
+pub(crate) use self::place::Unpacker;
+pub(crate) use self::sparse::Segment;
 pub use super::beneath::BadPath as InvalidPath;
 use super::beneath::{BadPath, Tree};
 
@@ -40,6 +46,8 @@ pub struct Limits {
     /// Bytes of a layer's archive without compression, and so of its files. No public image comes
     /// near 32 GiB, and a bomb stops there.
     pub bytes: u64,
+    /// Bytes of one file, its holes included.
+    pub file_bytes: u64,
     /// Members of a layer. The largest images have some hundred thousand files.
     pub entries: u64,
     /// Bytes that stay free on the disk, for the sandboxes that run.
@@ -52,11 +60,26 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             bytes: 32 << 30,
+            file_bytes: 32 << 30,
             entries: 2_000_000,
             reserve_bytes: 1 << 30,
             reserve_inodes: 10_000,
         }
     }
+}
+
+/// Whose archive it is, which decides what its members may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// A layer of an image.
+    Layer,
+    /// What a sandbox wrote, as [`crate::export`] archives it. Names that begin with `.wh.` are
+    /// ordinary; whiteouts and opaque directories are members with a [`Mark`]. Devices and
+    /// attributes that no export has are refused, as are owners from `users` on.
+    Upper {
+        /// The number of users that the sandbox has.
+        users: u32,
+    },
 }
 
 /// What was unpacked.
@@ -98,6 +121,9 @@ pub enum Refusal {
     /// An attribute with which a layer could deceive overlayfs.
     #[error("{0} has the extended attribute {1}")]
     Attribute(String, String),
+    /// An owner whom the sandbox does not have.
+    #[error("{0} belongs to user or group {1}, whom the sandbox does not have")]
+    Owner(String, u32),
     /// A kind of member that no image has.
     #[error("a member is of the unknown kind {0}")]
     UnknownKind(u8),
@@ -113,6 +139,9 @@ pub enum Refusal {
     /// More bytes than are allowed.
     #[error("it has more than {0} bytes")]
     TooManyBytes(u64),
+    /// A file that is longer than is allowed, holes included.
+    #[error("a file has more than {0} bytes")]
+    LongFile(u64),
 }
 
 /// Why a layer was not unpacked.
@@ -152,7 +181,7 @@ pub fn unpack(source: impl Read, into: &Path, limits: &Limits) -> Result<Unpacke
         source,
     })?;
     let mut members = Members::new(source, limits);
-    let mut unpacker = Unpacker::new(&tree, limits)?;
+    let mut unpacker = Unpacker::new(&tree, limits, Dialect::Layer)?;
     while let Some(member) = members.next()? {
         unpacker.take(&member, &mut members)?;
     }

@@ -18,7 +18,7 @@ fn parts() -> Parts {
         runtime_build: "b".to_owned(),
         image: "base:1".parse().unwrap(),
         layers: vec!["sha256:00".to_owned()],
-        envd: "e".to_owned(),
+        envd: "e".parse().unwrap(),
         resources: Resources::default(),
     }
 }

@@ -53,6 +53,7 @@ impl Place {
     fn config(&self) -> StoreConfig {
         let layer = Limits {
             bytes: 8 << 20,
+            file_bytes: 8 << 20,
             entries: 500,
             reserve_bytes: 0,
             reserve_inodes: 0,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, Found, FoundPaused, Isolation,
-    Origin, Phases, Source, Start, StartReport,
+    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, ExportOrder, Found, FoundPaused,
+    ImportOrder, Imported, Isolation, Origin, Phases, Source, Start, StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -152,19 +152,15 @@ impl Driver for FakeDriver {
         Box::pin(async { Ok(()) })
     }
 
-    fn export_snapshot(
-        &self,
-        snapshot: SnapshotId,
-        target: std::path::PathBuf,
-        note: String,
-    ) -> BoxFuture<'_, Result<u64, DriverError>> {
-        let kept = self.state.snapshots.lock().contains_key(&snapshot);
+    fn export_snapshot(&self, order: ExportOrder) -> BoxFuture<'_, Result<u64, DriverError>> {
+        let kept = self.state.snapshots.lock().contains_key(&order.snapshot);
         Box::pin(async move {
             if !kept {
-                return Err(DriverError::SnapshotNotFound(snapshot));
+                return Err(DriverError::SnapshotNotFound(order.snapshot));
             }
-            let bytes = note.len() as u64;
-            match std::fs::write(target, note) {
+            let bytes = order.note.len() as u64;
+            let sealed = format!("{}\n{}", order.key.id(), order.note);
+            match std::fs::write(order.target, sealed) {
                 Ok(()) => Ok(bytes),
                 Err(error) => Err(DriverError::Step {
                     step: "export",
@@ -174,17 +170,20 @@ impl Driver for FakeDriver {
         })
     }
 
-    fn import_snapshot(
-        &self,
-        source: std::path::PathBuf,
-        snapshot: SnapshotId,
-    ) -> BoxFuture<'_, Result<(Saved, String), DriverError>> {
+    fn import_snapshot(&self, order: ImportOrder) -> BoxFuture<'_, Result<Imported, DriverError>> {
         Box::pin(async move {
-            let note = std::fs::read_to_string(source)
+            let text = std::fs::read_to_string(order.source)
                 .map_err(|error| DriverError::Unusable(error.to_string()))?;
+            let (key, note) = text.split_once('\n').unwrap_or_default();
+            if key != order.key.id() && !order.trust {
+                return Err(DriverError::Untrusted);
+            }
             let snapshots = &mut self.state.snapshots.lock();
-            snapshots.insert(snapshot, Contents::Memory);
-            Ok((Self::saved(Contents::Memory), note))
+            snapshots.insert(order.snapshot, Contents::Memory);
+            Ok(Imported {
+                saved: Self::saved(Contents::Memory),
+                note: note.to_owned(),
+            })
         })
     }
 

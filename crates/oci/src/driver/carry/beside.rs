@@ -3,8 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 /// Distinguishes what one program makes at once.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +28,11 @@ impl Beside {
     /// When no file can be made there.
     pub(super) fn new(target: &Path) -> io::Result<Self> {
         let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let make = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        let make = |path: &Path| {
+            // It holds memory and files of a sandbox.
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(path)
+        };
         let named = |unique: &str| {
             let ends = format!(".{unique}.part");
             let parts = [OsStr::new("."), name, OsStr::new(&ends)];
@@ -38,15 +46,21 @@ impl Beside {
         })
     }
 
-    /// Gives it its name. Returns its bytes.
+    /// Gives it its name, which is no other file's. Returns its bytes.
     ///
     /// # Errors
     /// When it is not on the disk, or cannot be given the name.
     pub(super) fn keep(mut self, target: &Path) -> io::Result<u64> {
         self.file.sync_all()?;
         let bytes = self.file.metadata()?.len();
-        fs::rename(&self.path, target)?;
-        self.kept = true;
+        match renameat_with(CWD, &self.path, CWD, target, RenameFlags::NOREPLACE) {
+            // A file system without it has links: the other name goes when this is dropped.
+            Err(Errno::INVAL | Errno::NOSYS) => fs::hard_link(&self.path, target)?,
+            renamed => {
+                renamed?;
+                self.kept = true;
+            }
+        }
         Ok(bytes)
     }
 }
@@ -57,29 +71,6 @@ impl Drop for Beside {
             // The first error is the one that counts.
             let _ = fs::remove_file(&self.path);
         }
-    }
-}
-
-/// A new directory for what is being put together, gone when dropped.
-#[derive(Debug)]
-pub(super) struct Stage(pub(super) PathBuf);
-
-impl Stage {
-    /// Makes one in `directory`, for `purpose`. Its name says to the next start that it is in the way.
-    ///
-    /// # Errors
-    /// When no directory can be made there.
-    pub(super) fn new(directory: &Path, purpose: &str) -> io::Result<Self> {
-        let named = |unique: &str| directory.join(format!("{purpose}-{unique}.new"));
-        let (path, ()) = unique(named, |path| fs::create_dir(path))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // What stays is cleared by the next start.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -102,6 +93,7 @@ fn unique<T>(
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -124,21 +116,16 @@ mod tests {
         let second = Beside::new(&target).unwrap();
         first.file.write_all(b"whole").unwrap();
         drop(second);
+        let mode = first.file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "it is for its owner alone");
         assert_eq!(first.keep(&target).unwrap(), 5);
         assert_eq!(names(directory.path()), ["foo.part", "foo.snap"]);
         assert_eq!(fs::read(&neighbour).unwrap(), b"mine");
         assert_eq!(fs::read(&target).unwrap(), b"whole");
-    }
-
-    #[test]
-    fn two_stages_for_the_same_are_two() {
-        let directory = tempfile::tempdir().unwrap();
-        let first = Stage::new(directory.path(), "one").unwrap();
-        let second = Stage::new(directory.path(), "one").unwrap();
-        fs::write(first.0.join("file"), "first").unwrap();
-        drop(second);
-        assert_eq!(fs::read(first.0.join("file")).unwrap(), b"first");
-        drop(first);
-        assert_eq!(names(directory.path()), [""; 0]);
+        let late = Beside::new(&target).unwrap();
+        let refused = late.keep(&target).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(names(directory.path()), ["foo.part", "foo.snap"]);
+        assert_eq!(fs::read(&target).unwrap(), b"whole");
     }
 }

@@ -88,7 +88,7 @@ mod tests {
             runtime_build: "first".to_owned(),
             image: "base:1".parse().unwrap(),
             layers: Vec::new(),
-            envd: "e".to_owned(),
+            envd: "e".parse().unwrap(),
             resources: Resources::default(),
         };
         new.publish(parts, &disk, &place).unwrap()

@@ -10,12 +10,12 @@ use std::io::{self, Read, Seek};
 use tar::{EntryType, Header};
 
 use super::attributes::Attribute;
-use super::pax::Records;
+use super::pax::{Mark, Records};
 use super::sparse::{self, Segment};
 use super::{Limits, Refusal, UnpackError};
 
 /// The unit of a tar archive.
-pub(super) const BLOCK: u64 = 512;
+pub(crate) const BLOCK: u64 = 512;
 
 /// The longest extended header or long name: the kernel takes at most 64 KiB for all extended
 /// attributes of one file on most file systems, and a path is shorter still.
@@ -48,6 +48,8 @@ pub(crate) struct Member {
     /// Where its data lies in it: the whole, unless it is sparse.
     pub(crate) segments: Vec<Segment>,
     pub(crate) xattrs: Vec<Attribute>,
+    /// What it is to overlayfs; only exports say it.
+    pub(crate) mark: Option<Mark>,
 }
 
 /// What goes before a member and speaks of it.
@@ -143,7 +145,7 @@ impl<'a, R: Read> Members<'a, R> {
     }
 
     /// Reads of the present member's data.
-    pub(super) fn read_data(&mut self, into: &mut [u8]) -> Result<usize, UnpackError> {
+    pub(crate) fn read_data(&mut self, into: &mut [u8]) -> Result<usize, UnpackError> {
         let most = usize::try_from(self.remaining).map_or(into.len(), |n| n.min(into.len()));
         if most == 0 {
             return Ok(0);
@@ -157,7 +159,7 @@ impl<'a, R: Read> Members<'a, R> {
     }
 
     /// Reads what follows the archive, to the end of the source, and gives the source back.
-    pub(super) fn drain(mut self) -> Result<R, UnpackError> {
+    pub(crate) fn drain(mut self) -> Result<R, UnpackError> {
         let mut buffer = [0; 32 * 1024];
         while self.pull(&mut buffer)? > 0 {}
         Ok(self.inner)
@@ -291,8 +293,8 @@ impl<'a, R: Read> Members<'a, R> {
                 _ => (stored, sparse::whole(stored)),
             },
         };
-        if size > self.limits.bytes {
-            return Err(Refusal::TooManyBytes(self.limits.bytes).into());
+        if size > self.limits.file_bytes {
+            return Err(Refusal::LongFile(self.limits.file_bytes).into());
         }
         let old = header.as_old();
         let changed = match pax.changed {
@@ -313,6 +315,7 @@ impl<'a, R: Read> Members<'a, R> {
             size,
             segments,
             xattrs: pax.xattrs,
+            mark: pax.mark,
         })
     }
 
@@ -389,6 +392,6 @@ fn bad_header(error: io::Error) -> UnpackError {
     corrupt(format!("a header cannot be read: {error}"))
 }
 
-pub(super) fn corrupt(detail: impl Into<String>) -> UnpackError {
+pub(crate) fn corrupt(detail: impl Into<String>) -> UnpackError {
     UnpackError::Corrupt(detail.into())
 }

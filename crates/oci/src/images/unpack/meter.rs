@@ -47,7 +47,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Asks leave to write so many bytes.
-    pub(super) fn write(&mut self, bytes: u64) -> Result<(), UnpackError> {
+    pub(crate) fn write(&mut self, bytes: u64) -> Result<(), UnpackError> {
         if self.bytes < bytes {
             self.look()?;
         }

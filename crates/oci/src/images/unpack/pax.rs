@@ -5,6 +5,28 @@ use super::attributes::Attribute;
 use super::members::corrupt;
 use super::sparse::PaxMap;
 
+/// The record with which an export says what a member is to overlayfs.
+pub(crate) const MARK: &str = "SHOAL.overlay";
+
+/// What a member is to overlayfs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// It hides the name that it has.
+    Whiteout,
+    /// It is a directory that hides what lies below it.
+    Opaque,
+}
+
+impl Mark {
+    /// How a record says it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Whiteout => "whiteout",
+            Self::Opaque => "opaque",
+        }
+    }
+}
+
 /// What an extended header says of the member that follows; what else it says is passed over.
 #[derive(Debug, Default)]
 pub(super) struct Records {
@@ -16,6 +38,7 @@ pub(super) struct Records {
     pub(super) changed: Option<(i64, u32)>,
     pub(super) xattrs: Vec<Attribute>,
     pub(super) sparse: Option<PaxMap>,
+    pub(super) mark: Option<Mark>,
 }
 
 impl Records {
@@ -45,6 +68,11 @@ impl Records {
             b"uid" => self.uid = Some(number(value)?),
             b"gid" => self.gid = Some(number(value)?),
             b"mtime" => self.changed = Some(moment(value)?),
+            key if key == MARK.as_bytes() => {
+                let known = [Mark::Whiteout, Mark::Opaque].into_iter();
+                let mark = known.into_iter().find(|m| m.as_str().as_bytes() == value);
+                self.mark = Some(mark.ok_or_else(|| corrupt(MALFORMED))?);
+            }
             key => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
                     self.xattrs.push((name.to_vec(), value.to_vec()));

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use self::parents::Parents;
 use super::members::{Kind, Member, Members};
 use super::meter::Meter;
-use super::{Limits, Refusal, UnpackError, Unpacked, attributes};
+use super::pax::Mark;
+use super::{Dialect, Limits, Refusal, UnpackError, Unpacked, attributes};
 use crate::images::beneath::{Tree, TreePath, child, look, set_changed_at};
 
 /// How much is copied at once; a run of zeros of this length becomes a hole.
@@ -35,17 +36,23 @@ const AUFS: &[u8] = b".wh..wh.";
 const NO_DEVICE: u64 = 0;
 
 /// Puts members in their places in a tree.
-pub(super) struct Unpacker<'a> {
+pub(crate) struct Unpacker<'a> {
     tree: &'a Tree,
+    dialect: Dialect,
     meter: Meter<'a>,
     parents: Parents<'a>,
     chunk: Vec<u8>,
 }
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(tree: &'a Tree, limits: &'a Limits) -> Result<Self, UnpackError> {
+    pub(crate) fn new(
+        tree: &'a Tree,
+        limits: &'a Limits,
+        dialect: Dialect,
+    ) -> Result<Self, UnpackError> {
         Ok(Self {
             tree,
+            dialect,
             meter: Meter::new(tree.root(), limits)?,
             parents: Parents::new(tree),
             chunk: vec![0; CHUNK],
@@ -53,7 +60,7 @@ impl<'a> Unpacker<'a> {
     }
 
     /// Takes in one member; the data of a file is read from `members`.
-    pub(super) fn take<R: Read>(
+    pub(crate) fn take<R: Read>(
         &mut self,
         member: &Member,
         members: &mut Members<'_, R>,
@@ -63,17 +70,31 @@ impl<'a> Unpacker<'a> {
             name: shown(&member.path),
             why,
         })?;
+        if let Dialect::Upper { users } = self.dialect
+            && let Some(owner) = [member.uid, member.gid].into_iter().find(|id| *id >= users)
+        {
+            return Err(Refusal::Owner(path.to_string(), owner).into());
+        }
         let Some((above, name)) = path.split() else {
             return self.root(member);
         };
-        if name == OPAQUE_WHITEOUT {
-            return self.hide_below(&above);
-        }
-        if name.starts_with(AUFS) {
-            return Ok(());
-        }
-        if let Some(hidden) = name.strip_prefix(WHITEOUT) {
-            return self.hide(&above, hidden);
+        match (self.dialect, member.mark) {
+            (Dialect::Layer, _) if name == OPAQUE_WHITEOUT => return self.hide_below(&above),
+            (Dialect::Layer, _) if name.starts_with(AUFS) => return Ok(()),
+            (Dialect::Layer, _) => {
+                if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+                    return self.hide(&above, hidden);
+                }
+            }
+            (Dialect::Upper { .. }, Some(Mark::Whiteout)) => return self.hide(&above, name),
+            (Dialect::Upper { .. }, Some(Mark::Opaque)) => {
+                if member.kind != Kind::Directory {
+                    return Err(Refusal::NotBelowDirectory(path.to_string()).into());
+                }
+                self.directory(&path, member)?;
+                return self.hide_below(&path);
+            }
+            (Dialect::Upper { .. }, None) => (),
         }
         match member.kind {
             Kind::Directory => self.directory(&path, member),
@@ -81,13 +102,17 @@ impl<'a> Unpacker<'a> {
             Kind::Symlink => self.symlink(&path, member),
             Kind::HardLink => self.hard_link(&path, member),
             Kind::Fifo => self.fifo(&path, member),
-            Kind::Device if path.names().next() == Some(b"dev") => Ok(()),
+            Kind::Device
+                if self.dialect == Dialect::Layer && path.names().next() == Some(b"dev") =>
+            {
+                Ok(())
+            }
             Kind::Device => Err(Refusal::Device(path.to_string()).into()),
         }
     }
 
     /// Ends: the last directory gets its time back.
-    pub(super) fn finish(mut self) -> Result<Unpacked, UnpackError> {
+    pub(crate) fn finish(mut self) -> Result<Unpacked, UnpackError> {
         self.parents.let_go()?;
         Ok(self.meter.used())
     }
@@ -98,7 +123,11 @@ impl<'a> Unpacker<'a> {
             return Err(Refusal::ReplacesDirectory("/".to_owned()).into());
         }
         self.parents.let_go()?;
-        finish_directory(self.tree.root(), &TreePath::root(), member)
+        finish_directory(self.tree.root(), &TreePath::root(), member, self.dialect)?;
+        if self.dialect != Dialect::Layer && member.mark == Some(Mark::Opaque) {
+            return self.hide_below(&TreePath::root());
+        }
+        Ok(())
     }
 
     fn directory(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
@@ -120,7 +149,7 @@ impl<'a> Unpacker<'a> {
         if hides {
             attributes::make_opaque(directory.as_fd()).map_err(failed("hide below", path))?;
         }
-        finish_directory(directory.as_fd(), path, member)
+        finish_directory(directory.as_fd(), path, member, self.dialect)
     }
 
     fn file<R: Read>(
@@ -129,6 +158,7 @@ impl<'a> Unpacker<'a> {
         member: &Member,
         members: &mut Members<'_, R>,
     ) -> Result<(), UnpackError> {
+        let dialect = self.dialect;
         let (parent, name) = self.parents.of(path)?;
         make_room(parent, name, path)?;
         let flags =
@@ -152,7 +182,7 @@ impl<'a> Unpacker<'a> {
         )
         .map_err(failed("give away", path))?;
         fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(failed("set the mode of", path))?;
-        let kept = attributes::kept(&path.to_string(), &member.xattrs)?;
+        let kept = attributes::kept(dialect, &path.to_string(), &member.xattrs)?;
         attributes::set(file.as_fd(), &kept).map_err(failed("set the attributes of", path))?;
         set_changed_at(file.as_fd(), moment(member)).map_err(failed("set the time of", path))
     }
@@ -163,10 +193,11 @@ impl<'a> Unpacker<'a> {
         if target.is_empty() || target.len() > 4095 || target.contains(&0) {
             return Err(Refusal::Symlink(path.to_string()).into());
         }
+        let dialect = self.dialect;
         let (parent, name) = self.parents.of(path)?;
         make_room(parent, name, path)?;
         symlinkat(target, parent, name).map_err(failed("make", path))?;
-        finish_entry(parent, name, path, member)
+        finish_entry(parent, name, path, member, dialect)
     }
 
     fn hard_link(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
@@ -193,11 +224,12 @@ impl<'a> Unpacker<'a> {
     }
 
     fn fifo(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
+        let dialect = self.dialect;
         let (parent, name) = self.parents.of(path)?;
         make_room(parent, name, path)?;
         mknodat(parent, name, FileType::Fifo, Mode::RUSR, NO_DEVICE)
             .map_err(failed("make", path))?;
-        finish_entry(parent, name, path, member)?;
+        finish_entry(parent, name, path, member, dialect)?;
         chmodat(
             parent,
             name,
@@ -297,6 +329,7 @@ fn finish_directory(
     directory: BorrowedFd<'_>,
     path: &TreePath,
     member: &Member,
+    dialect: Dialect,
 ) -> Result<(), UnpackError> {
     fchown(
         directory,
@@ -305,7 +338,7 @@ fn finish_directory(
     )
     .map_err(failed("give away", path))?;
     fchmod(directory, Mode::from_raw_mode(member.mode)).map_err(failed("set the mode of", path))?;
-    let kept = attributes::kept(&path.to_string(), &member.xattrs)?;
+    let kept = attributes::kept(dialect, &path.to_string(), &member.xattrs)?;
     attributes::set(directory, &kept).map_err(failed("set the attributes of", path))?;
     set_changed_at(directory, moment(member)).map_err(failed("set the time of", path))
 }
@@ -316,8 +349,9 @@ fn finish_entry(
     name: &[u8],
     path: &TreePath,
     member: &Member,
+    dialect: Dialect,
 ) -> Result<(), UnpackError> {
-    attributes::kept(&path.to_string(), &member.xattrs)?;
+    attributes::kept(dialect, &path.to_string(), &member.xattrs)?;
     chownat(
         parent,
         name,

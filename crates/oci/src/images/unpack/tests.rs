@@ -11,6 +11,7 @@ use super::*;
 
 const SMALL: Limits = Limits {
     bytes: 4 << 20,
+    file_bytes: 4 << 20,
     entries: 1000,
     reserve_bytes: 0,
     reserve_inodes: 0,
@@ -590,7 +591,7 @@ fn sparse_files_of_every_format_are_read() {
             ("GNU.sparse.map", b"0,8"),
         ])
         .file("x", &stored);
-    assert!(matches!(refusal(huge), Refusal::TooManyBytes(_)));
+    assert!(matches!(refusal(huge), Refusal::LongFile(_)));
 }
 
 #[test]

@@ -1,0 +1,150 @@
+mod hostile;
+mod whole;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use shoal_core::driver::{DriverError, ExportKey};
+use shoal_core::id::ExecutionId;
+use shoal_core::resources::Resources;
+use shoal_core::snapshot::{Contents, Saved};
+
+use super::receive::Received;
+use super::*;
+use crate::disk::{Disk, DiskConfig};
+use crate::saved::{Manifest, Parts, Place};
+
+/// The daemon of the snapshots here.
+const DAEMON: &[u8] = b"a daemon";
+
+fn key(byte: u8) -> ExportKey {
+    ExportKey::from_secret(&[byte; 32]).unwrap()
+}
+
+/// A snapshot on a disk, and an empty directory to take exports in.
+struct Fixture {
+    data: tempfile::TempDir,
+    manifest: Manifest,
+    place: Place,
+}
+
+impl Fixture {
+    /// With these files of memory; none for a snapshot of files alone.
+    fn new(memory: &[(&str, &[u8])]) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
+        let place = Place::of_paused(&disk, &"ia".parse().unwrap());
+        let new = place.prepare(&disk).unwrap();
+        fs::create_dir_all(new.memory()).unwrap();
+        for (name, content) in memory {
+            fs::write(new.memory().join(name), content).unwrap();
+        }
+        fs::create_dir_all(new.files().join("upper")).unwrap();
+        let parts = Parts {
+            source: "ia".parse().unwrap(),
+            execution: ExecutionId::from_entropy([1; 16]),
+            saved: Saved {
+                contents: Contents::with_memory(!memory.is_empty()),
+                runtime: "runsc".parse().unwrap(),
+                freeze: Duration::from_millis(1),
+                memory_bytes: 0,
+                file_bytes: 1 << 40,
+                copied: "not".to_owned(),
+            },
+            runtime_build: "b".to_owned(),
+            image: "base:1".parse().unwrap(),
+            layers: Vec::new(),
+            envd: "e".parse().unwrap(),
+            resources: Resources::default(),
+        };
+        let manifest = new.publish(parts, &disk, &place).unwrap();
+        fs::create_dir(data.path().join("into")).unwrap();
+        Self {
+            data,
+            manifest,
+            place,
+        }
+    }
+
+    fn upper(&self) -> PathBuf {
+        self.place.files().join("upper")
+    }
+
+    /// Where exports are taken in.
+    fn target(&self) -> PathBuf {
+        self.data.path().join("into")
+    }
+
+    /// The archive of this snapshot, sealed; what stands in the place of its files is `files`'.
+    fn archive(&self, key: &ExportKey, files: impl FnOnce(&mut Archive<Vec<u8>>)) -> Vec<u8> {
+        let mut archive = Archive::new(Vec::new(), Stop::never());
+        let head = Head::new("a note".to_owned(), key);
+        write_head(&mut archive, &head, &self.manifest).unwrap();
+        archive.small(ENVD, DAEMON).unwrap();
+        for file in &self.manifest.memory {
+            let content = fs::read(self.place.memory().join(&file.name)).unwrap();
+            archive
+                .small(&format!("memory/{}", file.name), &content)
+                .unwrap();
+        }
+        files(&mut archive);
+        archive.finish(key).unwrap()
+    }
+
+    /// The export of this snapshot.
+    fn export(&self, key: &ExportKey) -> Vec<u8> {
+        self.archive(key, |archive| write_upper(archive, &self.upper()).unwrap())
+    }
+
+    /// Takes an export in, as the installation with `key`.
+    fn receive(
+        &self,
+        sealed: &[u8],
+        key: &ExportKey,
+        trust: bool,
+        limits: &Limits,
+    ) -> Result<Received, DriverError> {
+        let terms = Terms {
+            key,
+            trust,
+            limits: *limits,
+            accept: &|_| Ok(1 << 16),
+            make_files: &|path| fs::create_dir(path),
+            stop: &Stop::never(),
+        };
+        receive(sealed, sealed.len() as u64, &self.target(), &terms)
+    }
+
+    /// Why an export is not taken in, after which the machine is as it was.
+    fn refused(&self, sealed: &[u8]) -> String {
+        let beside = self.data.path().join("beside");
+        fs::write(&beside, "as it was").unwrap();
+        let refused = self
+            .receive(sealed, &key(b'a'), false, &LIMITS)
+            .unwrap_err();
+        assert_eq!(fs::read_to_string(&beside).unwrap(), "as it was");
+        assert!(
+            matches!(refused, DriverError::Unusable(_)),
+            "what is wrong is the export: {refused:?}"
+        );
+        refused.to_string()
+    }
+}
+
+const LIMITS: Limits = Limits {
+    bytes: 16 << 20,
+    file_bytes: 1 << 40,
+    entries: 1000,
+    reserve_bytes: 0,
+    reserve_inodes: 0,
+};
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
