@@ -267,8 +267,10 @@ impl Config {
         });
         let warm_slots = reader.parse("network.warm_slots", "a number");
         let disk = read_disk(reader);
-        let export_key =
-            reader.optional("snapshots.export_key", "a path", |text| Some(text.into()));
+        let export_key = reader.optional("snapshots.export_key", "an absolute path", |text| {
+            // Where a daemon is started from says nothing.
+            Some(PathBuf::from(text)).filter(|path| path.is_absolute())
+        });
         Some(Self {
             data: data?,
             listen: listen?,
