@@ -22,6 +22,7 @@ mod resize;
 mod sandboxes;
 mod snapshots;
 mod status;
+mod teams;
 mod templates;
 mod terminal;
 mod tokens;
@@ -29,7 +30,7 @@ mod view;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{any, delete, get, patch, post};
+use axum::routing::{any, delete, get, patch, post, put};
 use shoal_engine::Engine;
 
 pub(crate) use self::answer::enveloped;
@@ -68,6 +69,8 @@ pub(crate) fn routes() -> Router<Engine> {
         .route("/terminal/sandbox/{id}", post(terminal::run))
         .route("/terminal/sandbox/{id}/ws", any(terminal::open))
         .route("/ratelimit", get(limits::get))
+        .route("/teams", get(teams::list))
+        .route("/teams/{name}/limits", put(teams::limit))
         .route(
             "/config/templates",
             get(catalogue::get).post(catalogue::replace),

@@ -77,6 +77,17 @@ impl Fixture {
         (template, build)
     }
 
+    /// What announcing a build of such a size is answered.
+    async fn announce(&self, size: Value) -> (StatusCode, String) {
+        let mut body = json!({"name": "large"});
+        let (Some(body_of), Some(size)) = (body.as_object_mut(), size.as_object()) else {
+            unreachable!("both are objects")
+        };
+        body_of.extend(size.clone());
+        let (status, answer) = self.call(&self.me, "POST", "/v3/templates", body).await;
+        (status, answer.to_string())
+    }
+
     async fn link(&self, template: &str, hash: &str) -> (bool, String) {
         let path = format!("{template}/files/{hash}");
         let (status, link) = self.call(&self.me, "GET", &path, Value::Null).await;
@@ -414,4 +425,17 @@ async fn a_tag_is_given_to_a_build_by_its_id() {
     let waiting = waiting.rsplit_once('/').unwrap().1.to_owned();
     let (status, refused) = assign(&fixture.me, waiting, "x").await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
+}
+
+#[tokio::test]
+async fn a_template_that_says_more_than_the_machine_has_is_told_how_much_it_may() {
+    let fixture = fixture().await;
+    for (size, what) in [
+        (json!({"memoryMB": 200_000}), "200000 MiB of memory"),
+        (json!({"cpuCount": 32}), "32000m of cpu"),
+    ] {
+        let (status, said) = fixture.announce(size).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+        assert!(said.contains(what) && said.contains("at most"), "{said}");
+    }
 }

@@ -8,6 +8,7 @@ use crate::calls::encode;
 use crate::connection::{Connection, ConnectionArgs};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::{self, Table};
+use crate::team::LimitsArgs;
 
 /// What to do with API keys.
 #[derive(Debug, Args)]
@@ -40,13 +41,16 @@ struct CreateArgs {
     /// It may make keys, images and templates.
     #[arg(long)]
     admin: bool,
+    /// What its team may have in all.
+    #[command(flatten)]
+    limits: LimitsArgs,
 }
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// The ids of the keys, as `ls` shows them.
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
+    /// The ids or the names of the keys, as `ls` shows them.
+    #[arg(required = true, value_name = "ID|NAME")]
+    keys: Vec<String>,
 }
 
 pub(crate) async fn run(args: KeyArgs) -> Result<u8, Failure> {
@@ -66,11 +70,23 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
         team: args.team,
         admin: args.admin,
     };
+    // First: what its key makes at once is within them.
+    if let Some(team) = &new.team {
+        args.limits.set(server, team).await?;
+    }
+    let own_team = new.team.is_none();
     let made: MintedKey = server.native(Method::POST, "/keys", Some(&new)).await?;
+    let limited = if own_team {
+        args.limits.set(server, &made.key.team).await
+    } else {
+        Ok(())
+    };
     if json {
-        return output::json(&made);
+        output::json(&made)?;
+        return limited;
     }
     output::line(&made.secret)?;
+    limited?;
     if output::is_terminal() {
         let team = &made.key.team;
         eprintln!("This is the only time that it is shown. It speaks for the team {team}.");
@@ -99,7 +115,16 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
 
 async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     let mut code = 0;
-    for id in args.ids {
+    let known: Vec<Key> = server.native_get("/keys").await?;
+    for said in args.keys {
+        let id = match id_of(&known, &said) {
+            Ok(id) => id,
+            Err(failure) => {
+                failure.tell();
+                code = failure.code();
+                continue;
+            }
+        };
         match server
             .native_delete(&format!("/keys/{}", encode(&id)))
             .await
@@ -112,4 +137,51 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
         }
     }
     Ok(code)
+}
+
+/// The id of the key that an id or a name means. A name that several keys have means none of them.
+fn id_of(known: &[Key], said: &str) -> Result<String, Failure> {
+    let called: Vec<&Key> = known.iter().filter(|key| key.name == said).collect();
+    match called.as_slice() {
+        _ if known.iter().any(|key| key.id == said) => Ok(said.to_owned()),
+        [] => Ok(said.to_owned()),
+        [key] => Ok(key.id.clone()),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|key| key.id.as_str()).collect();
+            let ids = ids.join(", ");
+            Err(Failure::usage(format!(
+                "{} keys are called {said:?}: say the id of one ({ids})",
+                several.len()
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_meant_by_its_id_or_by_a_name_of_its_own() {
+        let key = |id: &str, name: &str| Key {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            team: "t".to_owned(),
+            admin: false,
+            mask: String::new(),
+            created_at: String::new(),
+            own: false,
+        };
+        let known = [
+            key("1", "ci"),
+            key("2", "twice"),
+            key("3", "twice"),
+            key("4", "1"),
+        ];
+        let meant = |said| id_of(&known, said).map_err(|failure| failure.code());
+        assert_eq!(meant("ci"), Ok("1".to_owned()));
+        assert_eq!(meant("1"), Ok("1".to_owned()), "an id comes before a name");
+        assert_eq!(meant("unknown"), Ok("unknown".to_owned()));
+        assert!(meant("twice").is_err());
+    }
 }

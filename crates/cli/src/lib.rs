@@ -32,6 +32,7 @@ mod sandbox;
 mod shortcuts;
 mod snapshot;
 mod stdin;
+mod team;
 mod template;
 mod terminal;
 
@@ -52,6 +53,8 @@ pub enum ClientCommand {
     Snapshot(snapshot::SnapshotArgs),
     /// Make, list and remove API keys.
     Key(key::KeyArgs),
+    /// List teams, and set what they may have.
+    Team(team::TeamArgs),
     /// Pull, list, import and remove images on the server's machine.
     Image(image::ImageArgs),
     /// List, look at, make and remove templates.
@@ -79,6 +82,7 @@ pub fn run(command: ClientCommand) -> ExitCode {
             ClientCommand::Sandbox(args) => sandbox::run(args).await,
             ClientCommand::Snapshot(args) => snapshot::run(args).await,
             ClientCommand::Key(args) => key::run(args).await,
+            ClientCommand::Team(args) => team::run(args).await,
             ClientCommand::Image(args) => image::run(args).await,
             ClientCommand::Template(args) => template::run(args).await,
             ClientCommand::Pool(args) => pool::run(args).await,

@@ -21,10 +21,11 @@ pub use self::report::{Origin, Phases, StartReport};
 pub use self::transfer::{ExportKey, ExportOrder, ImportOrder, Imported, ShortSecret};
 use crate::BoxFuture;
 use crate::auth::Token;
-use crate::id::{ExecutionId, SandboxId, SnapshotId};
+use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId};
 use crate::image::ImageName;
+use crate::limits::{Granted, Machine};
 use crate::network::Egress;
-use crate::resources::{Mib, MilliCpu, Resources, Usage};
+use crate::resources::{Mib, MilliCpu, Usage};
 use crate::snapshot::{Contents, Saved};
 use crate::state::FailReason;
 use crate::template::RuntimeName;
@@ -96,6 +97,21 @@ pub struct Capabilities {
     pub cpu: MilliCpu,
     /// All the memory that there is here.
     pub memory: Mib,
+    /// The disk that all sandboxes have together, without what is kept for the server; none where it is
+    /// not bounded.
+    pub disk: Option<Mib>,
+}
+
+impl Capabilities {
+    /// What there is for sandboxes.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        Machine {
+            cpu: self.cpu,
+            memory: self.memory,
+            disk: self.disk,
+        }
+    }
 }
 
 /// What a run starts from.
@@ -118,6 +134,22 @@ pub enum Start {
     },
 }
 
+/// Who disk is counted for: what a team's sandboxes and snapshots hold is one sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Which team.
+    pub team: TeamId,
+    /// How much it may hold in all, if that is bounded.
+    pub disk: Option<Mib>,
+}
+
+/// What a team holds of the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUse {
+    /// How much that is, in bytes.
+    pub bytes: u64,
+}
+
 /// One run of a sandbox to be started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateOrder {
@@ -129,10 +161,10 @@ pub struct CreateOrder {
     pub start: Start,
     /// The OCI runtime. When none is named: the one that it was saved from, or the default.
     pub runtime: Option<RuntimeName>,
-    /// Limits.
-    pub resources: Resources,
-    /// The most processor time that [`Driver::resize`] will give it.
-    pub cpu_ceiling: MilliCpu,
+    /// Limits, and the most processor time that [`Driver::resize`] will give it.
+    pub limits: Granted,
+    /// Who its disk is counted for.
+    pub owner: Owner,
     /// What it may reach.
     pub egress: Egress,
     /// Environment of its first process.
@@ -302,7 +334,19 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     /// [`DriverError::CannotResize`] when it uses more memory than that; the old limits stay.
-    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>>;
+    fn resize(&self, id: &SandboxId, limits: Granted) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// Counts the disk of a sandbox that is here for another team from now on.
+    ///
+    /// # Errors
+    /// [`DriverError::NotFound`] when it is not here; it is counted for the old one then.
+    fn set_owner(&self, id: &SandboxId, owner: Owner) -> BoxFuture<'_, Result<(), DriverError>>;
+
+    /// What a team holds of the disk; none where that is not counted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn disk_use(&self, team: TeamId) -> BoxFuture<'_, Result<Option<DiskUse>, DriverError>>;
 
     /// Holds all processes of a sandbox that runs still where they are, in memory, or lets them go on;
     /// success when it is so already. Still, they use no processor time and answer nothing. Limits and

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod driver;
 pub mod id;
 pub mod image;
+pub mod limits;
 pub mod network;
 pub mod pool;
 pub mod quantity;

@@ -24,7 +24,7 @@ impl fmt::Display for MilliCpu {
 }
 
 /// Mebibytes: of memory or of disk, as the field says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mib(pub u32);
 

@@ -16,7 +16,7 @@ use crate::id::{BuildId, ExecutionId, SandboxId, SnapshotId, TeamId, TemplateId}
 use crate::image::ImageName;
 use crate::network::{AskedNetwork, NetworkPolicy};
 use crate::pool::Membership;
-use crate::resources::{MilliCpu, Resources};
+use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
 use crate::state::State;
 use crate::template::RuntimeName;
@@ -66,6 +66,10 @@ pub struct SandboxSpec {
     pub image: ImageName,
     /// The OCI runtime; the driver's default when none is named.
     pub runtime: Option<RuntimeName>,
+    /// Whether it is the operator who chose the runtime, in an entry of the catalogue or a template of the
+    /// installation, so that every key may have it.
+    #[serde(default)]
+    pub runtime_from_operator: bool,
     /// Limits.
     pub resources: Resources,
     /// Who commands run as.
@@ -220,6 +224,13 @@ impl SandboxRecord {
     pub fn cpu_kept(&self) -> MilliCpu {
         let aim = self.aim.map_or(MilliCpu(0), |aim| aim.cpu);
         self.spec.resources.cpu.max(aim)
+    }
+
+    /// The memory that counts as its own, in the same way.
+    #[must_use]
+    pub fn memory_kept(&self) -> Mib {
+        let aim = self.aim.map_or(Mib(0), |aim| aim.memory);
+        self.spec.resources.memory.max(aim)
     }
 
     /// The record with `state`, entered at `now`.

@@ -8,6 +8,7 @@ use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::{ImageName, PrivateImage};
+use crate::limits::TeamLimits;
 use crate::pool::Seed;
 use crate::sandbox::{RequestClaim, SandboxRecord};
 use crate::snapshot::SnapshotRecord;
@@ -299,6 +300,22 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// See [`StoreError`].
     fn teams(&self) -> BoxFuture<'_, Result<Vec<(TeamSlug, TeamId)>, StoreError>>;
+
+    /// The limits of the tenants that have some of their own.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn team_limits(&self) -> BoxFuture<'_, Result<Vec<(TeamId, TeamLimits)>, StoreError>>;
+
+    /// Writes the limits of a tenant.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn put_team_limits(
+        &self,
+        team: TeamId,
+        limits: TeamLimits,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// The key with this hash.
     ///

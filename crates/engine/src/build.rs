@@ -15,7 +15,8 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, InvalidPlan, LogLevel, Plan};
 use shoal_core::id::{BuildId, SnapshotId, TemplateId};
-use shoal_core::resources::{InvalidResources, Resources};
+use shoal_core::limits::NotGranted;
+use shoal_core::resources::Resources;
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 
@@ -65,9 +66,9 @@ pub enum BuildError {
     /// What it shall do makes no sense.
     #[error(transparent)]
     Plan(#[from] InvalidPlan),
-    /// A limit makes no sense.
+    /// A limit makes no sense, or is more than a sandbox may have here.
     #[error(transparent)]
-    Resources(#[from] InvalidResources),
+    Resources(#[from] NotGranted),
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -86,7 +87,9 @@ impl Engine {
         principal: &Principal,
         new: NewBuild,
     ) -> Result<Arc<BuildRecord>, BuildError> {
-        new.resources.validate()?;
+        self.shared
+            .bounds(principal.team)
+            .grant(new.resources, new.resources.cpu)?;
         let _changing = self.shared.builds.changing.lock().await;
         let template = self.template_to_build(principal, &new.name)?;
         self.shared.forget_old_builds(principal.team).await?;
@@ -161,6 +164,9 @@ impl Engine {
         if record.status != BuildStatus::Waiting {
             return Err(BuildError::NotWaiting(id, record.status));
         }
+        self.shared
+            .bounds(record.team)
+            .grant(record.resources, record.resources.cpu)?;
         if self.builds_at(principal.team, BuildStatus::Building) >= BUILDS_MAX {
             return Err(BuildError::TooMany);
         }

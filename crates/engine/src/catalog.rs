@@ -12,13 +12,13 @@ use shoal_core::catalog::{
     Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
 };
 use shoal_core::id::{KeyId, SandboxId, TeamId};
-use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::watch;
 
 use crate::engine::{Engine, Shared};
 use crate::keys::KeyLifetime;
+use crate::room::Load;
 use crate::sandbox::Mailbox;
 use crate::wake::Waking;
 
@@ -131,15 +131,15 @@ impl Entries {
             .collect()
     }
 
-    /// How much processor time the sandboxes of a team have together that do not rest.
-    pub(crate) fn cpu_of(&self, team: TeamId) -> MilliCpu {
+    /// What the sandboxes of a team have of the machine together that do not rest.
+    pub(crate) fn load_of(&self, team: TeamId) -> Load {
         let entries = self.by_id.read();
-        let cpu = entries.values().filter_map(|entry| {
+        let loads = entries.values().filter_map(|entry| {
             let record = &entry.published.borrow().record;
             let counts = record.team == team && record.state.kind() != StateKind::Paused;
-            counts.then_some(record.cpu_kept().0)
+            counts.then(|| Load::kept(record))
         });
-        MilliCpu(cpu.sum())
+        loads.fold(Load::default(), Load::and)
     }
 
     /// How many sandboxes there are, and how many of them are a team's: those that are ending are

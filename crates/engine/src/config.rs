@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
-use shoal_core::resources::MilliCpu;
+use shoal_core::limits::PerSandbox;
+use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::template::TemplateKey;
 
-use crate::uploads::UPLOAD_MAX;
+use crate::runtimes::AllowedRuntimes;
+use crate::uploads::{UPLOAD_MAX, UploadLimits};
 
 /// The most that an imported snapshot may have: the memory and the disk of a large sandbox. What
 /// the disk has room for is less on most machines, and bounds it too.
@@ -28,6 +30,17 @@ pub struct Limits {
     pub cpu_per_team: Option<MilliCpu>,
     /// Whose requests may make sandboxes without a deadline.
     pub endless: Endless,
+    /// How much memory the running sandboxes of a tenant may have together; some times what the
+    /// machine has when nothing is said.
+    pub memory_per_team: Option<Mib>,
+    /// How much of the disk a tenant may hold; most of it when nothing is said.
+    pub disk_per_team: Option<Mib>,
+    /// How many snapshots a tenant may keep.
+    pub snapshots_per_team: u32,
+    /// What one sandbox may have.
+    pub per_sandbox: PerSandbox,
+    /// How many forks one request makes; some for each processor when nothing is said.
+    pub forks: Option<usize>,
 }
 
 /// Whose requests may make sandboxes without a deadline, which `max_timeout` does not bound.
@@ -49,6 +62,11 @@ impl Default for Limits {
             sandboxes: 1000,
             cpu_per_team: None,
             endless: Endless::default(),
+            memory_per_team: None,
+            disk_per_team: None,
+            snapshots_per_team: 1000,
+            per_sandbox: PerSandbox::default(),
+            forks: None,
         }
     }
 }
@@ -94,6 +112,8 @@ pub struct EngineConfig {
     pub custom_images: CustomImages,
     /// Whose requests begin a build of the installation's own templates.
     pub build_on_demand: BuildOnDemand,
+    /// Which runtimes a key may choose that is no admin's.
+    pub runtimes: AllowedRuntimes,
     /// Where the logs of sandboxes are kept.
     pub logs: PathBuf,
     /// Where what clients send for builds is kept.
@@ -105,6 +125,13 @@ pub struct EngineConfig {
     pub export_key: Option<ExportKey>,
     /// The most bytes that an imported snapshot may have, of memory and files together.
     pub import_max: u64,
+    /// How many bytes of archives a tenant may have; four of the largest, or half of what all may have,
+    /// when nothing is said.
+    pub uploads_per_team: Option<u64>,
+    /// How many bytes of archives all tenants may have; a quarter of the file system when nothing is said.
+    pub uploads_of_all: Option<u64>,
+    /// How many bytes the logs of a tenant's sandboxes may have, those that have ended included.
+    pub logs_per_team: u64,
     /// How long the record and the log of a sandbox are kept after its end.
     pub keep_ended: Duration,
     /// How often the use of each sandbox is sampled.
@@ -121,13 +148,25 @@ impl EngineConfig {
             defaults: Defaults::default(),
             custom_images: CustomImages::default(),
             build_on_demand: BuildOnDemand::default(),
+            runtimes: AllowedRuntimes::default(),
             logs: data.join("logs"),
             uploads: data.join("uploads"),
             upload_max: UPLOAD_MAX,
             export_key: None,
             import_max: IMPORT_MAX,
+            uploads_per_team: None,
+            uploads_of_all: None,
+            logs_per_team: 256 << 20,
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
+        }
+    }
+
+    pub(crate) fn upload_limits(&self) -> UploadLimits {
+        UploadLimits {
+            largest: self.upload_max,
+            per_team: self.uploads_per_team,
+            of_all: self.uploads_of_all,
         }
     }
 }

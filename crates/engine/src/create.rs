@@ -12,6 +12,7 @@ use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
+use shoal_core::limits::within_template;
 use shoal_core::network::AskedNetwork;
 use shoal_core::resources::{AskedResources, MilliCpu, Resources};
 use shoal_core::sandbox::{
@@ -28,7 +29,7 @@ use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::names::KeptName;
 use crate::resize::Resize;
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
 
@@ -217,20 +218,28 @@ impl Engine {
         let mut specified = self.specified_with_stock(principal, new.clone()).await?;
         specified.spec.claim = claim;
         let spec = &specified.spec;
-        // What a template says is the operator's matter, and what a request does is not.
-        if new.resources.cpu.is_some() || new.resources.memory.is_some() {
-            let most = specified.resolved.base().and_then(|base| base.max_cpu);
-            shared.feasible(&spec.resources, most.unwrap_or(spec.resources.cpu))?;
+        let most = specified.resolved.base().and_then(|base| base.max_cpu);
+        if let (Some(asked), Some(most)) = (new.resources.cpu, most) {
+            within_template(asked, most).map_err(SandboxError::from)?;
         }
         let Some(resize) = resize else {
             return self.make(principal, new, specified).await;
         };
         let limits = resize.limits(&spec.resources);
         // Before anything is made: what cannot be given is not handed out, and what can be is kept.
-        let before = spec.resources.cpu;
-        shared.feasible(&limits, spec.cpu_ceiling.max(before))?;
+        let before = spec.resources;
+        let limits = shared
+            .bounds(principal.team)
+            .regrant(&before, limits, spec.cpu_ceiling)
+            .map_err(SandboxError::from)?
+            .resources();
         let kept = shared
-            .more_cpu(principal.team, MilliCpu(0), before, limits.cpu)
+            .more_for(
+                principal.team,
+                Load::default(),
+                Load::of(&before),
+                Load::of(&limits),
+            )
             .map_err(SandboxError::from)?;
         let created = self.make(principal, new, specified).await?;
         self.resize_created(principal, created, limits.cpu, kept, resize.early_return)
@@ -332,8 +341,8 @@ impl Engine {
         spec: SandboxSpec,
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
-        let cpu = spec.resources.cpu;
-        let room = shared.room_for_one(principal.team, cpu)?;
+        let load = Load::of(&spec.resources);
+        let room = shared.room_for_one(principal.team, load)?;
         let name = shared.keep_name(principal.team, &spec)?;
         let id = SandboxId::from_entropy(entropy::bytes()?);
         let places = (room, name);
@@ -345,7 +354,7 @@ impl Engine {
             {
                 tracing::warn!(template.id = %spec.template, why, "what a build has saved cannot go on: it boots from its files, until the template is built again");
                 let places = (
-                    shared.room_for_one(principal.team, cpu)?,
+                    shared.room_for_one(principal.team, load)?,
                     shared.keep_name(principal.team, &spec)?,
                 );
                 let id = SandboxId::from_entropy(entropy::bytes()?);

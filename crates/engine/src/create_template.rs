@@ -6,7 +6,8 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, USER};
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{ImageError, ImageName};
-use shoal_core::resources::{InvalidResources, MilliCpu, Resources};
+use shoal_core::limits::NotGranted;
+use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::{RuntimeName, Template, TemplateName};
 
@@ -51,9 +52,9 @@ pub enum CreateTemplateError {
     /// Its image is not on this node.
     #[error("image {0} is not here: pull or import it first")]
     ImageMissing(ImageName),
-    /// A limit is outside what can be given.
+    /// A limit makes no sense, or is more than a sandbox may have here.
     #[error(transparent)]
-    Resources(#[from] InvalidResources),
+    Resources(#[from] NotGranted),
     /// The node does not have the runtime.
     #[error("there is no OCI runtime {asked} here; there are: {known}")]
     RuntimeMissing {
@@ -83,7 +84,9 @@ impl Engine {
         principal: &Principal,
         new: NewTemplate,
     ) -> Result<Template, CreateTemplateError> {
-        new.resources.validate()?;
+        let ceiling = new.max_cpu.unwrap_or(new.resources.cpu);
+        let bounds = self.shared.bounds(principal.team);
+        bounds.grant(new.resources, ceiling)?;
         self.check_runtime(new.runtime.as_ref())?;
         let changing = self.shared.builds.changing.lock().await;
         if self.named(principal, &new.name).is_some() {

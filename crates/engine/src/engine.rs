@@ -30,11 +30,13 @@ use crate::pool::Pools;
 use crate::private_images::PrivateImages;
 use crate::resize::Infeasible;
 use crate::room::{Coming, NoRoom};
+use crate::runtimes::RuntimeForbidden;
 use crate::sandbox::{NotTaken, Order};
 use crate::set_timeout::TimeoutTooLong;
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
+use crate::team_limits::OwnLimits;
 use crate::team_metrics::TeamMetrics;
 use crate::teams::Teams;
 use crate::templates::Templates;
@@ -75,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) seed: TokenSeed,
     pub(crate) entries: Entries,
     pub(crate) coming: Coming,
+    pub(crate) own_limits: OwnLimits,
     pub(crate) names: Names,
     pub(crate) deadlines: Deadlines,
     pub(crate) events: Events,
@@ -160,6 +163,23 @@ pub enum SandboxError {
     /// There is not as much to give.
     #[error(transparent)]
     Infeasible(#[from] Infeasible),
+    /// The caller may not choose this runtime.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeForbidden),
+    /// More forks were asked for at once than this machine makes in the time that a client waits.
+    #[error("at most {0} forks at once here (`limits.forks`): ask for fewer, and again for more")]
+    TooManyForks(usize),
+    /// The tenant keeps as many snapshots as it may.
+    #[error(
+        "your team keeps {used} snapshots, and may keep {limit} (`limits.snapshots_per_team`): remove \
+         some"
+    )]
+    Snapshots {
+        /// How many it keeps, and takes just now.
+        used: usize,
+        /// How many it may keep.
+        limit: u32,
+    },
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
@@ -185,16 +205,18 @@ impl Engine {
             guest,
             clock,
         } = parts;
-        let logs = LogStore::open(config.logs.clone()).map_err(OpenError::Logs)?;
+        let logs =
+            LogStore::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
         let templates = Templates::load(store.templates().await?);
         let teams = Teams::load(store.teams().await?);
         let catalogues = Catalogues::load(&*store).await?;
         let snapshots = Snapshots::load(store.snapshots().await?);
         let builds = Builds::load(store.builds().await?, store.layers().await?);
+        let own_limits = OwnLimits::load(store.team_limits().await?);
         let private_images = PrivateImages::load(store.private_images().await?);
-        let uploads =
-            Uploads::open(config.uploads.clone(), config.upload_max).map_err(OpenError::Uploads)?;
+        let uploads = Uploads::open(config.uploads.clone(), &config.upload_limits())
+            .map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
             store,
@@ -205,6 +227,7 @@ impl Engine {
             seed,
             entries: Entries::default(),
             coming: Coming::default(),
+            own_limits,
             names: Names::default(),
             deadlines: Deadlines::default(),
             events: Events::new(),
@@ -455,7 +478,11 @@ impl Shared {
                     }
                 }
                 DriverEvent::Output { id, lines } => {
-                    self.logs.append(&id, lines, self.clock.now()).await;
+                    // Of one that is gone nobody asks.
+                    if let Some(record) = self.entries.record(&id) {
+                        let now = self.clock.now();
+                        self.logs.append(record.team, &id, lines, now).await;
+                    }
                 }
             }
         }

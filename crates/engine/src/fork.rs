@@ -10,11 +10,26 @@ use shoal_core::snapshot::Contents;
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
+use crate::room::NoRoom;
 
 /// The most that one request makes.
 pub const FORKS_MAX: usize = 100;
 
+/// How many are made for each processor when nothing is said. One takes about half a second of a
+/// processor, and clients wait for a minute.
+const FORKS_PER_PROCESSOR: usize = 16;
+
 impl Engine {
+    /// How many forks one request makes at most: as many as this machine starts before a client stops
+    /// waiting.
+    #[must_use]
+    pub fn forks_max(&self) -> usize {
+        let processors = usize::try_from(self.capabilities().cpu.whole()).unwrap_or(1);
+        let limits = &self.shared.config.limits;
+        let on_machine = limits.forks.unwrap_or(processors * FORKS_PER_PROCESSOR);
+        on_machine.min(FORKS_MAX).min(limits.sandboxes)
+    }
+
     /// Takes a copy of a sandbox with its memory and starts `count` sandboxes from it, which live
     /// for `timeout`. Each succeeds or fails on its own.
     ///
@@ -28,9 +43,18 @@ impl Engine {
         timeout: Duration,
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
         self.shared.check_timeout(timeout)?;
-        let limits = &self.shared.config.limits;
-        if count > limits.sandboxes_per_team.min(limits.sandboxes) {
-            return Err(crate::NoRoom::Team(limits.sandboxes_per_team).into());
+        if let Some(most) = self.team_limits(principal).sandboxes {
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            if count > most {
+                return Err(NoRoom::Team(most).into());
+            }
+        }
+        let most = self.forks_max();
+        if count > most {
+            return Err(SandboxError::TooManyForks(most));
+        }
+        if let Some(source) = self.shared.entries.record(permit.sandbox()) {
+            self.may_run_again(principal, &source.spec)?;
         }
         let (engine, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if nobody waits any more.

@@ -1,19 +1,21 @@
 //! What the daemons in sandboxes wrote, kept for a while after their end.
 //!
 //! One file a sandbox and one that is full: what a sandbox can fill is bounded, and the latest is
-//! always there.
+//! always there. What all sandboxes of a team fill is bounded too, those that have ended included.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_core::id::SandboxId;
+use shoal_core::id::{SandboxId, TeamId};
 
 use crate::engine::{Engine, SandboxError, Shared};
 
@@ -144,46 +146,106 @@ impl LogQuery {
     }
 }
 
-/// The files.
+/// The files, a directory for each team.
 #[derive(Debug, Clone)]
 pub(crate) struct LogStore {
     directory: PathBuf,
+    /// How many bytes a team's files may have together.
+    team_max: u64,
+    /// How many they have, of the teams of which that is known. Held while a file is written.
+    held: Arc<Mutex<HashMap<TeamId, u64>>>,
 }
 
 impl LogStore {
-    pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
+    /// Opens the directory, making it when there is none. The logs of a team have at most `team_max` bytes,
+    /// and the latest of one sandbox in any case.
+    pub(crate) fn open(directory: PathBuf, team_max: u64) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         // What a sandbox says is for its tenant alone.
         fs::set_permissions(&directory, Permissions::from_mode(0o700))?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            team_max,
+            held: Arc::default(),
+        })
     }
 
-    fn file(&self, id: &SandboxId) -> PathBuf {
-        self.directory.join(format!("{id}.jsonl"))
+    fn of_team(&self, team: TeamId) -> PathBuf {
+        self.directory.join(team.to_string())
     }
 
-    fn full(&self, id: &SandboxId) -> PathBuf {
-        self.directory.join(format!("{id}.1.jsonl"))
+    /// The full file of a sandbox, and the one that is written. Below the directory itself are those of a
+    /// server that did not know of teams.
+    fn files(directory: &Path, id: &SandboxId) -> [PathBuf; 2] {
+        ["1.jsonl", "jsonl"].map(|kind| directory.join(format!("{id}.{kind}")))
     }
 
-    fn write(&self, id: &SandboxId, entries: &[LogEntry]) -> io::Result<()> {
-        let path = self.file(id);
+    fn write(&self, team: TeamId, id: &SandboxId, entries: &[LogEntry]) -> io::Result<()> {
         let mut text = Vec::new();
         for entry in entries {
             serde_json::to_writer(&mut text, entry)?;
             text.push(b'\n');
         }
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let directory = self.of_team(team);
+        let [full, path] = Self::files(&directory, id);
+        let mut held = self.held.lock();
+        let known = match held.get(&team) {
+            Some(known) => *known,
+            None => {
+                fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(&directory)?;
+                sum(&directory)?
+            }
+        };
+        let append = || OpenOptions::new().create(true).append(true).open(&path);
+        let mut file = append()?;
+        let mut gone = 0;
         if file.metadata()?.len() > FILE_MAX {
-            fs::rename(&path, self.full(id))?;
-            file = OpenOptions::new().create(true).append(true).open(&path)?;
+            gone = fs::metadata(&full).map_or(0, |about| about.len());
+            fs::rename(&path, &full)?;
+            file = append()?;
         }
-        file.write_all(&text)
+        file.write_all(&text)?;
+        let mut bytes = (known + text.len() as u64).saturating_sub(gone);
+        if bytes > self.team_max {
+            bytes = self.make_room(&directory, &path)?;
+        }
+        held.insert(team, bytes);
+        Ok(())
     }
 
-    fn query(&self, id: &SandboxId, query: &LogQuery) -> io::Result<Vec<LogEntry>> {
+    /// Removes the files of a team that were written longest ago, but `newest`, until there is some room.
+    /// Returns how many bytes are left.
+    fn make_room(&self, directory: &Path, newest: &Path) -> io::Result<u64> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let about = entry.metadata()?;
+            files.push((about.modified()?, about.len(), entry.path()));
+        }
+        files.sort();
+        let mut bytes: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
+        // More than is needed now, so that it is not done for each line.
+        let most = self.team_max - self.team_max / 8;
+        for (_, length, path) in files {
+            if bytes <= most {
+                break;
+            }
+            if path != newest {
+                fs::remove_file(path)?;
+                bytes -= length;
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn query(&self, team: TeamId, id: &SandboxId, query: &LogQuery) -> io::Result<Vec<LogEntry>> {
         let mut entries = Vec::new();
-        for path in [self.full(id), self.file(id)] {
+        let [old_full, old] = Self::files(&self.directory, id);
+        let [full, now] = Self::files(&self.of_team(team), id);
+        for path in [old_full, old, full, now] {
             let file = match File::open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 file => file?,
@@ -204,25 +266,52 @@ impl LogStore {
         Ok(entries)
     }
 
-    fn remove(&self, id: &SandboxId) {
-        for path in [self.file(id), self.full(id)] {
-            // There may be none.
-            let _ = fs::remove_file(path);
+    /// Forgets what sandboxes wrote, whosever they were.
+    fn remove(&self, ids: &[SandboxId]) -> io::Result<()> {
+        if ids.is_empty() {
+            return Ok(());
         }
+        let mut held = self.held.lock();
+        let teams = fs::read_dir(&self.directory)?.collect::<io::Result<Vec<_>>>()?;
+        let teams = teams.into_iter().map(|entry| entry.path());
+        for directory in teams.chain([self.directory.clone()]) {
+            for path in ids.iter().flat_map(|id| Self::files(&directory, id)) {
+                // There may be none.
+                let _ = fs::remove_file(path);
+            }
+        }
+        // What is left is counted when it is written to next.
+        held.clear();
+        Ok(())
     }
 
     /// Keeps what a daemon wrote, lines in the order in which they came.
-    pub(crate) async fn append(&self, id: &SandboxId, lines: Vec<String>, now: Timestamp) {
+    pub(crate) async fn append(
+        &self,
+        team: TeamId,
+        id: &SandboxId,
+        lines: Vec<String>,
+        now: Timestamp,
+    ) {
         let (store, of) = (self.clone(), id.clone());
         let write = move || {
             let entries: Vec<LogEntry> =
                 lines.iter().map(|line| LogEntry::read(line, now)).collect();
-            store.write(&of, &entries)
+            store.write(team, &of, &entries)
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
             tracing::warn!(sandbox.id = %id, %error, "a log is not kept");
         }
     }
+}
+
+/// The bytes of the files in a directory.
+fn sum(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
 }
 
 impl Engine {
@@ -248,8 +337,8 @@ impl Engine {
         if known != Some(principal.team) {
             return Err(SandboxError::NotFound(id.clone()));
         }
-        let (store, id) = (self.shared.logs.clone(), id.clone());
-        let read = tokio::task::spawn_blocking(move || store.query(&id, &query)).await;
+        let (store, id, team) = (self.shared.logs.clone(), id.clone(), principal.team);
+        let read = tokio::task::spawn_blocking(move || store.query(team, &id, &query)).await;
         let failed = |e: &dyn std::fmt::Display| {
             SandboxError::Store(shoal_core::store::StoreError::Failed(e.to_string()))
         };
@@ -265,7 +354,13 @@ impl Shared {
             let kept = i64::try_from(self.config.keep_ended.as_millis()).unwrap_or(i64::MAX);
             let before = Timestamp::from_unix_millis(now.unix_millis().saturating_sub(kept));
             match self.store.forget_terminated(before).await {
-                Ok(gone) => gone.iter().for_each(|id| self.logs.remove(id)),
+                Ok(gone) => {
+                    let logs = self.logs.clone();
+                    let removed = tokio::task::spawn_blocking(move || logs.remove(&gone)).await;
+                    if let Err(error) = removed.unwrap_or_else(|e| Err(io::Error::other(e))) {
+                        tracing::warn!(%error, "logs of ended sandboxes are not removed");
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "ended sandboxes are not forgotten"),
             }
             self.clock.sleep_until(now + FORGET_EVERY).await;
@@ -276,6 +371,10 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn team(number: u8) -> TeamId {
+        TeamId::from_entropy([number; 16])
+    }
 
     fn entry(at: i64, level: LogLevel, message: &str) -> LogEntry {
         let at = Timestamp::from_unix_millis(at);
@@ -290,16 +389,16 @@ mod tests {
     #[test]
     fn entries_are_found_by_time_level_and_text_from_either_end() {
         let directory = tempfile::tempdir().unwrap();
-        let store = LogStore::open(directory.path().to_owned()).unwrap();
+        let store = LogStore::open(directory.path().to_owned(), 256 << 20).unwrap();
         let id = "ia".parse().unwrap();
         let all = [
             entry(1, LogLevel::Info, "one"),
             entry(2, LogLevel::Error, "two"),
             entry(3, LogLevel::Debug, "three"),
         ];
-        store.write(&id, &all).unwrap();
+        store.write(team(1), &id, &all).unwrap();
         let ask = |query: LogQuery| {
-            let found = store.query(&id, &query).unwrap();
+            let found = store.query(team(1), &id, &query).unwrap();
             found
                 .into_iter()
                 .map(|entry| entry.message)
@@ -340,34 +439,67 @@ mod tests {
             }),
             ["three"]
         );
-        store.remove(&id);
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let any = LogQuery {
+            limit: 10,
+            ..LogQuery::default()
+        };
+        assert_eq!(store.query(team(1), &id, &any).unwrap().len(), 3);
+        assert!(store.query(team(2), &id, &any).unwrap().is_empty());
+        store.remove(&[id]).unwrap();
+        assert_eq!(sum(&store.of_team(team(1))).unwrap(), 0);
     }
 
     #[test]
     fn what_a_sandbox_can_fill_is_bounded_and_the_latest_is_there() {
         let directory = tempfile::tempdir().unwrap();
-        let store = LogStore::open(directory.path().to_owned()).unwrap();
+        let store = LogStore::open(directory.path().to_owned(), 256 << 20).unwrap();
         let id = "ia".parse().unwrap();
         let much: Vec<LogEntry> = (0..1000)
             .map(|n| entry(n, LogLevel::Info, &"x".repeat(1000)))
             .collect();
         for _ in 0..20 {
-            store.write(&id, &much).unwrap();
+            store.write(team(1), &id, &much).unwrap();
         }
         store
-            .write(&id, &[entry(9, LogLevel::Info, "last")])
+            .write(team(1), &id, &[entry(9, LogLevel::Info, "last")])
             .unwrap();
-        let sizes = fs::read_dir(directory.path())
-            .unwrap()
-            .map(|e| e.unwrap().metadata().unwrap().len());
-        assert!(sizes.sum::<u64>() < 3 * FILE_MAX);
+        assert!(sum(&store.of_team(team(1))).unwrap() < 3 * FILE_MAX);
         let last = LogQuery {
             backward: true,
             limit: 1,
             ..LogQuery::default()
         };
-        assert_eq!(store.query(&id, &last).unwrap()[0].message, "last");
+        assert_eq!(store.query(team(1), &id, &last).unwrap()[0].message, "last");
+    }
+
+    #[test]
+    fn a_team_that_fills_its_logs_loses_its_oldest_and_no_other_team_does() {
+        const MOST: u64 = 1 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let store = LogStore::open(directory.path().to_owned(), MOST).unwrap();
+        let id = |number: u32| format!("i{number}").parse::<SandboxId>().unwrap();
+        let other = [entry(1, LogLevel::Info, "another team's")];
+        store.write(team(2), &id(1000), &other).unwrap();
+        let much: Vec<LogEntry> = (0..100)
+            .map(|n| entry(n, LogLevel::Info, &"x".repeat(1000)))
+            .collect();
+        for number in 0..40 {
+            store.write(team(1), &id(number), &much).unwrap();
+        }
+        assert!(sum(&store.of_team(team(1))).unwrap() <= MOST);
+        let all = LogQuery {
+            limit: 1000,
+            ..LogQuery::default()
+        };
+        let kept = |of, number| store.query(of, &id(number), &all).unwrap().len();
+        assert_eq!((kept(team(1), 0), kept(team(1), 39)), (0, 100));
+        assert_eq!(kept(team(2), 1000), 1);
+        // A server that starts again counts what is there.
+        let again = LogStore::open(directory.path().to_owned(), MOST).unwrap();
+        for number in 40..50 {
+            again.write(team(1), &id(number), &much).unwrap();
+        }
+        assert!(sum(&again.of_team(team(1))).unwrap() <= MOST);
     }
 
     #[test]

@@ -51,6 +51,7 @@ impl Engine {
             if was.goes_on(&record) {
                 going_on += 1;
                 self.settle_found(&record).await?;
+                self.count_disk(&record).await;
             }
             Sandbox::spawn_found(self.shared.clone(), record, versioned.version, was);
         }
@@ -63,6 +64,14 @@ impl Engine {
         self.clear_snapshots().await?;
         self.end_builds().await?;
         Ok(going_on)
+    }
+
+    /// Counts the disk of a sandbox for its team, where a server made it that did not.
+    async fn count_disk(&self, record: &SandboxRecord) {
+        let owner = self.shared.owner(record.team);
+        if let Err(error) = self.shared.driver.set_owner(&record.id, owner).await {
+            tracing::debug!(sandbox.id = %record.id, %error, "the disk of a sandbox is not counted for its team");
+        }
     }
 
     /// Notes that a request has made this sandbox, where the last server ended before it could:

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
 use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::limits::NotGranted;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::KillReason;
@@ -11,7 +12,7 @@ use shoal_core::store::StoreError;
 use tokio::sync::oneshot;
 
 use crate::engine::{Engine, SandboxError, Shared};
-use crate::room::Room;
+use crate::room::{Load, NoRoom, Room};
 use crate::sandbox::Order;
 
 /// What is to change; what is not said stays.
@@ -37,32 +38,28 @@ impl Resize {
 /// Why limits cannot be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Infeasible {
-    /// The machine has less.
-    #[error("{asked} of {what} are more than this machine has ({most})")]
-    Machine {
+    /// The machine has less, or the operator or the template allows less.
+    #[error(transparent)]
+    Bounds(NotGranted),
+    /// The tenant may have less.
+    #[error("{asked} of {what} are more than your team has left ({left})")]
+    Team {
         /// Of what.
         what: &'static str,
         /// How much was asked for.
         asked: String,
-        /// How much there is.
-        most: String,
-    },
-    /// The template allows less.
-    #[error("{asked} of cpu are more than the template allows ({most})")]
-    Template {
-        /// How much was asked for.
-        asked: MilliCpu,
-        /// How much is allowed.
-        most: MilliCpu,
-    },
-    /// The tenant may have less.
-    #[error("{asked} of cpu are more than your team has left ({left})")]
-    Team {
-        /// How much was asked for.
-        asked: MilliCpu,
         /// How much is left.
-        left: MilliCpu,
+        left: String,
     },
+}
+
+impl From<NotGranted> for SandboxError {
+    fn from(refused: NotGranted) -> Self {
+        match refused {
+            NotGranted::Invalid(invalid) => Self::Resources(invalid),
+            bounds @ NotGranted::TooMuch { .. } => Self::Infeasible(Infeasible::Bounds(bounds)),
+        }
+    }
 }
 
 impl Engine {
@@ -133,59 +130,37 @@ impl Shared {
         }
     }
 
-    /// Whether this machine, and a template that allows `ceiling`, can give so much.
-    pub(crate) fn feasible(
-        &self,
-        wanted: &Resources,
-        ceiling: MilliCpu,
-    ) -> Result<(), SandboxError> {
-        wanted.validate()?;
-        let machine = self.driver.capabilities();
-        if wanted.cpu > machine.cpu {
-            return Err(Infeasible::Machine {
-                what: "cpu",
-                asked: wanted.cpu.to_string(),
-                most: machine.cpu.to_string(),
-            }
-            .into());
-        }
-        if wanted.memory > machine.memory {
-            return Err(Infeasible::Machine {
-                what: "memory",
-                asked: wanted.memory.to_string(),
-                most: machine.memory.to_string(),
-            }
-            .into());
-        }
-        if wanted.cpu > ceiling {
-            return Err(Infeasible::Template {
-                asked: wanted.cpu,
-                most: ceiling,
-            }
-            .into());
-        }
-        Ok(())
-    }
-
     /// Keeps what a sandbox of `team` needs beyond `kept`, which is kept for it anyway, to have
     /// `wanted`, until the answer is dropped; none when it needs no more. Of `kept`, `counted` is the
     /// team's already.
-    pub(crate) fn more_cpu(
+    pub(crate) fn more_for(
         &self,
         team: TeamId,
-        counted: MilliCpu,
-        kept: MilliCpu,
-        wanted: MilliCpu,
+        counted: Load,
+        kept: Load,
+        wanted: Load,
     ) -> Result<Option<Room>, Infeasible> {
-        let more = |than: MilliCpu| MilliCpu(wanted.0.saturating_sub(than.0));
-        if more(kept) == MilliCpu(0) {
+        let more = wanted.beyond(kept);
+        if more == Load::default() {
             return Ok(None);
         }
-        let room = self.room_for_cpu(team, more(kept), more(counted));
-        let left = |left: MilliCpu| MilliCpu(left.0.saturating_add(counted.0));
-        room.map(Some).map_err(|free| Infeasible::Team {
-            asked: wanted,
-            left: left(free),
+        let room = self.room_for_more(team, more, wanted.beyond(counted));
+        room.map(Some).map_err(|full| match full {
+            NoRoom::Memory { left, .. } => Infeasible::Team {
+                what: "memory",
+                asked: wanted.memory.to_string(),
+                left: Mib(left.0.saturating_add(counted.memory.0)).to_string(),
+            },
+            NoRoom::Cpu { left, .. } => Infeasible::Team {
+                what: "cpu",
+                asked: wanted.cpu.to_string(),
+                left: MilliCpu(left.0.saturating_add(counted.cpu.0)).to_string(),
+            },
+            NoRoom::Team(_) | NoRoom::Node(_) => Infeasible::Team {
+                what: "sandboxes",
+                asked: "more".to_owned(),
+                left: "none".to_owned(),
+            },
         })
     }
 }

@@ -70,6 +70,15 @@ impl Resolved {
         }
     }
 
+    /// Whether it is the operator's word: an entry of the catalogue, or a template of the installation.
+    pub(crate) fn is_operators(&self) -> bool {
+        match &self.meaning {
+            Meaning::Entry { .. } => true,
+            Meaning::Template(template) => template.team.is_none(),
+            Meaning::Snapshot(_) | Meaning::Image => false,
+        }
+    }
+
     /// The template that was made which its sandboxes begin with: itself, or what its entry stands on.
     /// None when the request names an image instead.
     #[must_use]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::id::TeamId;
-use shoal_core::resources::MilliCpu;
+use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::Shared;
 use crate::pool;
@@ -24,9 +25,63 @@ pub enum NoRoom {
         /// How much is left.
         left: MilliCpu,
     },
+    /// The memory of one tenant: a sandbox needs so much, and there is so much left of the limit.
+    #[error(
+        "the sandbox needs {asked} of memory, and your team has {left} left of {limit} \
+         (`limits.memory_per_team`)"
+    )]
+    Memory {
+        /// How much it needs.
+        asked: Mib,
+        /// How much is left.
+        left: Mib,
+        /// How much the team may have.
+        limit: Mib,
+    },
     /// On this machine.
     #[error("the server has reached its limit of {0} sandboxes at once")]
     Node(usize),
+}
+
+/// What sandboxes have of the machine together, as far as a team's share of it is counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) cpu: MilliCpu,
+    pub(crate) memory: Mib,
+}
+
+impl Load {
+    /// What a sandbox with these limits has.
+    pub(crate) fn of(resources: &Resources) -> Self {
+        Self {
+            cpu: resources.cpu,
+            memory: resources.memory,
+        }
+    }
+
+    /// What counts as a sandbox's own.
+    pub(crate) fn kept(record: &SandboxRecord) -> Self {
+        Self {
+            cpu: record.cpu_kept(),
+            memory: record.memory_kept(),
+        }
+    }
+
+    /// What is more than in `other`.
+    pub(crate) fn beyond(self, other: Self) -> Self {
+        Self {
+            cpu: MilliCpu(self.cpu.0.saturating_sub(other.cpu.0)),
+            memory: Mib(self.memory.0.saturating_sub(other.memory.0)),
+        }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            cpu: MilliCpu(self.cpu.0.saturating_add(other.cpu.0)),
+            memory: Mib(self.memory.0.saturating_add(other.memory.0)),
+        }
+    }
 }
 
 /// The places that are kept.
@@ -45,11 +100,10 @@ pub(crate) struct Kept {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct OfTeam {
     sandboxes: usize,
-    /// Processor time, in thousandths of a processor.
-    cpu: u32,
+    load: Load,
 }
 
-/// A place that is kept for a sandbox, or more processor time for one that is there.
+/// A place that is kept for a sandbox, or more of the machine for one that is there.
 #[derive(Debug)]
 pub(crate) struct Room {
     coming: Coming,
@@ -65,7 +119,7 @@ impl Drop for Room {
         coming.new -= usize::from(self.new);
         if let Some(of_team) = coming.by_team.get_mut(&self.team) {
             of_team.sandboxes -= self.kept.sandboxes;
-            of_team.cpu -= self.kept.cpu;
+            of_team.load = of_team.load.beyond(self.kept.load);
             if *of_team == OfTeam::default() {
                 coming.by_team.remove(&self.team);
             }
@@ -74,21 +128,15 @@ impl Drop for Room {
 }
 
 impl Shared {
-    /// Whether one more sandbox of `team` may run, with so much processor time; its place is kept
-    /// until the answer is dropped, by when it is known itself.
-    pub(crate) fn room_for_one(&self, team: TeamId, cpu: MilliCpu) -> Result<Room, NoRoom> {
-        let limits = &self.config.limits;
-        self.room(
-            team,
-            Some((limits.sandboxes_per_team, cpu)),
-            Some(limits.sandboxes),
-        )
+    /// Whether one more sandbox of `team` may run, with so much of the machine; its place is kept until
+    /// the answer is dropped, by when it is known itself.
+    pub(crate) fn room_for_one(&self, team: TeamId, load: Load) -> Result<Room, NoRoom> {
+        self.room(team, Some(load), Some(self.config.limits.sandboxes))
     }
 
     /// The same for a sandbox that runs already, and is to be the team's.
-    pub(crate) fn room_in_team(&self, team: TeamId, cpu: MilliCpu) -> Result<Room, NoRoom> {
-        let per_team = (self.config.limits.sandboxes_per_team, cpu);
-        self.room(team, Some(per_team), None)
+    pub(crate) fn room_in_team(&self, team: TeamId, load: Load) -> Result<Room, NoRoom> {
+        self.room(team, Some(load), None)
     }
 
     /// The same for a sandbox that is no team's.
@@ -96,52 +144,64 @@ impl Shared {
         self.room(pool::owner(), None, Some(self.config.limits.sandboxes))
     }
 
-    /// Keeps `more` processor time for a team that must have `free` left. An error is how much it has.
-    pub(crate) fn room_for_cpu(
+    /// Keeps `more` of the machine for a team that must have `free` left. An error says of what it has
+    /// too little, and how much.
+    pub(crate) fn room_for_more(
         &self,
         team: TeamId,
-        more: MilliCpu,
-        free: MilliCpu,
-    ) -> Result<Room, MilliCpu> {
+        more: Load,
+        free: Load,
+    ) -> Result<Room, NoRoom> {
         let mut coming = self.coming.lock();
-        if let Some(left) = self.cpu_left(&coming, team).filter(|left| free > *left) {
-            return Err(left);
-        }
+        self.must_have_left(&coming, team, free)?;
         let kept = OfTeam {
             sandboxes: 0,
-            cpu: more.0,
+            load: more,
         };
         Ok(self.keep(&mut coming, team, kept, false))
     }
 
-    /// How much processor time a team has left; all there is when it may have any.
-    fn cpu_left(&self, coming: &Kept, team: TeamId) -> Option<MilliCpu> {
-        let quota = self.config.limits.cpu_per_team;
-        let quota = quota.filter(|_| team != pool::owner())?;
-        let kept = coming.by_team.get(&team).map_or(0, |kept| kept.cpu);
-        let taken = self.entries.cpu_of(team).0.saturating_add(kept);
-        Some(MilliCpu(quota.0.saturating_sub(taken)))
+    /// Whether a team may have so much more. The installation's own builds and members are nobody's
+    /// share.
+    fn must_have_left(&self, coming: &Kept, team: TeamId, asked: Load) -> Result<(), NoRoom> {
+        let limits = self.limits_of(team);
+        let kept = coming.by_team.get(&team).copied().unwrap_or_default();
+        let taken = self.entries.load_of(team).and(kept.load);
+        if let Some(limit) = limits.cpu {
+            let left = MilliCpu(limit.0.saturating_sub(taken.cpu.0));
+            if asked.cpu > left {
+                let asked = asked.cpu;
+                return Err(NoRoom::Cpu { asked, left });
+            }
+        }
+        if let Some(limit) = limits.memory {
+            let left = Mib(limit.0.saturating_sub(taken.memory.0));
+            if asked.memory > left {
+                let asked = asked.memory;
+                return Err(NoRoom::Memory { asked, left, limit });
+            }
+        }
+        Ok(())
     }
 
-    /// `per_team` is how many the team may have, and how much processor time this one does; `in_all`
-    /// is how many the machine may have, for one that does not run yet.
+    /// `load` is what a sandbox of the team has, if it is counted; `in_all` is how many the machine may
+    /// have, for one that does not run yet.
     fn room(
         &self,
         team: TeamId,
-        per_team: Option<(usize, MilliCpu)>,
+        load: Option<Load>,
         in_all: Option<usize>,
     ) -> Result<Room, NoRoom> {
         let mut coming = self.coming.lock();
         let (all, of_team) = self.entries.count(team);
         let kept = coming.by_team.get(&team).copied().unwrap_or_default();
-        // The installation's own builds and members are nobody's share.
-        if let Some((most, cpu)) = per_team.filter(|_| team != pool::owner()) {
-            if of_team + kept.sandboxes >= most {
+        if let Some(load) = load {
+            let most = self.limits_of(team).sandboxes;
+            let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+            if let Some(most) = most.filter(|most| of_team + kept.sandboxes >= *most) {
                 return Err(NoRoom::Team(most));
             }
-            if let Some(left) = self.cpu_left(&coming, team).filter(|left| cpu > *left) {
-                return Err(NoRoom::Cpu { asked: cpu, left });
-            }
+            self.must_have_left(&coming, team, load)?;
         }
         let all = all + coming.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
@@ -149,7 +209,7 @@ impl Shared {
         }
         let kept = OfTeam {
             sandboxes: 1,
-            cpu: per_team.map_or(0, |(_, cpu)| cpu.0),
+            load: load.unwrap_or_default(),
         };
         Ok(self.keep(&mut coming, team, kept, in_all.is_some()))
     }
@@ -158,7 +218,7 @@ impl Shared {
         coming.new += usize::from(new);
         let of_team = coming.by_team.entry(team).or_default();
         of_team.sandboxes += kept.sandboxes;
-        of_team.cpu += kept.cpu;
+        of_team.load = of_team.load.and(kept.load);
         Room {
             coming: self.coming.clone(),
             team,
@@ -181,7 +241,11 @@ mod tests {
         parts.config.limits.sandboxes_per_team = 1;
         let engine = test_util::open(parts).await;
         let shared = &engine.shared;
-        let room = |team| shared.room_for_one(team, MilliCpu(800));
+        let load = Load {
+            cpu: MilliCpu(800),
+            memory: Mib(512),
+        };
+        let room = |team| shared.room_for_one(team, load);
         let _members = [room(pool::owner()), room(pool::owner())].map(Result::unwrap);
         let team = TeamId::from_entropy([9; 16]);
         let _one = room(team).unwrap();

@@ -88,6 +88,7 @@ impl Engine {
         new: NewSnapshot,
         claimed: ClaimedName,
     ) -> Result<SnapshotRecord, SandboxError> {
+        let _place = self.shared.room_for_snapshot(permit.team())?;
         let tag = new.name.as_ref().and_then(|name| name.tag.clone());
         let order = SnapshotOrder {
             id: SnapshotId::from_entropy(entropy::bytes()?),

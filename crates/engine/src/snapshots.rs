@@ -1,9 +1,10 @@
 //! Snapshots: what there is, and which one a reference means.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
@@ -14,7 +15,7 @@ use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use tokio::sync::Notify;
 
 use crate::claimed_name::{ClaimedName, Claims, SnapshotNameError};
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy::{self, NoEntropy};
 use crate::exported::for_others;
 
@@ -39,6 +40,9 @@ pub enum SnapshotError {
     /// The store did not take it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The team keeps as many as it may.
+    #[error(transparent)]
+    Full(SandboxError),
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
@@ -59,6 +63,27 @@ pub(crate) struct Snapshots {
     all: RwLock<Vec<Arc<SnapshotRecord>>>,
     changed: Notify,
     claims: Claims,
+    /// How many are being taken, of each team.
+    coming: Arc<Mutex<HashMap<TeamId, usize>>>,
+}
+
+/// The place of a snapshot that is being taken, until it is known itself.
+#[derive(Debug)]
+pub(crate) struct SnapshotPlace {
+    coming: Arc<Mutex<HashMap<TeamId, usize>>>,
+    team: TeamId,
+}
+
+impl Drop for SnapshotPlace {
+    fn drop(&mut self) {
+        let mut coming = self.coming.lock();
+        if let Some(count) = coming.get_mut(&self.team) {
+            *count -= 1;
+            if *count == 0 {
+                coming.remove(&self.team);
+            }
+        }
+    }
 }
 
 impl Snapshots {
@@ -67,7 +92,31 @@ impl Snapshots {
             all: RwLock::new(snapshots.into_iter().map(Arc::new).collect()),
             changed: Notify::new(),
             claims: Claims::default(),
+            coming: Arc::default(),
         }
+    }
+
+    /// How many snapshots a team keeps.
+    pub(crate) fn of_team(&self, team: TeamId) -> usize {
+        let all = self.all.read();
+        all.iter().filter(|snapshot| snapshot.team == team).count()
+    }
+
+    /// Keeps a place for one more of a team. An error is how many it has.
+    fn place(&self, team: TeamId, limit: Option<u32>) -> Result<SnapshotPlace, (usize, u32)> {
+        let mut coming = self.coming.lock();
+        let taken = coming.get(&team).copied().unwrap_or_default();
+        let used = self.of_team(team) + taken;
+        if let Some(limit) =
+            limit.filter(|limit| used >= usize::try_from(*limit).unwrap_or(usize::MAX))
+        {
+            return Err((used, limit));
+        }
+        *coming.entry(team).or_default() += 1;
+        Ok(SnapshotPlace {
+            coming: self.coming.clone(),
+            team,
+        })
     }
 
     /// The names that are being given.
@@ -244,6 +293,9 @@ impl Engine {
         trust: bool,
     ) -> Result<SnapshotRecord, SnapshotError> {
         let shared = &self.shared;
+        let _place = shared
+            .room_for_snapshot(principal.team)
+            .map_err(SnapshotError::Full)?;
         let id = SnapshotId::from_entropy(entropy::bytes()?);
         // What it shall be called is known before it is copied, which takes its time.
         let claimed = match &name {
@@ -323,6 +375,13 @@ fn fresh_template() -> Result<TemplateId, NoEntropy> {
 }
 
 impl Shared {
+    /// Keeps a place for one more snapshot of a team.
+    pub(crate) fn room_for_snapshot(&self, team: TeamId) -> Result<SnapshotPlace, SandboxError> {
+        let limit = self.limits_of(team).snapshots;
+        let place = self.snapshots.place(team, limit);
+        place.map_err(|(used, limit)| SandboxError::Snapshots { used, limit })
+    }
+
     /// Notes a snapshot whose data are there, in the place of the one that it replaces.
     pub(crate) async fn keep_snapshot(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
         let before = self.store.put_snapshot(snapshot.clone()).await?;

@@ -203,7 +203,10 @@ impl Engine {
             team: INSTALLATION.team,
             name: offer.name.clone(),
             tags: vec![DEFAULT_TAG.to_owned()],
-            resources: offer.resources,
+            resources: self
+                .shared
+                .bounds(INSTALLATION.team)
+                .nearest(offer.resources),
             public: false,
             status: BuildStatus::Building,
             failure: None,

@@ -13,6 +13,7 @@ mod migrations;
 mod sandboxes;
 mod seeds;
 mod snapshots;
+mod teams;
 mod templates;
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -29,6 +30,7 @@ use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{ImageName, PrivateImage};
+use shoal_core::limits::TeamLimits;
 use shoal_core::pool::Seed;
 use shoal_core::sandbox::{RequestClaim, SandboxRecord};
 use shoal_core::snapshot::SnapshotRecord;
@@ -299,6 +301,18 @@ impl Store for SqliteStore {
 
     fn teams(&self) -> BoxFuture<'_, Result<Vec<(TeamSlug, TeamId)>, StoreError>> {
         self.call(|connection| keys::teams(connection))
+    }
+
+    fn team_limits(&self) -> BoxFuture<'_, Result<Vec<(TeamId, TeamLimits)>, StoreError>> {
+        self.call(|connection| teams::limits(connection))
+    }
+
+    fn put_team_limits(
+        &self,
+        team: TeamId,
+        limits: TeamLimits,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| teams::put_limits(connection, team, &limits))
     }
 
     fn key_by_hash(

@@ -45,6 +45,7 @@ pub fn record(id: &str) -> SandboxRecord {
             template_key: None,
             image: "test/image:1".parse().expect("an image"),
             runtime: None,
+            runtime_from_operator: false,
             resources: Resources::default(),
             user: "user".to_owned(),
             workdir: None,

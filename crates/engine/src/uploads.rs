@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +27,13 @@ pub const UPLOAD_MAX: u64 = 4 << 30;
 /// How many archives of the largest size are kept for a team.
 const TEAM_MAX: u64 = 4;
 
+/// The part of the file system that the archives of all teams may have when nothing is said.
+const ALL_PART: u64 = 4;
+
+/// The part of the file system that they leave free, and the most that they leave, in bytes.
+const RESERVE_PART: u64 = 20;
+const RESERVE_MOST: u64 = 1 << 30;
+
 /// How long an archive stays after it was last needed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -40,6 +47,12 @@ pub enum UploadError {
          begin, or copy less"
     )]
     Full(u64),
+    /// All teams together have as much as they may, or the disk of the server is nearly full.
+    #[error(
+        "the archives of all teams have at most {0} bytes here, and there is no room for this one: try \
+         again later"
+    )]
+    AllFull(u64),
     /// It has more bytes than an archive may have.
     #[error("an archive has at most {0} bytes")]
     TooLarge(u64),
@@ -48,12 +61,27 @@ pub enum UploadError {
     Io(#[from] io::Error),
 }
 
+/// How many bytes of archives there may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UploadLimits {
+    /// In one.
+    pub(crate) largest: u64,
+    /// Of a team.
+    pub(crate) per_team: Option<u64>,
+    /// Of all teams.
+    pub(crate) of_all: Option<u64>,
+}
+
 /// Where archives are.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     directory: PathBuf,
     /// How many bytes are kept for a team.
     team_max: u64,
+    /// How many bytes are kept for all teams.
+    all_max: u64,
+    /// How many bytes of the file system stay free, for the server's own records.
+    reserve: u64,
     /// The room that is taken, of all teams. Held as long as it takes to count.
     taken: Mutex<Taken>,
     /// Of each team one at a time makes room and takes it, which is as slow as the disk.
@@ -62,16 +90,20 @@ pub(crate) struct Uploads {
 }
 
 impl Uploads {
-    /// Opens the directory, making it when there is none, and clears what is half or old. An archive
-    /// has at most `largest` bytes.
-    pub(crate) fn open(directory: PathBuf, largest: u64) -> io::Result<Self> {
+    /// Opens the directory, making it when there is none, and clears what is half or old.
+    pub(crate) fn open(directory: PathBuf, limits: &UploadLimits) -> io::Result<Self> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&directory)?;
+        let size = space(&directory)?.0;
+        let all_max = limits.of_all.unwrap_or(size / ALL_PART);
+        let usual = limits.largest.saturating_mul(TEAM_MAX).min(all_max / 2);
         let uploads = Self {
             directory,
-            team_max: largest.saturating_mul(TEAM_MAX),
+            team_max: limits.per_team.unwrap_or(usual).min(all_max),
+            all_max,
+            reserve: (size / RESERVE_PART).min(RESERVE_MOST),
             taken: Mutex::default(),
             making: Mutex::default(),
             coming: Coming::default(),
@@ -136,8 +168,36 @@ impl Uploads {
         // It can only become less until it is taken.
         let all = self.taken.lock().of(team).saturating_add(bytes);
         self.make_room(team, coming, all, needed)?;
-        self.taken.lock().take(team, bytes);
+        // Counted and taken at once: two teams do not both have what is left.
+        let kept = self.kept()?;
+        let free = space(&self.directory)?.1;
+        let mut taken = self.taken.lock();
+        let sum = kept.saturating_add(taken.of_all()).saturating_add(bytes);
+        if sum > self.all_max || free < self.reserve.saturating_add(bytes) {
+            return Err(UploadError::AllFull(self.all_max));
+        }
+        taken.take(team, bytes);
         Ok(())
+    }
+
+    /// The bytes of the archives of all teams that are whole.
+    fn kept(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for team in fs::read_dir(&self.directory)? {
+            let team = team?;
+            if !team.file_type()?.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(team.path())? {
+                match file?.metadata() {
+                    Ok(about) => bytes += about.len(),
+                    // It made room meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(bytes)
     }
 
     /// Gives a filled file the name under which it is found. `taken` is the room that its sender has,
@@ -208,6 +268,13 @@ impl Uploads {
         }
         Ok(())
     }
+}
+
+/// How large the file system of a directory is, and how much of it is free, in bytes.
+fn space(directory: &Path) -> io::Result<(u64, u64)> {
+    let found = rustix::fs::statvfs(directory)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok((bytes(found.f_blocks), bytes(found.f_bavail)))
 }
 
 impl crate::Engine {
@@ -286,7 +353,16 @@ mod tests {
     const LARGEST: u64 = 10;
 
     fn open(directory: &tempfile::TempDir) -> Uploads {
-        Uploads::open(directory.path().join("uploads"), LARGEST).unwrap()
+        open_with(directory, None)
+    }
+
+    fn open_with(directory: &tempfile::TempDir, of_all: Option<u64>) -> Uploads {
+        let limits = UploadLimits {
+            largest: LARGEST,
+            per_team: None,
+            of_all,
+        };
+        Uploads::open(directory.path().join("uploads"), &limits).unwrap()
     }
 
     fn team(number: u8) -> TeamId {
@@ -334,6 +410,20 @@ mod tests {
         let half = uploads.temporary().unwrap().keep().unwrap();
         let again = open(&directory);
         assert!(!half.exists() && again.find(team(1), &hash(1)).is_some());
+    }
+
+    #[test]
+    fn two_teams_leave_what_all_may_have_and_neither_takes_it_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let uploads = open_with(&directory, Some(6 * LARGEST));
+        assert_eq!(uploads.team_max, 3 * LARGEST);
+        let take = |number: u8, bytes| uploads.take_room(team(number), &hash(9), bytes, None);
+        take(1, 3 * LARGEST).unwrap();
+        assert!(matches!(take(1, 1), Err(UploadError::Full(_))));
+        take(2, 3 * LARGEST).unwrap();
+        let refused = take(3, 1).unwrap_err();
+        assert!(matches!(refused, UploadError::AllFull(60)), "{refused}");
+        assert!(refused.to_string().contains("60 bytes"), "{refused}");
     }
 
     #[test]

@@ -4,8 +4,9 @@
 use shoal_core::BoxFuture;
 use shoal_core::auth::TokenSeed;
 use shoal_core::driver::contract::{Subject, check};
-use shoal_core::driver::{CreateOrder, Driver, Start};
-use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::driver::{CreateOrder, Driver, Owner, Start};
+use shoal_core::id::{ExecutionId, SandboxId, TeamId};
+use shoal_core::limits::Bounds;
 use shoal_core::state::FailReason;
 use shoal_engine::test_util::{BROKEN_IMAGE, FakeDriver, record};
 
@@ -23,9 +24,14 @@ impl Subject for Fake {
             id,
             execution,
             start: Start::Image(spec.image),
-            cpu_ceiling: spec.cpu_ceiling,
             runtime: None,
-            resources: spec.resources,
+            limits: Bounds::none()
+                .grant(spec.resources, spec.cpu_ceiling)
+                .expect("valid limits"),
+            owner: Owner {
+                team: TeamId::from_entropy([1; 16]),
+                disk: None,
+            },
             egress: spec.network.egress,
             env: spec.env,
         }

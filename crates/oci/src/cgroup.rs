@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 
 use self::files::{keyed, read, write};
+use crate::machine;
 
 /// The period over which processor time is counted, in microseconds: the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
@@ -55,6 +56,12 @@ pub(crate) struct Hierarchy {
     roots: Vec<PathBuf>,
     /// The groups of this installation lie below this path in each hierarchy.
     parent: PathBuf,
+}
+
+/// What a group weighs against others: no more than the machine has, so that a limit that nothing can use
+/// takes nothing from neighbours.
+fn weighed(cpu: MilliCpu, machine: MilliCpu) -> MilliCpu {
+    cpu.min(machine)
 }
 
 /// One group: the same path in every hierarchy.
@@ -208,24 +215,19 @@ impl Cgroup {
     /// When the kernel refuses it.
     pub(crate) fn set_cpu(&self, cpu: MilliCpu) -> io::Result<()> {
         let quota = u64::from(cpu.0) * CPU_PERIOD_MICROS / 1000;
+        let weight = u64::from(weighed(cpu, machine::cpu()).0);
         match self.place(Controller::Cpu) {
             Place::V1(path) => {
                 write(&path.join("cpu.cfs_period_us"), CPU_PERIOD_MICROS)?;
                 write(&path.join("cpu.cfs_quota_us"), quota)?;
-                write(
-                    &path.join("cpu.shares"),
-                    (u64::from(cpu.0) * 1024 / 1000).max(2),
-                )
+                write(&path.join("cpu.shares"), (weight * 1024 / 1000).max(2))
             }
             Place::V2(path) => {
                 write(
                     &path.join("cpu.max"),
                     format!("{quota} {CPU_PERIOD_MICROS}"),
                 )?;
-                write(
-                    &path.join("cpu.weight"),
-                    (u64::from(cpu.0) / 10).clamp(1, 10_000),
-                )
+                write(&path.join("cpu.weight"), (weight / 10).clamp(1, 10_000))
             }
         }
     }

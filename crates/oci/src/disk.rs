@@ -16,7 +16,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use shoal_core::driver::Owner;
+use shoal_core::id::TeamId;
 use shoal_core::resources::Mib;
+
+pub(crate) use self::btrfs::Room;
 
 /// The directory's name in the data directory.
 const DISK: &str = "disk";
@@ -24,6 +28,16 @@ const DISK: &str = "disk";
 const PAUSED: &str = ".paused";
 /// What is kept for others to start from, by its id.
 const SNAPSHOTS: &str = ".snapshots";
+
+/// The part of the disk that is kept for the file system, and the most that is, in MiB.
+const RESERVE_PART: u64 = 10;
+const RESERVE_MOST: u64 = 4 << 10;
+
+/// What btrfs takes for its own trees at once, twice: this part of a disk, and at most so many MiB, which
+/// are more on a disk that is larger than that.
+const TREES_PART: u64 = 10;
+const TREES_MOST: (u64, u64) = (256, 1024);
+const LARGE: u64 = 50 << 10;
 
 /// How the disk of sandboxes is had.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,7 +88,7 @@ impl Disk {
             DiskConfig::Auto => None,
         };
         let opened = image::mount(&data.join("disk.btrfs"), &root, size)
-            .and_then(|()| btrfs::Volume::open(&root));
+            .and_then(|()| btrfs::Volume::open(&root, usable(&root)?.bytes()));
         match opened {
             Ok(volume) => Ok(Self {
                 root,
@@ -91,6 +105,9 @@ impl Disk {
     /// How a sandbox's share is bounded, for people.
     pub(crate) fn describe(&self) -> &'static str {
         match &self.volume {
+            Some(volume) if volume.groups().is_none() => {
+                "btrfs quota, in a file of fixed size; sums of teams need Linux 6.7"
+            }
             Some(_) => "btrfs quota, in a file of fixed size",
             None => "plain directories: a sandbox that writes more is ended within seconds",
         }
@@ -105,10 +122,10 @@ impl Disk {
     ///
     /// # Errors
     /// When it exists, or the disk is full.
-    pub(crate) fn create(&self, name: &str, limit: Mib) -> io::Result<PathBuf> {
+    pub(crate) fn create(&self, name: &str, limit: Mib, owner: Owner) -> io::Result<PathBuf> {
         let path = self.path(name);
         match &self.volume {
-            Some(volume) => volume.create(name, limit.bytes())?,
+            Some(volume) => volume.create(name, limit.bytes(), self.group(owner)?)?,
             None => fs::create_dir(&path)?,
         }
         Ok(path)
@@ -119,9 +136,15 @@ impl Disk {
     ///
     /// # Errors
     /// When it exists, or the disk is full.
-    pub(crate) fn create_from(&self, source: &Path, name: &str, limit: Mib) -> io::Result<()> {
+    pub(crate) fn create_from(
+        &self,
+        source: &Path,
+        name: &str,
+        limit: Mib,
+        owner: Owner,
+    ) -> io::Result<()> {
         match &self.volume {
-            Some(volume) => volume.create_from(source, name, limit.bytes()),
+            Some(volume) => volume.create_from(source, name, limit.bytes(), self.group(owner)?),
             None => copy(source, &self.path(name)),
         }
     }
@@ -142,6 +165,63 @@ impl Disk {
                 fs::rename(part, target)
             }
         }
+    }
+
+    /// Makes an empty directory at `path`, on this disk. What is made in it is counted for `owner`, whom
+    /// nobody has been asked for where there is none.
+    ///
+    /// # Errors
+    /// When it exists, or the disk is full.
+    pub(crate) fn make_place(&self, path: &Path, owner: Option<Owner>) -> io::Result<()> {
+        let group = owner.map(|owner| self.group(owner)).transpose()?.flatten();
+        match (&self.volume, group) {
+            (Some(_), Some(group)) => btrfs::make_in(path, Some(group)),
+            _ => fs::create_dir(path),
+        }
+    }
+
+    /// The group in which what a team holds is counted, where it is.
+    fn group(&self, owner: Owner) -> io::Result<Option<btrfs::Group>> {
+        let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
+        groups.map(|groups| groups.ensure(owner)).transpose()
+    }
+
+    /// Whether a team can hold more.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(crate) fn room(&self, owner: Owner) -> io::Result<Room> {
+        let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
+        groups.map_or(Ok(Room::Some), |groups| groups.room(owner))
+    }
+
+    /// What a team holds, in bytes, where that is counted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn used(&self, team: TeamId) -> io::Result<Option<u64>> {
+        let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
+        groups.map(|groups| groups.used(team)).transpose()
+    }
+
+    /// Counts the directory called `name` for another team.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(crate) fn give(&self, name: &str, before: Option<Owner>, owner: Owner) -> io::Result<()> {
+        match (&self.volume, self.group(owner)?) {
+            (Some(volume), Some(group)) => {
+                let before = before.map(|before| btrfs::Group::of(before.team));
+                volume.move_to(name, before, group)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What all sandboxes have together; none where that is not bounded.
+    pub(crate) fn size(&self) -> Option<Mib> {
+        self.volume.as_ref()?;
+        usable(&self.root).ok()
     }
 
     /// Makes an empty directory at `path`, on this disk, of the kind that [`Disk::keep`] makes.
@@ -255,6 +335,21 @@ impl Disk {
             Ok(())
         }
     }
+}
+
+/// What sandboxes may have together of the disk that is mounted at `root`: the rest is for the file
+/// system itself, so that it is never met that nothing can be removed because nothing can be written.
+fn usable(root: &Path) -> io::Result<Mib> {
+    let found = rustix::fs::statvfs(root)?;
+    let all = found.f_blocks.saturating_mul(found.f_frsize) >> 20;
+    let most = if all > LARGE {
+        TREES_MOST.1
+    } else {
+        TREES_MOST.0
+    };
+    let trees = (all / TREES_PART).min(most) * 2;
+    let kept = trees + (all / RESERVE_PART).min(RESERVE_MOST);
+    Ok(Mib(u32::try_from(all - kept).unwrap_or(u32::MAX)))
 }
 
 /// Where the snapshots of the installation in `data` lie.

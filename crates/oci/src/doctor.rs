@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use self::instances::{Instance, Owner, clear, instances};
 use crate::cgroup::Hierarchy;
 use crate::driver::OciConfig;
-use crate::runtime::{Kind, detect, on_path};
+use crate::runtime::{Kind, detect, on_path, weakness};
 
 /// The oldest kernel on which all of this is known to work: `pidfd`, the new mount calls, and
 /// overlays in namespaces of users.
@@ -139,7 +139,13 @@ fn runtimes(config: &OciConfig) -> Vec<Finding> {
                 "{} ({}{usual})",
                 runtime.info.version, runtime.info.isolation
             );
-            Finding::good(runtime.kind.program(), detail)
+            match weakness(runtime.kind, &runtime.info.version) {
+                None => Finding::good(runtime.kind.program(), detail),
+                Some(why) => {
+                    let cure = "install a later release";
+                    Finding::bad(runtime.kind.program(), Health::Warning, why, cure)
+                }
+            }
         })
         .collect();
     findings.extend(missing.into_iter().map(|missing| {

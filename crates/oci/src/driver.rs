@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shoal_core::driver::{Capabilities, DriverError, DriverEvent};
+use shoal_core::driver::{Capabilities, DriverError, DriverEvent, Owner};
 use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
@@ -31,7 +31,7 @@ use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 pub use self::open::OpenError;
 use self::open::Parts;
 use crate::cgroup::Hierarchy;
-use crate::disk::{Disk, DiskConfig};
+use crate::disk::{Disk, DiskConfig, Room};
 use crate::export::Transfers;
 use crate::home::Home;
 use crate::layers::{LayerSource, envd_layers};
@@ -150,6 +150,7 @@ impl OciDriver {
             disk_limit: disk.describe().to_owned(),
             cpu: machine::cpu(),
             memory: machine::memory(),
+            disk: disk.size(),
         };
         let (events, incoming) = mpsc::channel(EVENTS_WAITING);
         let shared = Shared {
@@ -205,6 +206,19 @@ impl Shared {
     /// The group of a sandbox, in every hierarchy.
     fn group(&self, id: &SandboxId) -> crate::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
+    }
+
+    /// Whether a team may hold more of the disk, told before anything is made.
+    fn has_room(&self, owner: Owner) -> Result<(), DriverError> {
+        let room = self.disk.room(owner).map_err(failed("count the disk"))?;
+        match (room, owner.disk) {
+            (Room::TeamIsFull { used }, Some(limit)) => Err(DriverError::TeamDisk {
+                used: Mib(u32::try_from(used >> 20).unwrap_or(u32::MAX)),
+                limit,
+            }),
+            (Room::DiskIsFull, _) => Err(DriverError::NoSpace),
+            (Room::Some | Room::TeamIsFull { .. }, _) => Ok(()),
+        }
     }
 
     /// Notes that every byte of a memory has been looked at. What is forgotten is looked at again.
@@ -330,7 +344,8 @@ async fn blocking<T: Send + 'static>(
 /// Says which step failed; a full disk has a name of its own.
 pub(crate) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |error| match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DriverError::NoSpace,
+        io::ErrorKind::StorageFull => DriverError::NoSpace,
+        io::ErrorKind::QuotaExceeded => DriverError::DiskQuota,
         io::ErrorKind::TimedOut => DriverError::TooSlow {
             step,
             detail: error.to_string(),

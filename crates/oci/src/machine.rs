@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use shoal_core::resources::{Mib, MilliCpu};
@@ -48,8 +49,13 @@ impl Machine {
     }
 }
 
-/// All the processor time that there is here.
+/// All the processor time that there is here, as it was found first.
 pub(crate) fn cpu() -> MilliCpu {
+    static FOUND: OnceLock<MilliCpu> = OnceLock::new();
+    *FOUND.get_or_init(count_cpu)
+}
+
+fn count_cpu() -> MilliCpu {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     MilliCpu(
         u32::try_from(processors)

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use shoal_core::driver::Owner;
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
 use shoal_core::resources::{Mib, Resources};
@@ -39,6 +40,9 @@ pub(crate) struct Manifest {
     /// The layer with its daemon: it keeps the one that it began with, whatever is installed later.
     #[serde(default)]
     pub(crate) envd: String,
+    /// Who its disk is counted for; nobody where it began before that was counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<Owner>,
     /// The limits that it began its run with.
     #[serde(default)]
     pub(crate) resources: Resources,
@@ -185,6 +189,8 @@ pub(crate) fn disown_slot(directory: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use shoal_core::id::TeamId;
+
     use super::*;
 
     #[test]
@@ -200,6 +206,10 @@ mod tests {
             slot: 7,
             disk: Mib(1024),
             envd: "00".to_owned(),
+            owner: Some(Owner {
+                team: TeamId::from_entropy([1; 16]),
+                disk: Some(Mib(1)),
+            }),
             resources: Resources::default(),
             overhead: Mib(64),
         };

@@ -1,5 +1,6 @@
 //! OCI runtimes, driven through their command line.
 
+mod age;
 mod bounded;
 mod detect;
 mod patience;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use shoal_core::driver::{Isolation, RuntimeInfo};
 use shoal_core::resources::Mib;
 
+pub(crate) use self::age::weakness;
 pub use self::detect::{Missing, RuntimeConfig};
 pub(crate) use self::detect::{detect, on_path};
 pub use self::patience::Patience;

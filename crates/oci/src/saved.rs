@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use shoal_core::driver::Owner;
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::image::ImageName;
 use shoal_core::resources::Resources;
@@ -244,9 +245,17 @@ impl Place {
     /// # Errors
     /// When the disk is full.
     pub(crate) fn prepare(&self, disk: &Disk) -> io::Result<Self> {
+        self.prepare_for(disk, None)
+    }
+
+    /// The same; what lies in it is counted for `owner`.
+    ///
+    /// # Errors
+    /// When the disk is full.
+    pub(crate) fn prepare_for(&self, disk: &Disk, owner: Option<Owner>) -> io::Result<Self> {
         let beside = Self(with_suffix(&self.0, "new"));
         beside.remove(disk)?;
-        fs::create_dir(&beside.0)?;
+        disk.make_place(&beside.0, owner)?;
         Ok(beside)
     }
 
@@ -359,10 +368,7 @@ fn empty(directory: &Path, disk: &Disk) -> io::Result<()> {
     if files.exists() {
         disk.remove_at(&files)?;
     }
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    disk.remove_at(directory)
 }
 
 /// Takes away what was on its way in or out when a server was killed, in the directory `all`.

@@ -7,6 +7,7 @@ mod catalogue;
 mod pool;
 mod sandbox;
 mod status;
+mod team;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,6 +25,7 @@ pub use self::sandbox::{
     TIMEOUT_SECONDS,
 };
 pub use self::status::{Runtime, Status, Totals};
+pub use self::team::{NewTeamLimits, Team};
 
 /// Builds a template of the installation: the answer is a [`RequestedBuild`](crate::build::RequestedBuild)
 /// that is begun.

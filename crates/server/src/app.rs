@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use shoal_api::{ApiConfig, InFlight, RateLimit};
 use shoal_core::driver::{Driver, Isolation};
+use shoal_core::resources::Mib;
 use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock, Tasks,
 };
@@ -198,10 +199,19 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
             sandboxes_per_team: config.sandboxes_per_team,
             cpu_per_team: config.cpu_per_team,
             endless: config.never_timeout,
+            memory_per_team: config.limits.memory_per_team,
+            disk_per_team: config.limits.disk_per_team,
+            snapshots_per_team: config.limits.snapshots_per_team,
+            per_sandbox: config.limits.per_sandbox,
+            forks: config.limits.forks,
         },
         defaults: config.templates.defaults.clone(),
         custom_images: config.templates.custom_images,
         build_on_demand: config.templates.build_on_demand,
+        runtimes: config.runtimes_allowed.clone(),
+        uploads_per_team: config.limits.uploads_per_team.map(Mib::bytes),
+        uploads_of_all: config.limits.uploads.map(Mib::bytes),
+        logs_per_team: config.limits.logs_per_team.bytes(),
         keep_ended: config.keep_ended,
         export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)

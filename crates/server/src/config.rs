@@ -7,6 +7,7 @@
 //! all mistakes are told in one run.
 
 mod filter;
+mod limits;
 mod read;
 mod sources;
 mod units;
@@ -22,9 +23,10 @@ use ipnet::{IpNet, Ipv4Net};
 use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
-use shoal_engine::{BuildOnDemand, CustomImages, Defaults, Endless};
+use shoal_engine::{AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless};
 use shoal_oci::{DiskConfig, RuntimeKind};
 
+pub(crate) use self::limits::LimitsConfig;
 use self::read::Reader;
 pub(crate) use self::sources::Sources;
 use self::units::parse_size;
@@ -82,6 +84,7 @@ pub(crate) struct Config {
     pub(crate) sandboxes: usize,
     pub(crate) sandboxes_per_team: usize,
     pub(crate) cpu_per_team: Option<MilliCpu>,
+    pub(crate) limits: LimitsConfig,
     pub(crate) keep_ended: Duration,
     pub(crate) rate_calls: Option<NonZeroU32>,
     pub(crate) rate_per: Duration,
@@ -92,6 +95,7 @@ pub(crate) struct Config {
     /// Registries at addresses that are not public and that tenants may name.
     pub(crate) private_registries: Vec<String>,
     pub(crate) runtime: RuntimeKind,
+    pub(crate) runtimes_allowed: AllowedRuntimes,
     pub(crate) runsc: PathBuf,
     pub(crate) runc: PathBuf,
     pub(crate) platform: String,
@@ -137,6 +141,16 @@ settings! {
     "limits.sandboxes" = "1000", "how many sandboxes there may be";
     "limits.sandboxes_per_team" = "1000", "how many sandboxes a team may have that are not paused";
     "limits.cpu_per_team" = "", "how many processors the running sandboxes of a team may have together; no limit when nothing is said";
+    "limits.memory_per_team" = "", "how much memory the running sandboxes of a team may have together; eight times what the machine has when nothing is said";
+    "limits.disk_per_team" = "", "how much of the disk of sandboxes a team may hold; four fifths when nothing is said";
+    "limits.snapshots_per_team" = "1000", "how many snapshots a team may keep";
+    "limits.cpu_per_sandbox" = "", "how many processors a sandbox may have; those of the machine when nothing is said";
+    "limits.memory_per_sandbox" = "", "how much memory a sandbox may have; that of the machine without what is kept for the server when nothing is said";
+    "limits.disk_per_sandbox" = "", "how much a sandbox may write; 10GiB when nothing is said, or a quarter of a disk that is smaller than that";
+    "limits.forks" = "", "how many forks a request may ask for, up to 100; 16 for each processor when nothing is said";
+    "limits.uploads_per_team" = "", "how much a team may have sent for builds; 16GiB when nothing is said, or half of limits.uploads";
+    "limits.uploads" = "", "how much all teams may have sent for builds; a quarter of the file system of `data` when nothing is said";
+    "limits.logs_per_team" = "256MiB", "how large the logs of a team's sandboxes may be together";
     "limits.keep_ended" = "7d", "how long the log of an ended sandbox is kept";
     "rate.calls" = "0", "how many calls of a route a team may make in rate.per; 0 for any number";
     "rate.per" = "1s", "the time in which rate.calls are counted";
@@ -150,6 +164,7 @@ settings! {
     "images.plain_http" = "", "registries that are asked without TLS, by commas, like registry.lan:5000; those on this machine's loopback always are";
     "images.private_registries" = "", "registries at addresses that are not public and that tenants may name all the same (templates.custom_images=any), by commas, like registry.lan:5000";
     "runtime.default" = "runsc", "what runs sandboxes that ask for none: runsc, or runc for trusted code alone";
+    "runtime.allowed" = "", "runtimes that keys may choose that are no admin's, by commas, or any; the default one alone when nothing is said";
     "runtime.runsc" = "runsc", "the gVisor runtime";
     "runtime.runc" = "runc", "the reference runtime, for trusted code";
     "runtime.platform" = "systrap", "how gVisor intercepts calls: systrap, ptrace or kvm";
@@ -223,6 +238,7 @@ impl Config {
         let sandboxes_per_team = reader.with("limits.sandboxes_per_team", number, positive);
         let processors = "a number of processors like 8 or 0.5";
         let cpu_per_team = reader.optional("limits.cpu_per_team", processors, parse_processors);
+        let limits = limits::read(reader);
         let keep_ended = reader.with("limits.keep_ended", duration, parse_duration);
         let rate_calls = reader.with("rate.calls", "a number", |text| {
             text.parse::<u32>().ok().map(NonZeroU32::new)
@@ -252,6 +268,12 @@ impl Config {
             "runc" => Some(RuntimeKind::Runc),
             _ => None,
         });
+        let runtimes_allowed = reader.optional(
+            "runtime.allowed",
+            "runsc, runc, both by commas, or any",
+            parse_allowed,
+        );
+        let runtimes_allowed = runtimes_allowed.map(Option::unwrap_or_default);
         let runsc = reader.parse("runtime.runsc", "a path");
         let runc = reader.parse("runtime.runc", "a path");
         let platform = reader.with("runtime.platform", "systrap, ptrace or kvm", |text| {
@@ -286,6 +308,7 @@ impl Config {
             sandboxes: sandboxes?,
             sandboxes_per_team: sandboxes_per_team?,
             cpu_per_team: cpu_per_team?,
+            limits: limits?,
             keep_ended: keep_ended?,
             rate_calls: rate_calls?,
             rate_per: rate_per?,
@@ -295,6 +318,7 @@ impl Config {
             plain_http: plain_http?,
             private_registries: private_registries?,
             runtime: runtime?,
+            runtimes_allowed: runtimes_allowed?,
             runsc: runsc?,
             runc: runc?,
             platform: platform?,
@@ -354,6 +378,17 @@ fn read_templates(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
         custom_images: custom_images?,
         build_on_demand: build_on_demand?,
     })
+}
+
+fn parse_allowed(text: &str) -> Option<AllowedRuntimes> {
+    if text == "any" {
+        return Some(AllowedRuntimes::Any);
+    }
+    let known = parts(text).map(|name| match name {
+        "runsc" | "runc" => name.parse().ok(),
+        _ => None,
+    });
+    known.collect::<Option<_>>().map(AllowedRuntimes::Named)
 }
 
 fn read_disk(reader: &mut Reader<'_>) -> Option<DiskConfig> {

@@ -145,7 +145,7 @@ async fn fill(incoming: &mut IncomingUpload, request: Request) -> Result<(), Api
 
 fn refusal(error: UploadError) -> ApiError {
     let status = match error {
-        UploadError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        UploadError::Full(_) | UploadError::AllFull(_) => StatusCode::INSUFFICIENT_STORAGE,
         UploadError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
         UploadError::Io(error) => return failed(error),
     };

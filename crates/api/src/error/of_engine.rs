@@ -7,8 +7,8 @@ use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::store::StoreError;
 use shoal_engine::{
     BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
-    NoRoom, SandboxError, SnapshotError, SnapshotNameError, StockError, TagError, TakeError,
-    TemplateError,
+    NoRoom, RuntimeForbidden, SandboxError, SnapshotError, SnapshotNameError, StockError, TagError,
+    TakeError, TeamError, TemplateError,
 };
 
 use super::ApiError;
@@ -39,7 +39,9 @@ impl From<DriverError> for ApiError {
                 .with_code("sandbox_capacity_unavailable"),
             DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message)
                 .with_code("sandbox_placement_timeout"),
-            DriverError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
+            DriverError::NoSpace | DriverError::TeamDisk { .. } | DriverError::DiskQuota => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
+            }
             DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
                     .with_code("sandbox_create_failed")
@@ -97,6 +99,9 @@ impl From<SandboxError> for ApiError {
                 .with_code("sandbox_create_failed"),
             SandboxError::Full(full) => full.into(),
             SandboxError::TimeoutTooLong(_) => Self::new(StatusCode::BAD_REQUEST, message),
+            SandboxError::Runtime(forbidden) => forbidden.into(),
+            SandboxError::TooManyForks(_) => Self::invalid(format_args!("`count`: {message}")),
+            SandboxError::Snapshots { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             SandboxError::Resources(_) => Self::invalid(message),
             SandboxError::Driver(driver) => driver.into(),
             SandboxError::Store(store) => store.into(),
@@ -123,6 +128,7 @@ impl From<CreateError> for ApiError {
             CreateError::ImageForbidden | CreateError::EndlessForbidden => {
                 Self::new(StatusCode::FORBIDDEN, message)
             }
+            CreateError::Runtime(forbidden) => forbidden.into(),
             CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
             CreateError::TimeoutTooLong(_)
             | CreateError::NoTimeout
@@ -170,11 +176,29 @@ impl From<GuestError> for ApiError {
     }
 }
 
+impl From<RuntimeForbidden> for ApiError {
+    fn from(error: RuntimeForbidden) -> Self {
+        Self::new(StatusCode::FORBIDDEN, error.to_string())
+    }
+}
+
+impl From<TeamError> for ApiError {
+    fn from(error: TeamError) -> Self {
+        let message = error.to_string();
+        match error {
+            TeamError::Forbidden => Self::new(StatusCode::FORBIDDEN, message),
+            TeamError::Driver(driver) => driver.into(),
+            TeamError::Store(store) => store.into(),
+            TeamError::Entropy(_) => Self::internal(message),
+        }
+    }
+}
+
 impl From<NoRoom> for ApiError {
     fn from(full: NoRoom) -> Self {
         let message = full.to_string();
         match full {
-            NoRoom::Team(_) | NoRoom::Cpu { .. } => {
+            NoRoom::Team(_) | NoRoom::Cpu { .. } | NoRoom::Memory { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message)
             }
             NoRoom::Node(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -258,6 +282,7 @@ impl From<SnapshotError> for ApiError {
             SnapshotError::Name(name) => name.into(),
             SnapshotError::LiveToken(_) => Self::new(StatusCode::CONFLICT, message),
             SnapshotError::Driver(driver) => driver.into(),
+            SnapshotError::Full(full) => full.into(),
             SnapshotError::Store(store) => store.into(),
             SnapshotError::Entropy(_) => Self::internal(message),
         }

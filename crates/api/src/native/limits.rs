@@ -16,6 +16,7 @@ pub(super) async fn get(
     Extension(config): Extension<ApiConfig>,
 ) -> Answer<RateLimits> {
     let (limits, used) = (engine.limits(), engine.usage(&principal));
+    let own = engine.team_limits(&principal);
     let calls = config.rate_limit.map(|limit| CallLimit {
         calls: limit.calls.get(),
         seconds: limit.per.as_secs(),
@@ -24,12 +25,15 @@ pub(super) async fn get(
         calls,
         sandboxes: Share {
             used: used.counted as u64,
-            limit: limits.sandboxes_per_team.min(limits.sandboxes) as u64,
+            limit: own
+                .sandboxes
+                .map_or(u64::MAX, u64::from)
+                .min(limits.sandboxes as u64),
         },
         starting: used.starting,
         cpu_milli: OpenShare {
             used: used.cpu.0.into(),
-            limit: limits.cpu_per_team.map(|cpu| cpu.0.into()),
+            limit: own.cpu.map(|cpu| cpu.0.into()),
         },
         max_timeout: limits.max_timeout.as_secs(),
     })

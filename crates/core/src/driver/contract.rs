@@ -262,7 +262,7 @@ async fn one_that_is_held_still_uses_no_time(subject: &dyn Subject) {
     }
     let rules = driver.set_egress(&one, Egress::default()).await;
     assert!(rules.is_ok(), "rules are changed meanwhile: {rules:?}");
-    let limits = subject.order(one.clone(), run(1)).resources;
+    let limits = subject.order(one.clone(), run(1)).limits;
     let resized = driver.resize(&one, limits).await;
     assert!(resized.is_ok(), "limits are changed meanwhile: {resized:?}");
     assert!(found(subject).await[0].alive, "it is there");

@@ -2,6 +2,7 @@
 
 use crate::id::{SandboxId, SnapshotId};
 use crate::image::ImageName;
+use crate::resources::Mib;
 use crate::template::RuntimeName;
 
 /// Why a driver could not do what was ordered.
@@ -53,6 +54,23 @@ pub enum DriverError {
     /// The disk is full.
     #[error("no space left on the disk of the node")]
     NoSpace,
+    /// The team holds as much of the disk as it may.
+    #[error(
+        "your team holds {used} of the disk, and may hold {limit} (`limits.disk_per_team`): remove \
+         snapshots, or end sandboxes that are paused"
+    )]
+    TeamDisk {
+        /// How much it holds.
+        used: Mib,
+        /// How much it may hold.
+        limit: Mib,
+    },
+    /// A sandbox, or its team, holds as much of the disk as it may.
+    #[error(
+        "the disk quota of the sandbox or of its team is reached: remove files in the sandbox, or \
+         snapshots and paused sandboxes of the team"
+    )]
+    DiskQuota,
     /// A step did not end, and was ended.
     #[error("cannot {step}: {detail}: try again, or end the sandbox")]
     TooSlow {

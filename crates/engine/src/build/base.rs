@@ -130,7 +130,7 @@ impl Run<'_> {
             let reference = name.reference().map_err(TemplateError::from)?;
             let template = engine.resolve_template(principal, &reference)?;
             let resolved = Resolved::of_template(template);
-            engine.specified_as(resolved, new, None).await
+            engine.specified_as(principal, resolved, new, None).await
         })
     }
 

@@ -13,6 +13,7 @@ use crate::guest::GuestError;
 use crate::names::NameError;
 use crate::resolve::Resolved;
 use crate::room::NoRoom;
+use crate::runtimes::RuntimeForbidden;
 use crate::set_timeout::TimeoutTooLong;
 use crate::stock::StockError;
 use crate::templates::TemplateError;
@@ -65,6 +66,9 @@ pub enum CreateError {
         "only an admin key may name an image: name a template, or set `templates.custom_images`"
     )]
     ImageForbidden,
+    /// The caller may not choose this runtime.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeForbidden),
     /// A snapshot has the image that it was taken with.
     #[error("a snapshot cannot be started with another image: leave `image` out")]
     ImageOfSnapshot,
@@ -142,6 +146,7 @@ impl From<SandboxError> for CreateError {
             SandboxError::Full(full) => Self::Full(full),
             SandboxError::Resources(resources) => Self::Resources(resources),
             SandboxError::Entropy(entropy) => Self::Entropy(entropy),
+            SandboxError::Runtime(forbidden) => Self::Runtime(forbidden),
             other => Self::Sandbox(other),
         }
     }

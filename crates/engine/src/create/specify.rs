@@ -7,13 +7,13 @@ use shoal_core::build::StartCommand;
 use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
 use shoal_core::driver::{DriverError, RuntimeInfo};
 use shoal_core::image::Image;
-use shoal_core::resources::{AskedResources, MilliCpu};
+use shoal_core::resources::{AskedResources, MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateError, NewSandbox};
 use crate::config::Endless;
-use crate::engine::Engine;
+use crate::engine::{Engine, SandboxError};
 use crate::pool::Wanted;
 use crate::resolve::{Meaning, Resolved};
 
@@ -54,6 +54,16 @@ fn snapshot_for(template: &Template, runtime: Option<&RuntimeName>) -> Option<Sn
         memory: snapshot.memory && same,
         ..snapshot
     })
+}
+
+/// `limits`, with what a request says itself, which is refused rather than lowered.
+fn said_by_request(limits: Resources, asked: &AskedResources) -> Resources {
+    Resources {
+        cpu: asked.cpu.unwrap_or(limits.cpu),
+        memory: asked.memory.unwrap_or(limits.memory),
+        disk: asked.disk.unwrap_or(limits.disk),
+        pids: asked.pids.unwrap_or(limits.pids),
+    }
 }
 
 /// What runs in a sandbox from its start on, and with which variables of its own.
@@ -101,16 +111,22 @@ fn wanted(resolved: &Resolved, image: Option<&Image>) -> Option<Wanted> {
 }
 
 /// Whether a sandbox that was made without a request can become this one while it runs. `unasked` is
-/// what it was made as. What was started with other variables than are asked for cannot be told.
-fn can_be_taken_over(spec: &SandboxSpec, unasked: &Merged, usual: Option<&RuntimeName>) -> bool {
+/// what it was made as, and `grows_to` the processor time that it can be given. What was started with other variables than are asked for cannot be told.
+fn can_be_taken_over(
+    spec: &SandboxSpec,
+    grows_to: MilliCpu,
+    merged: &Merged,
+    unasked: &Merged,
+    usual: Option<&RuntimeName>,
+) -> bool {
     let runtime = |said: &Option<RuntimeName>| said.as_ref().or(usual).cloned();
     let before = unasked.env();
     let conflicts =
         |(name, value): (&String, &String)| before.get(name).is_some_and(|before| before != value);
     runtime(&spec.runtime) == runtime(&unasked.runtime.value)
-        && spec.resources.disk == unasked.disk.value
-        && spec.resources.pids == unasked.pids.value
-        && spec.resources.cpu <= spec.cpu_ceiling
+        && merged.disk.value == unasked.disk.value
+        && merged.pids.value == unasked.pids.value
+        && spec.resources.cpu <= grows_to
         && !spec.env.iter().any(conflicts)
 }
 
@@ -143,12 +159,13 @@ impl Engine {
         }
         new.network.validate()?;
         let resolved = self.resolve(principal, new.template.as_ref(), new.image.as_ref())?;
-        self.specified_as(resolved, new, image).await
+        self.specified_as(principal, resolved, new, image).await
     }
 
     /// The same, of what was resolved already.
     pub(crate) async fn specified_as(
         &self,
+        principal: &Principal,
         resolved: Resolved,
         new: NewSandbox,
         image: Option<Image>,
@@ -161,14 +178,26 @@ impl Engine {
         let unasked = merge(&layers);
         layers.insert(0, (Source::Request, new.layer()));
         let merged = merge(&layers);
-        let spec = self.spec_of(&resolved, &merged, &unasked, &new);
-        spec.resources.validate()?;
+        let mut spec = self.spec_of(&resolved, &merged, &unasked, &new);
+        spec.runtime_from_operator = self.may_run(principal, &resolved, &merged)?;
+        let bounds = self.shared.bounds(principal.team);
+        let wanted_limits = if resolved.is_operators() {
+            said_by_request(bounds.nearest(spec.resources), &new.resources)
+        } else {
+            spec.resources
+        };
+        let granted = bounds.grant(wanted_limits, spec.cpu_ceiling);
+        let granted = granted.map_err(SandboxError::from)?;
+        let grows_to = spec.cpu_ceiling;
+        spec.resources = granted.resources();
+        spec.cpu_ceiling = granted.cpu_ceiling();
         if new.on_timeout == OnTimeout::Pause && new.keep_memory {
             self.must_keep_memory(spec.runtime.as_ref())?;
         }
         let wanted = wanted(&resolved, image.as_ref());
         let usual = self.capabilities().runtimes.first().map(|info| &info.name);
-        let wanted = wanted.filter(|_| can_be_taken_over(&spec, &unasked, usual));
+        let wanted =
+            wanted.filter(|_| can_be_taken_over(&spec, grows_to, &merged, &unasked, usual));
         Ok(Specified {
             spec,
             resolved,
@@ -224,6 +253,7 @@ impl Engine {
             template_key: resolved.key.clone(),
             image: resolved.image.clone(),
             runtime: merged.runtime.value.clone(),
+            runtime_from_operator: false,
             resources: merged.resources(),
             user: merged.user.value.clone(),
             workdir: merged.workdir.value.clone(),

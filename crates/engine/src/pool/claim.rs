@@ -15,7 +15,7 @@ use super::{Asked, Claiming, MemberError};
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::names::KeptName;
-use crate::room::Room;
+use crate::room::{Load, Room};
 use crate::sandbox::Order;
 
 /// How many members are tried before one is made for whoever asks.
@@ -78,7 +78,7 @@ impl Engine {
         }
         let mut came = Asked::Failed;
         for _ in 0..TRIES {
-            let room = shared.room_in_team(principal.team, spec.resources.cpu)?;
+            let room = shared.room_in_team(principal.team, Load::of(&spec.resources))?;
             let name = shared.keep_name(principal.team, &spec)?;
             let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
                 came = Asked::Missed;

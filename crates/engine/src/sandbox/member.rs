@@ -154,6 +154,9 @@ impl Sandbox {
         let begun = Instant::now();
         let report = self.record.report.clone();
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
+        let owner = self.shared.owner(self.record.team);
+        let given = self.shared.driver.set_owner(&self.record.id, owner).await;
+        given.map_err(SandboxError::from)?;
         // First: with the little that a member has its daemon would take its time.
         self.raise_limits(&before.resources).await?;
         // Whether it is: it may have been by an earlier server.
@@ -196,7 +199,10 @@ impl Sandbox {
         if (limits.cpu, limits.memory) == (before.cpu, before.memory) {
             return Ok(());
         }
-        let resized = self.shared.driver.resize(&self.record.id, limits).await;
+        let ceiling = self.record.spec.cpu_ceiling.max(limits.cpu);
+        let bounds = self.shared.bounds(self.record.team);
+        let granted = bounds.regrant(before, limits, ceiling)?;
+        let resized = self.shared.driver.resize(&self.record.id, granted).await;
         resized.map_err(SandboxError::from)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
@@ -11,7 +12,7 @@ use super::Sandbox;
 use crate::engine::SandboxError;
 use crate::events::EventKind;
 use crate::resize::Resize;
-use crate::room::Room;
+use crate::room::{Load, Room};
 
 impl Sandbox {
     /// Lets it be seen that a resize is on its way, and to what. `kept` is the processor time that was
@@ -65,8 +66,8 @@ impl Sandbox {
         self.put_in_force(aim, before).await
     }
 
-    /// What the limits are to be, of what they are now or will be soon, with the processor time that
-    /// is kept until that is committed.
+    /// What the limits are to be, of what they are now or will be soon, with what is kept of the team's
+    /// share until that is committed.
     fn aim(
         &self,
         resize: Resize,
@@ -74,16 +75,23 @@ impl Sandbox {
     ) -> Result<(Resources, Option<Room>), SandboxError> {
         let (shared, record) = (&self.shared, &self.record);
         let aim = resize.of(&record.aim.unwrap_or(record.spec.resources));
-        let ceiling = record.spec.cpu_ceiling.max(record.spec.resources.cpu);
-        shared.feasible(&aim, ceiling)?;
+        let aim = self.grant(aim)?.resources();
         let kept = match kept {
             Some(kept) => Some(kept),
             None => {
-                let has = record.cpu_kept();
-                shared.more_cpu(record.team, has, has, aim.cpu)?
+                let has = Load::kept(record);
+                shared.more_for(record.team, has, has, Load::of(&aim))?
             }
         };
         Ok((aim, kept))
+    }
+
+    /// Other limits for the run, which passed the same bounds as those that it began with.
+    pub(super) fn grant(&self, wanted: Resources) -> Result<Granted, SandboxError> {
+        let spec = &self.record.spec;
+        let ceiling = spec.cpu_ceiling.max(spec.resources.cpu);
+        let bounds = self.shared.bounds(self.record.team);
+        Ok(bounds.regrant(&spec.resources, wanted, ceiling)?)
     }
 
     /// Has the driver change the limits. When it does not, `otherwise` is what is still to be done.
@@ -92,10 +100,16 @@ impl Sandbox {
         limits: Resources,
         otherwise: Option<Resources>,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
-        let resized = self.shared.driver.resize(&self.record.id, limits).await;
+        let resized = match self.grant(limits) {
+            Ok(granted) => {
+                let resized = self.shared.driver.resize(&self.record.id, granted).await;
+                resized.map_err(SandboxError::from)
+            }
+            Err(refused) => Err(refused),
+        };
         if let Err(error) = resized {
             self.note_limits(None, otherwise).await?;
-            return Err(error.into());
+            return Err(error);
         }
         self.note_limits(Some(limits), None).await?;
         // It ends who uses the memory up, and has to know how much that is.
@@ -138,8 +152,13 @@ impl Sandbox {
                 match self.put_in_force(aim.unwrap_or(old), None).await {
                     Err(error) => {
                         tracing::warn!(sandbox.id = %self.record.id, %error, "a resize of the last server cannot be finished");
-                        let back = self.shared.driver.resize(&self.record.id, old).await;
-                        back.map_err(SandboxError::from)
+                        match self.grant(old) {
+                            Ok(granted) => {
+                                let back = self.shared.driver.resize(&self.record.id, granted);
+                                back.await.map_err(SandboxError::from)
+                            }
+                            Err(refused) => Err(refused),
+                        }
                     }
                     Ok(_) => Ok(()),
                 }

@@ -16,6 +16,7 @@ use crate::entropy;
 use crate::events::EventKind;
 use crate::guest::GuestError;
 use crate::recover::Was;
+use crate::room::Load;
 
 /// How a pause is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -105,8 +106,8 @@ impl Sandbox {
             return self.prolong(order.timeout).await;
         }
         let state = self.record.state.on(&Input::Resume)?;
-        let cpu = self.record.cpu_kept();
-        let room = self.shared.room_for_one(self.record.team, cpu)?;
+        let load = Load::kept(&self.record);
+        let room = self.shared.room_for_one(self.record.team, load)?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(entropy::bytes()?),
             ..self.record.with_state(state, self.shared.clock.now())

@@ -76,8 +76,10 @@ impl Sandbox {
             execution: record.execution,
             start,
             runtime: spec.runtime.clone(),
-            resources: spec.resources,
-            cpu_ceiling: spec.cpu_ceiling.max(spec.resources.cpu),
+            limits: shared
+                .bounds(record.team)
+                .grant(spec.resources, spec.cpu_ceiling)?,
+            owner: shared.owner(record.team),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
             guest_token: shared.guest_token(record),

@@ -6,7 +6,7 @@ use shoal_core::store::StoreError;
 use super::store_error;
 
 /// The version that is written.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 /// One step a version, never changed once released.
 const STEPS: [&str; VERSION as usize] = [
@@ -69,6 +69,9 @@ const STEPS: [&str; VERSION as usize] = [
     ",
     "
     CREATE TABLE seeds (id TEXT PRIMARY KEY, document TEXT NOT NULL) STRICT;
+    ",
+    "
+    ALTER TABLE teams ADD COLUMN limits TEXT;
     ",
 ];
 

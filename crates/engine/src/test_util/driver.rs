@@ -10,7 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_core::auth::Token;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, DriverError, DriverEvent, FoundPaused, Isolation, RuntimeInfo, Start,
+    Capabilities, CreateOrder, DriverError, DriverEvent, FoundPaused, Isolation, Owner,
+    RuntimeInfo, Start,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -91,11 +92,18 @@ impl FakeDriver {
         };
         let capabilities = Capabilities {
             driver: "fake".to_owned(),
-            runtimes: vec![runtime],
+            runtimes: vec![
+                runtime.clone(),
+                RuntimeInfo {
+                    name: "second".parse().expect("a name"),
+                    ..runtime
+                },
+            ],
             daemon: "1".to_owned(),
             disk_limit: "none".to_owned(),
             cpu: MilliCpu(16_000),
             memory: Mib(64 << 10),
+            disk: Some(Mib(64 << 10)),
         };
         let state = FakeState {
             capabilities,
@@ -190,7 +198,16 @@ impl FakeDriver {
     #[must_use]
     pub fn resources(&self, id: &SandboxId) -> Option<Resources> {
         let sandboxes = self.state.sandboxes.lock();
-        sandboxes.get(id).map(|sandbox| sandbox.order.resources)
+        sandboxes
+            .get(id)
+            .map(|sandbox| sandbox.order.limits.resources())
+    }
+
+    /// Who the disk of a sandbox is counted for.
+    #[must_use]
+    pub fn owner(&self, id: &SandboxId) -> Option<Owner> {
+        let sandboxes = self.state.sandboxes.lock();
+        sandboxes.get(id).map(|sandbox| sandbox.order.owner)
     }
 
     /// What the present run of a sandbox started from.

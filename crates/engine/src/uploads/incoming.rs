@@ -34,6 +34,10 @@ impl Taken {
         self.0.get(&team).copied().unwrap_or_default()
     }
 
+    pub(super) fn of_all(&self) -> u64 {
+        self.0.values().copied().fold(0, u64::saturating_add)
+    }
+
     pub(super) fn take(&mut self, team: TeamId, bytes: u64) {
         let all = self.of(team).saturating_add(bytes);
         self.0.insert(team, all);
@@ -68,7 +72,7 @@ impl Room {
         let uploads = &engine.shared.uploads;
         let bytes = match uploads.take_room(team, hash, wanted, needed) {
             Ok(()) => wanted,
-            Err(UploadError::Full(_)) => {
+            Err(UploadError::Full(_) | UploadError::AllFull(_)) => {
                 uploads.take_room(team, hash, needs, needed)?;
                 needs
             }

@@ -1,5 +1,6 @@
 //! Limits that change at once, that a crash leaves half changed, and that a team may have together.
 
+use shoal_core::limits::{Bounds, reserve};
 use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::State;
@@ -142,7 +143,8 @@ async fn a_restart_finishes_a_resize_that_was_on_its_way() {
     half_resized(&fixture, &ids[1], Some(aim), State::Running).await;
     half_resized(&fixture, &ids[2], None, State::Running).await;
     for id in &ids[1..] {
-        shoal_core::driver::Driver::resize(driver, id, aim)
+        let granted = Bounds::none().grant(aim, aim.cpu).unwrap();
+        shoal_core::driver::Driver::resize(driver, id, granted)
             .await
             .unwrap();
     }
@@ -219,7 +221,10 @@ async fn no_sandbox_is_made_forked_or_resumed_beyond_what_its_team_may_have() {
 async fn nobody_is_given_more_than_there_is_or_than_the_template_allows() {
     let fixture = fixture().await;
     let machine = fixture.engine.capabilities();
-    let (cpu, memory) = (machine.cpu, machine.memory);
+    let (cpu, memory) = (
+        machine.cpu,
+        Mib(machine.memory.0 - reserve(machine.memory).0),
+    );
     let asked = async |cpu: Option<MilliCpu>, memory: Option<Mib>, template: &str| {
         let resources = AskedResources {
             cpu,

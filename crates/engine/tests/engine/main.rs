@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod at_once;
+mod bounds;
 mod build;
 mod catalogue;
 mod closed;
@@ -25,8 +26,10 @@ use std::time::Duration;
 
 use shoal_core::auth::{Principal, TeamSlug};
 use shoal_core::catalog::{Catalog, Lookup};
+use shoal_core::driver::Owner;
 use shoal_core::id::{BuildId, SandboxId, TemplateId};
 use shoal_core::image::Images;
+use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
 use shoal_core::state::FailReason;
 use shoal_core::template::{Template, TemplateRef};
@@ -515,9 +518,14 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
                 id: record.id.clone(),
                 execution: record.execution,
                 start: shoal_core::driver::Start::Image(record.spec.image.clone()),
-                cpu_ceiling: record.spec.cpu_ceiling,
                 runtime: None,
-                resources: record.spec.resources,
+                limits: Bounds::none()
+                    .grant(record.spec.resources, record.spec.cpu_ceiling)
+                    .unwrap(),
+                owner: Owner {
+                    team: record.team,
+                    disk: None,
+                },
                 egress: Egress::default(),
                 env: BTreeMap::new(),
             },

@@ -44,6 +44,7 @@ async fn started(
     let many = |config: &mut EngineConfig| {
         config.limits.sandboxes = 10_000;
         config.limits.sandboxes_per_team = 10_000;
+        config.limits.memory_per_team = Some(Mib(10_000 << 10));
         change(config);
     };
     let images = Arc::new(images.clone());

@@ -408,15 +408,18 @@ async fn limits_change_in_place_within_what_there_is() {
     assert_eq!(after.execution, before.execution);
     assert_eq!(fixture.driver.resources(&id).unwrap().cpu, MilliCpu(4000));
     for (resize, word) in [
-        (cpu(17_000), "than this machine has (16000m)"),
-        (cpu(8001), "than the template allows (8000m)"),
+        (
+            cpu(17_000),
+            "than this machine has for one sandbox: at most 16000m",
+        ),
+        (cpu(8001), "than the template allows: at most 8000m"),
         (cpu(1), "cpu (thousandths) must be between"),
         (
             Resize {
                 cpu: None,
                 memory: Some(Mib(128 << 10)),
             },
-            "than this machine has (65536 MiB)",
+            "than this machine has for one sandbox: at most 63488 MiB",
         ),
     ] {
         let refused = fixture.engine.resize(&permit, resize).await.unwrap_err();

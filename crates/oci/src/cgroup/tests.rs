@@ -112,3 +112,34 @@ fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
     assert!(!hierarchy.names().unwrap().contains(&name));
     hierarchy.remove_parents();
 }
+
+#[test]
+fn a_group_weighs_no_more_than_the_machine_has() {
+    let machine = MilliCpu(2000);
+    assert_eq!(weighed(MilliCpu(32_000), machine), machine);
+    assert_eq!(weighed(MilliCpu(500), machine), MilliCpu(500));
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: cgroups need root");
+        return;
+    }
+    let name = format!("weight{}", std::process::id());
+    let hierarchy = Hierarchy::detect(Path::new("shoal-test")).unwrap();
+    let limits = Resources {
+        cpu: MilliCpu(128_000),
+        memory: Mib(64),
+        ..Resources::default()
+    };
+    let group = hierarchy.create(&name, &limits).unwrap();
+    let most = u64::from(machine::cpu().0);
+    match group.place(Controller::Cpu) {
+        Place::V1(path) => {
+            assert_eq!(
+                number(&path.join("cpu.shares")).unwrap(),
+                most * 1024 / 1000
+            );
+        }
+        Place::V2(path) => assert_eq!(number(&path.join("cpu.weight")).unwrap(), most / 10),
+    }
+    group.remove().unwrap();
+    hierarchy.remove_parents();
+}

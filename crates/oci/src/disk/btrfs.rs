@@ -9,12 +9,18 @@
     reason = "the macro that makes the calls makes them public"
 )]
 
+mod groups;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+
+pub(super) use self::groups::Group;
+pub(crate) use self::groups::Room;
+use self::groups::{Groups, Inherit};
 
 /// The kernel's letter for btrfs ioctls.
 const MAGIC: u8 = 0x94;
@@ -31,6 +37,8 @@ const QUOTA_ENABLE: u64 = 1;
 const QUOTA_ENABLE_SIMPLE: u64 = 4;
 /// Limit what a subvolume refers to.
 const LIMIT_REFERENCED: u64 = 1;
+/// A new subvolume is counted in groups that are named.
+const INHERIT: u64 = 1 << 2;
 
 /// `btrfs_ioctl_vol_args`.
 #[repr(C)]
@@ -74,18 +82,21 @@ pub struct FsInfoArgs {
     rest: [u8; 992],
 }
 
-/// `btrfs_ioctl_vol_args_v2`: a snapshot of the subvolume behind `fd`.
+/// `btrfs_ioctl_vol_args_v2`: a subvolume, or a snapshot of the one behind `fd`.
 #[repr(C)]
 pub struct SnapshotArgs {
     fd: i64,
     transaction: u64,
     flags: u64,
-    unused: [u64; 4],
+    inherit_bytes: u64,
+    inherit: *const Inherit,
+    unused: [u64; 2],
     name: [u8; SNAPSHOT_NAME_BYTES],
 }
 
 nix::ioctl_write_ptr!(subvolume_create, MAGIC, 14, VolumeArgs);
 nix::ioctl_write_ptr!(snapshot_create, MAGIC, 23, SnapshotArgs);
+nix::ioctl_write_ptr!(subvolume_create_in, MAGIC, 24, SnapshotArgs);
 nix::ioctl_write_ptr!(snapshot_destroy, MAGIC, 15, VolumeArgs);
 nix::ioctl_readwrite!(ino_lookup, MAGIC, 18, LookupArgs);
 nix::ioctl_read!(fs_info, MAGIC, 31, FsInfoArgs);
@@ -98,14 +109,17 @@ pub(super) struct Volume {
     root: PathBuf,
     /// Where the kernel shows the counters.
     counters: PathBuf,
+    /// What teams hold; none where the kernel has only the costly counting, which does not sum up what
+    /// is shared.
+    groups: Option<Groups>,
 }
 
 impl Volume {
-    /// Opens `root` and sees that quotas are counted.
+    /// Opens `root` and sees that quotas are counted. All teams together hold at most `all_bytes`.
     ///
     /// # Errors
     /// When the kernel has no quotas.
-    pub(super) fn open(root: &Path) -> io::Result<Self> {
+    pub(super) fn open(root: &Path, all_bytes: u64) -> io::Result<Self> {
         let directory = File::open(root)?;
         enable_quota(&directory)?;
         let mut info = FsInfoArgs {
@@ -119,14 +133,30 @@ impl Volume {
         let id = hex::encode(info.fsid);
         let uuid = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]].join("-");
         let counters = Path::new("/sys/fs/btrfs").join(uuid).join("qgroups");
+        let mode = fs::read_to_string(counters.join("mode")).unwrap_or_default();
+        let groups = match mode.trim() {
+            "squota" => Some(Groups::open(root, &counters, all_bytes)?),
+            _ => None,
+        };
         Ok(Self {
             root: root.to_owned(),
             counters,
+            groups,
         })
     }
 
-    pub(super) fn create(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
-        make(&self.root.join(name))?;
+    /// What teams hold, where that is counted.
+    pub(super) fn groups(&self) -> Option<&Groups> {
+        self.groups.as_ref()
+    }
+
+    pub(super) fn create(
+        &self,
+        name: &str,
+        limit_bytes: u64,
+        group: Option<Group>,
+    ) -> io::Result<()> {
+        make_in(&self.root.join(name), group)?;
         self.limit(name, limit_bytes)
     }
 
@@ -157,12 +187,33 @@ impl Volume {
         source: &Path,
         name: &str,
         limit_bytes: u64,
+        group: Option<Group>,
     ) -> io::Result<()> {
-        snapshot(source, &self.root.join(name))?;
+        snapshot_in(source, &self.root.join(name), group)?;
         self.limit(name, limit_bytes)
     }
 
+    /// Counts a subvolume in `to` from now on, and no more in `from`.
+    pub(super) fn move_to(&self, name: &str, from: Option<Group>, to: Group) -> io::Result<()> {
+        let Some(groups) = &self.groups else {
+            return Ok(());
+        };
+        let tree = self.tree(name)?;
+        if let Some(from) = from.filter(|from| *from != to) {
+            groups.assign(tree, from, false)?;
+        }
+        groups.assign(tree, to, true)
+    }
+
     pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
+        let group = self.counters.join(format!("0_{}", self.tree(name)?));
+        // What is written is kept in reserve until the next transaction counts it, up to half a minute.
+        let reserved = counter(&group, "rsv_data")?;
+        Ok(counter(&group, "referenced")?.max(NODE) + reserved)
+    }
+
+    /// The number of a subvolume.
+    fn tree(&self, name: &str) -> io::Result<u64> {
         let subvolume = File::open(self.root.join(name))?;
         let mut args = LookupArgs {
             tree: 0,
@@ -171,10 +222,7 @@ impl Volume {
         };
         // SAFETY: the descriptor is open and `args` has the size that the kernel fills.
         unsafe { ino_lookup(subvolume.as_raw_fd(), &raw mut args) }?;
-        let group = self.counters.join(format!("0_{}", args.tree));
-        // What is written is kept in reserve until the next transaction counts it, up to half a minute.
-        let reserved = counter(&group, "rsv_data")?;
-        Ok(counter(&group, "referenced")?.max(NODE) + reserved)
+        Ok(args.tree)
     }
 }
 
@@ -193,22 +241,48 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The same, counted in a group.
+pub(super) fn make_in(path: &Path, group: Option<Group>) -> io::Result<()> {
+    let Some(inherit) = group.map(Inherit::of) else {
+        return make(path);
+    };
+    let (parent, name) = split(path)?;
+    let args = snapshot_args(0, name, Some(&inherit));
+    // SAFETY: the descriptor is open, `args` holds a name that ends in a zero, and what it points to
+    // lives until the call has returned.
+    unsafe { subvolume_create_in(parent.as_raw_fd(), &raw const args) }?;
+    Ok(())
+}
+
 /// Makes `target` what the subvolume at `source` is now, to the last byte that was written before.
-/// No byte is copied.
+/// No byte is copied. It is counted where what it lies in is.
 pub(super) fn snapshot(source: &Path, target: &Path) -> io::Result<()> {
+    snapshot_in(source, target, None)
+}
+
+fn snapshot_in(source: &Path, target: &Path, group: Option<Group>) -> io::Result<()> {
     let (parent, name) = split(target)?;
     let source = File::open(source)?;
+    let inherit = group.map(Inherit::of);
+    let args = snapshot_args(source.as_raw_fd().into(), name, inherit.as_ref());
+    // SAFETY: both descriptors are open, `args` holds a name that ends in a zero, and what it points
+    // to lives until the call has returned.
+    unsafe { snapshot_create(parent.as_raw_fd(), &raw const args) }?;
+    Ok(())
+}
+
+fn snapshot_args(fd: i64, name: &str, inherit: Option<&Inherit>) -> SnapshotArgs {
     let mut args = SnapshotArgs {
-        fd: source.as_raw_fd().into(),
+        fd,
         transaction: 0,
-        flags: 0,
-        unused: [0; 4],
+        flags: inherit.map_or(0, |_| INHERIT),
+        inherit_bytes: inherit.map_or(0, |_| size_of::<Inherit>() as u64),
+        inherit: inherit.map_or(std::ptr::null(), std::ptr::from_ref),
+        unused: [0; 2],
         name: [0; SNAPSHOT_NAME_BYTES],
     };
     args.name[..name.len()].copy_from_slice(name.as_bytes());
-    // SAFETY: both descriptors are open and `args` holds a name that ends in a zero.
-    unsafe { snapshot_create(parent.as_raw_fd(), &raw const args) }?;
-    Ok(())
+    args
 }
 
 /// Takes the subvolume at `path` away with all that is in it.

@@ -11,6 +11,109 @@ fn is_root() -> bool {
     root
 }
 
+fn owner(team: u8, disk: Option<u32>) -> Owner {
+    Owner {
+        team: TeamId::from_entropy([team; 16]),
+        disk: disk.map(Mib),
+    }
+}
+
+/// Writes until it is told that there is no more room, at most so many MiB; how many those were.
+fn fill(directory: &Path, mib: usize) -> usize {
+    let mut file = File::create(directory.join("fill")).unwrap();
+    let block = vec![1u8; 1 << 20];
+    let mut wrote = |_: &usize| file.write_all(&block).and_then(|()| file.sync_data());
+    (0..mib).take_while(|n| wrote(n).is_ok()).count()
+}
+
+#[test]
+fn a_team_meets_its_own_sum_and_the_others_go_on() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(768)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let (mine, other) = (owner(1, Some(128)), owner(2, Some(512)));
+    if disk.used(mine.team).unwrap().is_none() {
+        eprintln!("skipped: this kernel has no simple quotas");
+        disk.close(false).unwrap();
+        return;
+    }
+    let share = Mib(1024);
+    let first = disk.create("ia", share, mine).unwrap();
+    let second = disk.create("ib", share, mine).unwrap();
+    let neighbour = disk.create("ic", share, other).unwrap();
+    assert_eq!(fill(&first, 64), 64);
+    // What is kept beside it, and what clones begin with, is the team's too.
+    let place = disk.snapshots().join("s");
+    disk.make_place(&place, Some(mine)).unwrap();
+    disk.keep("ia", &place.join("files")).unwrap();
+    fs::write(place.join("memory"), vec![1; 16 << 20]).unwrap();
+    disk.remove("ia").unwrap();
+    disk.sync().unwrap();
+    disk.create_from(&place.join("files"), "id", share, mine)
+        .unwrap();
+    let held = disk.used(mine.team).unwrap().unwrap();
+    assert!((80 << 20..100 << 20).contains(&held), "{held}");
+    let more = fill(&second, 128);
+    assert!((16..64).contains(&more), "{more}");
+    assert!(matches!(disk.room(mine).unwrap(), Room::TeamIsFull { .. }));
+    assert_eq!(disk.room(other).unwrap(), Room::Some);
+    assert_eq!(fill(&neighbour, 100), 100);
+    disk.keep("ic", &disk.snapshots().join("t")).unwrap();
+    disk.create("ie", share, other).unwrap();
+    // A higher limit counts at once, and so does what changes hands.
+    assert_eq!(disk.room(owner(1, Some(256))).unwrap(), Room::Some);
+    disk.give("ib", Some(mine), other).unwrap();
+    assert!(disk.used(mine.team).unwrap().unwrap() < held + (8 << 20));
+    for name in ["ib", "ic", "id", "ie"] {
+        disk.remove(name).unwrap();
+    }
+    for kept in [place.join("files"), place, disk.snapshots().join("t")] {
+        disk.remove_at(&kept).unwrap();
+    }
+    disk.close(false).unwrap();
+}
+
+#[test]
+fn teams_together_leave_the_reserve() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let size = Some(Mib(512));
+    let disk = Disk::open(data.path(), &DiskConfig::Btrfs { size }).unwrap();
+    let whole = disk.size().unwrap();
+    assert!((320..400).contains(&whole.0), "{whole}");
+    let all: Vec<_> = (1..=3).map(|team| owner(team, None)).collect();
+    if disk.used(all[0].team).unwrap().is_some() {
+        for (number, owner) in all.iter().enumerate() {
+            let path = disk
+                .create(&format!("i{number}"), Mib(4096), *owner)
+                .unwrap();
+            fill(&path, 240);
+            if disk.room(*owner).unwrap() == Room::DiskIsFull {
+                break;
+            }
+        }
+        assert_eq!(disk.room(all[0]).unwrap(), Room::DiskIsFull);
+        // What is the server's own is written all the same.
+        let own = disk.paused().join("own");
+        fs::write(&own, vec![1; 4 << 20]).unwrap();
+        File::open(&own).unwrap().sync_all().unwrap();
+        fs::remove_file(own).unwrap();
+    } else {
+        eprintln!("skipped: this kernel has no simple quotas");
+    }
+    for name in disk.names().unwrap() {
+        disk.remove(&name).unwrap();
+    }
+    disk.close(false).unwrap();
+}
+
 #[test]
 fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     if !is_root() {
@@ -23,9 +126,12 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
     let disk = Disk::open(data.path(), &config).unwrap();
     let mode = fs::metadata(data.path().join("disk")).unwrap();
     assert_eq!(mode.permissions().mode() & 0o777, 0o700);
-    let path = disk.create("ia", Mib(32)).unwrap();
-    assert!(disk.create("ia", Mib(32)).is_err(), "a name is given once");
-    disk.create("ib", Mib(32)).unwrap();
+    let path = disk.create("ia", Mib(32), owner(1, None)).unwrap();
+    assert!(
+        disk.create("ia", Mib(32), owner(1, None)).is_err(),
+        "a name is given once"
+    );
+    disk.create("ib", Mib(32), owner(1, None)).unwrap();
 
     let mut file = File::create(path.join("big")).unwrap();
     let block = vec![1u8; 1 << 20];
@@ -98,7 +204,7 @@ fn what_is_written_counts_before_it_reaches_the_disk() {
 fn plain_directories_are_counted() {
     let data = tempfile::tempdir().unwrap();
     let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
-    let path = disk.create("ia", Mib(32)).unwrap();
+    let path = disk.create("ia", Mib(32), owner(1, None)).unwrap();
     fs::create_dir(path.join("d")).unwrap();
     fs::write(path.join("d/f"), vec![1u8; 100_000]).unwrap();
     assert!(disk.usage("ia").unwrap() >= 100_000);

@@ -165,6 +165,10 @@ struct Made {
 impl Attempt {
     fn run(self) -> Result<Made, DriverError> {
         let begun = Instant::now();
+        // What rests has its room, and may make some when it runs.
+        if !matches!(self.order.start, Start::Paused { .. }) {
+            self.shared.has_room(self.order.owner)?;
+        }
         let directory = self.shared.home.sandbox(self.order.id.as_str());
         let manifest = self
             .write_manifest(&directory)
@@ -209,9 +213,10 @@ impl Attempt {
             layers: origin.stack.digests.clone(),
             runtime: self.runtime.info.name.clone(),
             slot: self.slot.index,
-            disk: self.order.resources.disk,
+            disk: self.limits().disk,
             envd: origin.envd.to_string(),
-            resources: self.order.resources,
+            owner: Some(self.order.owner),
+            resources: self.limits(),
             overhead: self.runtime.kind.overhead(),
         };
         manifest.write(directory)?;
@@ -228,6 +233,10 @@ impl Attempt {
         Ok(())
     }
 
+    fn limits(&self) -> Resources {
+        self.order.limits.resources()
+    }
+
     fn first_user(&self) -> u32 {
         FIRST_USER + self.slot.index * USERS
     }
@@ -241,7 +250,7 @@ impl Attempt {
             lower: &lower,
             own: &own,
         };
-        let (disk, limit) = (&self.shared.disk, self.order.resources.disk);
+        let (disk, limit, owner) = (&self.shared.disk, self.limits().disk, self.order.owner);
         match (&self.order.start, &self.origin.saved) {
             (Start::Paused { .. }, Some(saved)) => {
                 // What the run changes can be taken back until it is known to go on.
@@ -250,11 +259,11 @@ impl Attempt {
                 saved.place.mark_begun(true)?;
             }
             (_, Some(saved)) => {
-                disk.create_from(&saved.place.files(), id, limit)?;
+                disk.create_from(&saved.place.files(), id, limit, owner)?;
                 identity::replace(&layers.upper(), saved.manifest.source.as_str(), id)?;
             }
             (_, None) => {
-                disk.create(id, limit)?;
+                disk.create(id, limit, owner)?;
                 layers.prepare(&own_files(id))?;
             }
         }
@@ -292,9 +301,9 @@ impl Attempt {
 
     fn start(&self, directory: &Path, output: OwnedFd, manifest: &Manifest) -> io::Result<i32> {
         let id = self.order.id.as_str();
-        let limits = self.order.resources;
+        let limits = self.limits();
         let at_start = Resources {
-            cpu: CPU_AT_START.max(limits.cpu).max(self.order.cpu_ceiling),
+            cpu: CPU_AT_START.max(self.order.limits.cpu_ceiling()),
             ..manifest.in_group(limits)
         };
         let group = self.shared.hierarchy.create(id, &at_start)?;

@@ -77,6 +77,11 @@ impl Parts {
     pub(super) fn open(config: &OciConfig, home: &Home) -> Result<Self, OpenError> {
         let part = |part| move |source| OpenError::Part { part, source };
         let runtimes = runtimes(&config.runtimes, &home.run)?;
+        for runtime in &runtimes {
+            if let Some(why) = runtime::weakness(runtime.kind, &runtime.info.version) {
+                tracing::warn!(runtime = %runtime.info.name, why, "a runtime has known weaknesses: install a later release");
+            }
+        }
         host_limits::raise();
         let hierarchy = Hierarchy::detect(&home.cgroup_parent()).map_err(part("cgroups"))?;
         let envd = envd_layer(&home.data, &config.envd).map_err(part("the daemon"))?;

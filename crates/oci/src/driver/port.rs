@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, ExportOrder, Found, ImportOrder,
-    Imported, Source, StartReport,
+    Capabilities, CreateOrder, DiskUse, Driver, DriverError, DriverEvent, ExportOrder, Found,
+    ImportOrder, Imported, Owner, Source, StartReport,
 };
-use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::id::{SandboxId, SnapshotId, TeamId};
+use shoal_core::limits::Granted;
 use shoal_core::network::Egress;
-use shoal_core::resources::{Resources, Usage};
+use shoal_core::resources::Usage;
 use shoal_core::snapshot::{Contents, Saved};
 
 use super::{
@@ -80,7 +81,7 @@ impl Driver for OciDriver {
         Box::pin(carry::import(self.shared.clone(), order))
     }
 
-    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
+    fn resize(&self, id: &SandboxId, limits: Granted) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(resize::resize(self.shared.clone(), id.clone(), limits))
     }
 
@@ -100,6 +101,14 @@ impl Driver for OciDriver {
                 .await
                 .map_err(failed("set network rules"))
         })
+    }
+
+    fn set_owner(&self, id: &SandboxId, owner: Owner) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(resize::set_owner(self.shared.clone(), id.clone(), owner))
+    }
+
+    fn disk_use(&self, team: TeamId) -> BoxFuture<'_, Result<Option<DiskUse>, DriverError>> {
+        Box::pin(resize::disk_use(self.shared.clone(), team))
     }
 
     fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {

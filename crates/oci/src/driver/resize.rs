@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use shoal_core::driver::DriverError;
-use shoal_core::id::SandboxId;
+use shoal_core::driver::{DiskUse, DriverError, Owner};
+use shoal_core::id::{SandboxId, TeamId};
+use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
 
 use super::{Shared, failed};
@@ -17,8 +18,9 @@ const MARGIN_MIB: u64 = 16;
 pub(super) async fn resize(
     shared: Arc<Shared>,
     id: SandboxId,
-    limits: Resources,
+    limits: Granted,
 ) -> Result<(), DriverError> {
+    let limits = limits.resources();
     let manifest = shared.live.lock().get(&id).cloned();
     let Some(manifest) = manifest else {
         return Err(DriverError::NotFound(id));
@@ -68,4 +70,47 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
         DriverError::CannotResize(error.to_string())
     })?;
     Ok(next)
+}
+
+/// Counts the disk of a sandbox for another team.
+pub(super) async fn set_owner(
+    shared: Arc<Shared>,
+    id: SandboxId,
+    owner: Owner,
+) -> Result<(), DriverError> {
+    let known = shared.live.lock().get(&id).cloned();
+    let directory = shared.home.sandbox(id.as_str());
+    let worker = shared.clone();
+    let of = id.clone();
+    let given = move || {
+        let manifest = match known {
+            Some(manifest) => Some(manifest),
+            None => Manifest::read(&directory).map_err(failed("read the manifest"))?,
+        };
+        let mut manifest = manifest.ok_or(DriverError::NotFound(of.clone()))?;
+        if manifest.owner == Some(owner) {
+            return Ok(());
+        }
+        let given = worker.disk.give(of.as_str(), manifest.owner, owner);
+        given.map_err(failed("count the disk"))?;
+        manifest.owner = Some(owner);
+        let written = manifest.rewrite(&directory);
+        written.map_err(failed("write the manifest"))
+    };
+    super::save::run(given).await?;
+    // Unless it has ended meanwhile.
+    if let Some(live) = shared.live.lock().get_mut(&id) {
+        live.owner = Some(owner);
+    }
+    Ok(())
+}
+
+/// What a team holds of the disk.
+pub(super) async fn disk_use(
+    shared: Arc<Shared>,
+    team: TeamId,
+) -> Result<Option<DiskUse>, DriverError> {
+    let used = super::blocking(move || shared.disk.used(team)).await;
+    let used = used.map_err(failed("count the disk"))?;
+    Ok(used.map(|bytes| DiskUse { bytes }))
 }

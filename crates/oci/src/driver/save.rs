@@ -258,7 +258,11 @@ impl Save {
         since: Instant,
     ) -> Result<saved::Manifest, DriverError> {
         let disk = &self.shared.disk;
-        let new = place.prepare(disk).map_err(failed("make a directory"))?;
+        if let Some(owner) = self.manifest.owner {
+            self.shared.has_room(owner)?;
+        }
+        let new = place.prepare_for(disk, self.manifest.owner);
+        let new = new.map_err(failed("make a directory"))?;
         let begun = since.elapsed();
         let written = self.take(&new, then, since).and_then(|freeze| {
             let taken = since.elapsed();

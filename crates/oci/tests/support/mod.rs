@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::auth::TokenSeed;
-use shoal_core::driver::{CreateOrder, Driver, Start};
-use shoal_core::id::{ExecutionId, SandboxId};
+use shoal_core::driver::{CreateOrder, Driver, Owner, Start};
+use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
+use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_oci::{
@@ -154,12 +155,20 @@ pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
         guest_token: TokenSeed::new([7; 32]).envd_access_token(&id),
         id,
         start: Start::Image(IMAGE.parse().unwrap()),
-        cpu_ceiling: MilliCpu(2000),
         runtime: runtime.map(|name| name.parse().unwrap()),
-        resources: Resources {
-            memory: Mib(256),
-            disk: Mib(64),
-            ..Resources::default()
+        limits: Bounds::none()
+            .grant(
+                Resources {
+                    memory: Mib(256),
+                    disk: Mib(64),
+                    ..Resources::default()
+                },
+                MilliCpu(2000),
+            )
+            .unwrap(),
+        owner: Owner {
+            team: TeamId::from_entropy([1; 16]),
+            disk: None,
         },
         egress: Egress::default(),
         env: std::iter::once(("A".to_owned(), "1".to_owned())).collect(),

@@ -25,6 +25,8 @@ fn the_defaults_are_a_valid_configuration() {
     assert_eq!(config.never_timeout, Endless::Admins);
     assert_eq!(config.disk, DiskConfig::Auto);
     assert_eq!(config.rate_calls, None);
+    assert_eq!(config.runtimes_allowed, AllowedRuntimes::Default);
+    assert_eq!(config.limits.logs_per_team, Mib(256));
 }
 
 #[test]
@@ -215,4 +217,36 @@ fn templates_are_said_as_the_seed_says_them_too() {
         text.contains("SANDBOX_DEFAULT_IMAGE: \"a b\" is not an image's name"),
         "{text}"
     );
+}
+
+#[test]
+fn runtimes_and_limits_are_said_by_their_names() {
+    let environment = [
+        ("SHOAL_RUNTIME_ALLOWED", "runsc, runc"),
+        ("SHOAL_LIMITS_MEMORY_PER_SANDBOX", "2GiB"),
+        ("SHOAL_LIMITS_CPU_PER_SANDBOX", "1.5"),
+        ("SHOAL_LIMITS_FORKS", "7"),
+    ];
+    let config = Config::read(&sources("", &environment, &[])).unwrap();
+    let AllowedRuntimes::Named(named) = &config.runtimes_allowed else {
+        panic!("{:?}", config.runtimes_allowed);
+    };
+    assert_eq!(named.len(), 2);
+    let limits = &config.limits;
+    assert_eq!(limits.per_sandbox.memory, Some(Mib(2048)));
+    assert_eq!(limits.per_sandbox.cpu, Some(MilliCpu(1500)));
+    assert_eq!(limits.forks, Some(7));
+    let any = [("SHOAL_RUNTIME_ALLOWED", "any")];
+    let config = Config::read(&sources("", &any, &[])).unwrap();
+    assert_eq!(config.runtimes_allowed, AllowedRuntimes::Any);
+    for (name, wrong) in [
+        ("SHOAL_RUNTIME_ALLOWED", "docker"),
+        ("SHOAL_LIMITS_FORKS", "0"),
+        ("SHOAL_LIMITS_DISK_PER_TEAM", "much"),
+    ] {
+        assert!(
+            Config::read(&sources("", &[(name, wrong)], &[])).is_err(),
+            "{name}"
+        );
+    }
 }

@@ -1,9 +1,10 @@
 //! What every driver promises of sandboxes that are saved, and of limits that change.
 
 use super::{Subject, destroy, event, found, id, make, run};
-use crate::driver::{CreateOrder, DriverError, DriverEvent, Found, Origin, Source, Start};
-use crate::id::{ExecutionId, SandboxId, SnapshotId};
-use crate::resources::{MilliCpu, Resources};
+use crate::driver::{CreateOrder, DriverError, DriverEvent, Found, Origin, Owner, Source, Start};
+use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId};
+use crate::limits::Bounds;
+use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::{Contents, Saved};
 
 /// Runs this part of the suite.
@@ -16,6 +17,7 @@ pub(super) async fn check(subject: &dyn Subject) {
     }
     what_is_not_there_is_said(subject).await;
     limits_change_in_place(subject).await;
+    disk_is_counted_for_one_team_at_a_time(subject).await;
     assert!(snapshots(subject).await.is_empty(), "none is left");
 }
 
@@ -222,11 +224,13 @@ async fn what_is_not_there_is_said(subject: &dyn Subject) {
 async fn limits_change_in_place(subject: &dyn Subject) {
     let driver = subject.driver();
     let order = subject.order(id("isize"), run(1));
-    let before = order.resources;
-    let other = Resources {
-        cpu: MilliCpu(before.cpu.0 / 2),
-        ..before
+    let had = order.limits.resources();
+    let granted = |cpu| {
+        let wanted = Resources { cpu, ..had };
+        let granted = Bounds::none().grant(wanted, had.cpu);
+        granted.unwrap_or_else(|error| panic!("limits of a test: {error}"))
     };
+    let (before, other) = (granted(had.cpu), granted(MilliCpu(had.cpu.0 / 2)));
     let nobody = driver.resize(&id("inever"), other).await;
     assert!(
         matches!(nobody, Err(DriverError::NotFound(_))),
@@ -239,4 +243,53 @@ async fn limits_change_in_place(subject: &dyn Subject) {
     }
     assert!(one(subject).await.alive, "the same run goes on");
     destroy(subject, &id).await;
+}
+
+async fn disk_is_counted_for_one_team_at_a_time(subject: &dyn Subject) {
+    let driver = subject.driver();
+    let owner = |number| Owner {
+        team: TeamId::from_entropy([number; 16]),
+        disk: Some(Mib(512)),
+    };
+    let used = async |owner: Owner| {
+        let used = driver.disk_use(owner.team).await;
+        let used = used.unwrap_or_else(|error| panic!("the disk is not counted: {error}"));
+        used.map(|used| used.bytes)
+    };
+    let (before, after) = (owner(21), owner(22));
+    let nobody = driver.set_owner(&id("inever"), after).await;
+    assert!(
+        matches!(nobody, Err(DriverError::NotFound(_))),
+        "{nobody:?}"
+    );
+    let order = CreateOrder {
+        owner: before,
+        ..subject.order(id("iowned"), run(1))
+    };
+    let made = driver.create(order).await;
+    made.unwrap_or_else(|error| panic!("it is not made: {error}"));
+    // What is written is counted when it has reached the disk.
+    let kept = driver.snapshot(
+        &id("iowned"),
+        snapshot(9),
+        Contents::Filesystem,
+        Source::GoesOn,
+    );
+    kept.await
+        .unwrap_or_else(|error| panic!("no snapshot of it is taken: {error}"));
+    let held = (used(before).await, used(after).await);
+    assert!(
+        matches!(held, (None, None) | (Some(1..), Some(0))),
+        "{held:?}"
+    );
+    let given = driver.set_owner(&id("iowned"), after).await;
+    given.unwrap_or_else(|error| panic!("it is not given: {error}"));
+    let held = (used(before).await, used(after).await);
+    assert!(
+        matches!(held, (None, None) | (Some(_), Some(1..))),
+        "{held:?}"
+    );
+    let removed = driver.remove_snapshot(snapshot(9)).await;
+    removed.unwrap_or_else(|error| panic!("the snapshot is not removed: {error}"));
+    destroy(subject, &id("iowned")).await;
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, Driver, DriverError, DriverEvent, ExportOrder, Found, FoundPaused,
-    ImportOrder, Imported, Isolation, Origin, Phases, Source, Start, StartReport,
+    Capabilities, CreateOrder, DiskUse, Driver, DriverError, DriverEvent, ExportOrder, Found,
+    FoundPaused, ImportOrder, Imported, Isolation, Origin, Owner, Phases, Source, Start, StartReport,
 };
-use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::id::{SandboxId, SnapshotId, TeamId};
+use shoal_core::limits::Granted;
 use shoal_core::network::Egress;
-use shoal_core::resources::{Resources, Usage};
+use shoal_core::resources::Usage;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::template::RuntimeName;
 
@@ -25,10 +26,14 @@ impl Driver for FakeDriver {
         Box::pin(async move {
             self.state.starts.pass().await;
             self.may_panic();
-            let known: &RuntimeName = &self.state.capabilities.runtimes[0].name;
-            if let Some(asked) = order.runtime.clone().filter(|asked| asked != known) {
-                let available = known.to_string();
-                return Err(DriverError::RuntimeNotFound { asked, available });
+            let runtimes = &self.state.capabilities.runtimes;
+            let usual: &RuntimeName = &runtimes[0].name;
+            let known = order.runtime.clone().unwrap_or_else(|| usual.clone());
+            if runtimes.iter().all(|info| info.name != known) {
+                return Err(DriverError::RuntimeNotFound {
+                    asked: known,
+                    available: usual.to_string(),
+                });
             }
             let restored = match &order.start {
                 Start::Image(_) => false,
@@ -50,7 +55,7 @@ impl Driver for FakeDriver {
                 _ => self.start_new(order)?,
             }
             Ok(StartReport {
-                runtime: known.clone(),
+                runtime: known,
                 isolation: Isolation::None,
                 origin,
                 phases: Phases::default(),
@@ -187,15 +192,28 @@ impl Driver for FakeDriver {
         })
     }
 
-    fn resize(&self, id: &SandboxId, limits: Resources) -> BoxFuture<'_, Result<(), DriverError>> {
+    fn resize(&self, id: &SandboxId, limits: Granted) -> BoxFuture<'_, Result<(), DriverError>> {
         let id = id.clone();
         Box::pin(async move {
             self.state.resizes.pass().await;
             if self.state.refuses.lock().resize {
                 return Err(DriverError::CannotResize("told to refuse".to_owned()));
             }
-            self.of_live(&id, |sandbox| sandbox.order.resources = limits)
+            self.of_live(&id, |sandbox| sandbox.order.limits = limits)
         })
+    }
+
+    fn set_owner(&self, id: &SandboxId, owner: Owner) -> BoxFuture<'_, Result<(), DriverError>> {
+        let given = self.of_live(id, |sandbox| sandbox.order.owner = owner);
+        Box::pin(async move { given })
+    }
+
+    fn disk_use(&self, team: TeamId) -> BoxFuture<'_, Result<Option<DiskUse>, DriverError>> {
+        let sandboxes = self.state.sandboxes.lock();
+        let of_team = sandboxes.values();
+        let of_team = of_team.filter(|sandbox| sandbox.order.owner.team == team);
+        let bytes = of_team.count() as u64;
+        Box::pin(async move { Ok(Some(DiskUse { bytes })) })
     }
 
     fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {

@@ -1,0 +1,205 @@
+"""A tenant that takes all it may have: the others create, write, pause and take snapshots meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+
+import pytest
+from e2b import Sandbox
+
+from ..installation import program
+from .conftest import SMALL, furnished
+from .machine import Call, run
+
+#: Writes large files until it is told that there is no room.
+FILL = "for n in $(seq 40); do dd if=/dev/zero of=/home/user/$n bs=1M count=64 conv=fsync 2>/dev/null || break; done; df -P /home/user | tail -1"
+
+#: Writes small files until it is told that there is no room.
+SMALL_FILES = (
+    "python3 -c 'import os\nn=0\ntry:\n while n < 60000:\n"
+    "  open(f\"/home/user/f{n}\",\"w\").write(\"x\"*2000); n+=1\nexcept OSError: pass\nprint(n)'; sync || true"
+)
+
+
+@pytest.fixture(scope="module")
+def tight(scratch):
+    """Two tenants on a disk that one could fill, with the limits of an installation that says nothing."""
+    settings = ("disk.size=2GiB", "limits.snapshots_per_team=4", "limits.forks=3", "runtime.allowed=runsc")
+    with furnished(scratch, "tight", *settings) as installation:
+        installation.add_team("greedy")
+        yield installation
+
+
+def team(server, name: str) -> dict:
+    status, answer = Call(server).get("/api/v1/teams")
+    assert status == 200, answer
+    return {one["name"]: one for one in answer["data"]}[name]
+
+
+def goes_on(server, name: str = "other") -> None:
+    """All that a tenant does."""
+    options = server.options(name)
+    made = Sandbox.create("base", timeout=300, **options)
+    try:
+        made.files.write("room", "x" * (8 << 20))
+        assert run(made, "sync; echo well > /home/user/well").code == 0
+        snapshot = made.create_snapshot()
+        clone = Sandbox.create(snapshot.snapshot_id, timeout=300, **options)
+        assert clone.files.read("well") == "well\n"
+        clone.kill()
+        made.pause()
+        again = Sandbox.connect(made.sandbox_id, **options)
+        assert again.files.read("well") == "well\n"
+        Call(server, name).delete(f"/templates/{snapshot.snapshot_id}")
+    finally:
+        Sandbox.kill(made.sandbox_id, **options)
+
+
+@pytest.fixture
+def greedy(tight):
+    """What a tenant has taken goes with its test."""
+    made: list[Sandbox] = []
+    yield made
+    for one in made:
+        Sandbox.kill(one.sandbox_id, **tight.options("greedy"))
+    status, snapshots = Call(tight, "greedy").get("/snapshots?limit=100")
+    assert status == 200, snapshots
+    for snapshot in snapshots:
+        Call(tight, "greedy").delete(f"/templates/{snapshot['snapshotID']}")
+
+
+@pytest.mark.parametrize("how", [FILL, SMALL_FILES], ids=["large files", "small files"])
+def test_one_that_fills_its_disk_leaves_the_others_theirs(tight, greedy, how):
+    options = tight.options("greedy")
+    for _ in range(4):
+        try:
+            one = Sandbox.create("base", timeout=600, **options)
+        except Exception as refused:  # noqa: BLE001 — the team holds all it may
+            assert "limits.disk_per_team" in str(refused) or "quota" in str(refused), refused
+            break
+        greedy.append(one)
+        run(one, how, timeout=300)
+    held = team(tight, "greedy")["diskMB"]
+    if how == FILL:
+        assert held["used"] > held["limit"] * 3 // 4, held
+    assert held["used"] <= held["limit"] + 8, held
+    goes_on(tight)
+    if how == FILL:
+        status, answer = Call(tight, "greedy").post(f"/sandboxes/{greedy[0].sandbox_id}/snapshots", {})
+        assert status in (429, 507), answer
+    # What it gives up is its own again.
+    for one in greedy:
+        one.kill()
+    greedy.clear()
+    assert team(tight, "greedy")["sandboxes"]["used"] == 0
+
+
+def test_snapshots_and_pauses_are_in_the_sum(tight, greedy):
+    options = tight.options("greedy")
+    before = team(tight, "greedy")["diskMB"]["used"]
+    one = Sandbox.create("base", timeout=600, **options)
+    greedy.append(one)
+    run(one, "head -c 100M /dev/urandom > /home/user/much; sync")
+    one.create_snapshot()
+    held = team(tight, "greedy")
+    # The files once, however often they are kept, and the memory beside them.
+    assert 100 < held["diskMB"]["used"] - before < 400, held
+    assert held["snapshots"]["used"] == 1
+    for _ in range(3):
+        one.create_snapshot()
+    status, answer = Call(tight, "greedy").post(f"/sandboxes/{one.sandbox_id}/snapshots", {})
+    assert status == 429 and "4 snapshots" in answer["message"], answer
+    goes_on(tight)
+
+
+def test_uploads_are_counted_for_all_teams(scratch):
+    with furnished(scratch, "uploads", "limits.uploads=40MiB", "limits.uploads_per_team=30MiB") as server:
+        sent = {}
+        for name, size in (("default", 24), ("other", 24)):
+            call = Call(server, name)
+            status, build = call.post("/v3/templates", {"name": "sent"})
+            assert status == 202, build
+            digest = hashlib.sha256(name.encode()).hexdigest()
+            status, link = call.get(f"/templates/{build['templateID']}/files/{digest}")
+            assert status == 201, link
+            path = "/" + link["url"].split("/", 3)[3]
+            sent[name] = Call(server, None).put(path, b"x" * (size << 20))
+        assert sent["default"][0] in (200, 201, 204), sent["default"]
+        assert sent["other"][0] == 507 and "all teams" in str(sent["other"][1]), sent["other"]
+
+
+@pytest.mark.parametrize(
+    "size, what", [({"memoryMB": 200_000}, "of memory"), ({"cpuCount": 32}, "of cpu")], ids=["memory", "cpu"]
+)
+def test_a_template_lifts_no_limit_of_the_machine(tight, size, what):
+    status, answer = Call(tight, "greedy").post("/v3/templates", {"name": "large"} | size)
+    assert status == 400 and what in answer["message"] and "at most" in answer["message"], answer
+    status, answer = Call(tight, "greedy").post("/v2/sandboxes", {"templateID": "base", "metadata": {}} | size)
+    assert status in (400, 409), answer
+
+
+def test_no_group_weighs_more_than_the_machine_has(tight, greedy):
+    made = Sandbox.create("base", timeout=60, **tight.options("greedy"))
+    greedy.append(made)
+    processors = os.cpu_count()
+    for group in [group for group in tight.groups() if group.name == made.sandbox_id]:
+        shares, weight = group / "cpu.shares", group / "cpu.weight"
+        if shares.exists():
+            assert int(shares.read_text()) <= 1024 * processors
+        if weight.exists():
+            assert int(weight.read_text()) <= 100 * processors
+
+
+def test_the_runtime_is_the_operators_choice(tight):
+    asked = {"templateID": SMALL, "metadata": {"shoal/runtime": "runc"}}
+    status, answer = Call(tight, "greedy").post("/v2/sandboxes", asked)
+    assert status == 403 and "runtime.allowed" in answer["message"], answer
+    status, made = Call(tight).post("/v2/sandboxes", asked)
+    assert status == 201, made
+    # Nor is what an admin has of it a way.
+    plain = tight._admin("POST", "/api/v1/keys", {"name": "plain"})
+    tight.keys["plain"] = plain["secret"]
+    call = Call(tight, "plain")
+    status, answer = call.post(f"/sandboxes/{made['sandboxID']}/fork", {"count": 1})
+    assert status == 403, answer
+    status, snapshot = call.post(f"/sandboxes/{made['sandboxID']}/snapshots", {})
+    assert status == 201, snapshot
+    status, answer = call.post("/v2/sandboxes", {"templateID": snapshot["snapshotID"]})
+    assert status == 403, answer
+    Call(tight).delete(f"/templates/{snapshot['snapshotID']}")
+    Call(tight).delete(f"/sandboxes/{made['sandboxID']}")
+
+
+def test_too_many_forks_are_refused_at_once(tight, greedy):
+    made = Sandbox.create("base", timeout=120, **tight.options("greedy"))
+    greedy.append(made)
+    status, answer = Call(tight, "greedy", timeout=10).post(f"/sandboxes/{made.sandbox_id}/fork", {"count": 92})
+    assert status == 400 and "at most 3" in answer["message"], answer
+
+
+def shoal(server, *words: str) -> subprocess.CompletedProcess:
+    environment = {"E2B_API_URL": server.url, "E2B_API_KEY": server.key, "PATH": "/usr/bin:/bin"}
+    return subprocess.run([str(program()), *words], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_limits_of_a_team_are_set_seen_and_in_force(tight):
+    made = shoal(tight, "key", "create", "short", "--team", "short", "--max-sandboxes", "1", "--max-cpu", "2")
+    assert made.returncode == 0, made.stderr
+    tight.keys["short"] = made.stdout.strip()
+    first = Sandbox.create(SMALL, timeout=60, **tight.options("short"))
+    status, answer = Call(tight, "short").post("/v2/sandboxes", {"templateID": SMALL})
+    assert status == 429 and "limit of 1 sandboxes" in answer["message"], answer
+    listed = shoal(tight, "team", "ls")
+    assert listed.returncode == 0, listed.stderr
+    row = next(line for line in listed.stdout.splitlines() if line.startswith("short "))
+    assert "1 of 1" in row and "1.0 of 2.0" in row, row
+    status, own = Call(tight, "short").get("/api/v1/teams")
+    assert status == 200 and [one["name"] for one in own["data"]] == ["short"], own
+    status, answer = Call(tight, "short").put("/api/v1/teams/short/limits", {"sandboxes": 100})
+    assert status == 403, answer
+    first.kill()
+    removed = shoal(tight, "key", "rm", "short")
+    assert removed.returncode == 0, removed.stderr
+    assert Call(tight, "short").get("/v2/sandboxes")[0] == 401
