@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use shoal_core::driver::Owner;
 use shoal_core::id::TeamId;
@@ -28,6 +29,9 @@ const DISK: &str = "disk";
 const PAUSED: &str = ".paused";
 /// What is kept for others to start from, by its id.
 const SNAPSHOTS: &str = ".snapshots";
+
+/// How long whoever finds no room waits for what was removed before.
+const GIVEN_BACK: Duration = Duration::from_secs(2);
 
 /// The part of the disk that is kept for the file system, and the most that is, in MiB.
 const RESERVE_PART: u64 = 10;
@@ -186,13 +190,29 @@ impl Disk {
         groups.map(|groups| groups.ensure(owner)).transpose()
     }
 
-    /// Whether a team can hold more.
+    /// Whether a team can hold more. What was removed a moment ago is waited for, a little.
     ///
     /// # Errors
     /// When that cannot be read.
     pub(crate) fn room(&self, owner: Owner) -> io::Result<Room> {
         let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
-        groups.map_or(Ok(Room::Some), |groups| groups.room(owner))
+        let Some(groups) = groups else {
+            return Ok(Room::Some);
+        };
+        let room = groups.room(owner)?;
+        if room == Room::Some {
+            return Ok(room);
+        }
+        // The kernel gives back what a removed subvolume had when a transaction has ended.
+        self.sync()?;
+        let end = Instant::now() + GIVEN_BACK;
+        loop {
+            let room = groups.room(owner)?;
+            if room == Room::Some || Instant::now() >= end {
+                return Ok(room);
+            }
+            std::thread::sleep(GIVEN_BACK / 40);
+        }
     }
 
     /// What a team holds, in bytes, where that is counted.

@@ -1,5 +1,4 @@
 use std::io::Write;
-use std::time::{Duration, Instant};
 
 use super::*;
 
