@@ -76,7 +76,8 @@ impl LimitsArgs {
 
 async fn put(server: &Connection, team: &str, limits: &NewTeamLimits) -> Result<(), Failure> {
     let path = format!("/teams/{}/limits", encode(team));
-    server.native(Method::PUT, &path, Some(limits)).await
+    let _: NewTeamLimits = server.native(Method::PUT, &path, Some(limits)).await?;
+    Ok(())
 }
 
 #[expect(

@@ -22,13 +22,13 @@ pub(super) async fn list(
     Ok(Answer::ok(teams.into_iter().map(view).collect()))
 }
 
-/// `PUT /teams/{name}/limits`: what the team may have; it is made when there is none.
+/// `PUT /teams/{name}/limits`: what the team may have, which is answered; it is made when there is none.
 pub(super) async fn limit(
     State(engine): State<Engine>,
     Admin(principal): Admin,
     Path(name): Path<String>,
     body: JsonBody<NewTeamLimits>,
-) -> Result<Answer<()>, ApiError> {
+) -> Result<Answer<NewTeamLimits>, ApiError> {
     let slug: TeamSlug = name.parse().map_err(ApiError::invalid)?;
     let said = body.value;
     let limits = TeamLimits {
@@ -39,7 +39,7 @@ pub(super) async fn limit(
         snapshots: said.snapshots,
     };
     engine.set_team_limits(&principal, &slug, limits).await?;
-    Ok(Answer::ok(()))
+    Ok(Answer::ok(said))
 }
 
 fn view(team: TeamView) -> Team {

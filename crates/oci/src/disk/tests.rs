@@ -184,7 +184,7 @@ fn what_is_written_counts_before_it_reaches_the_disk() {
         size: Some(Mib(256)),
     };
     let disk = Disk::open(data.path(), &config).unwrap();
-    let path = disk.create("ia", Mib(128)).unwrap();
+    let path = disk.create("ia", Mib(128), owner(1, None)).unwrap();
     let empty = disk.usage("ia").unwrap();
     assert!((1..1 << 20).contains(&empty), "{empty}");
     let bytes = 20_usize << 20;
