@@ -6,7 +6,8 @@ use std::time::Duration;
 use shoal_core::BoxFuture;
 use shoal_core::driver::{
     Capabilities, CreateOrder, DiskUse, Driver, DriverError, DriverEvent, ExportOrder, Found,
-    FoundPaused, ImportOrder, Imported, Isolation, Origin, Owner, Phases, Source, Start, StartReport,
+    FoundPaused, ImportOrder, Imported, Isolation, Origin, Owner, Phases, Source, Start,
+    StartReport,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
