@@ -145,6 +145,13 @@ impl Daemon {
             }
         }
     }
+
+    /// Ends the daemon, and returns the entries that nobody has waited for.
+    pub(crate) fn end(&mut self) -> Vec<Value> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.log.iter().collect()
+    }
 }
 
 impl Drop for Daemon {
