@@ -87,6 +87,7 @@ NATIVE = [
     ("POST", "/templates", {"name": "x", "image": "x"}, True), ("DELETE", "/templates/{id}", None, True),
     ("POST", "/snapshots/export", {"snapshot": "x", "path": "/etc/shadow"}, True),
     ("POST", "/snapshots/import", {"path": "/etc/shadow"}, True),
+    ("GET", "/teams", None, False), ("PUT", "/teams/{name}/limits", {"sandboxes": 1}, True),
     ("GET", "/pool", None, True), ("GET", "/pool/sandbox/{id}", None, True), ("DELETE", "/pool/{id}", None, True),
     ("POST", "/config/templates", [], True), ("GET", "/config/templates", None, False),
     ("GET", "/config/templates/resolve?templateID=base", None, False),
@@ -192,7 +193,7 @@ def test_every_route_of_the_program_is_in_the_lists():
 def test_without_a_good_key_no_route_opens(server, ours, headers):
     stranger = Call(server, None)
     for method, path, body in all_routes():
-        status, answer = stranger(method, path.format(id=ours.sandbox_id), body, headers=headers)
+        status, answer = stranger(method, path.format(id=ours.sandbox_id, name="other"), body, headers=headers)
         assert status == 401, (method, path, status, answer)
     assert ours.is_running()
 
@@ -229,7 +230,7 @@ def test_what_is_an_admins_is_nobody_elses(server, theirs):
     known = next(key["id"] for key in keys if key["admin"])
     for method, path, body, admin in NATIVE:
         for name in (known, "base", UNKNOWN):
-            status, answer = theirs(method, NATIVE_PREFIX + path.format(id=name), body)
+            status, answer = theirs(method, NATIVE_PREFIX + path.format(id=name, name="other"), body)
             assert status == (403 if admin else 200), (method, path, status, answer)
             assert server.key not in str(answer) and known not in str(answer)
     assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys

@@ -209,8 +209,7 @@ impl Engine {
             return Err(MemberError::Unwanted);
         }
         let mut spec = specified.spec;
-        // Until it is handed out nobody but this machine reaches its daemon, which is then told what
-        // to ask for.
+        // Members are nobody's: no caller has to know the token of their daemon.
         spec.secure = false;
         let seed = self.plant(entry, &wanted.digest, &mut spec);
         spec.purpose = Purpose::Pool(Membership {
@@ -276,7 +275,7 @@ impl Engine {
         let report = record.report.as_ref().ok_or_else(gone)?;
         let door = GuestDoor {
             address: report.address,
-            token: None,
+            token: Some(shared.guest_token(record)),
             user: None,
         };
         // What was begun with another member's memory goes on there.
