@@ -634,6 +634,7 @@ async fn a_tenant_learns_nothing_of_what_listens_on_this_machine() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(adversary.count(""), 0);
     // Those whom the operator has listed are asked.
+    let place = Place::new();
     let mut config = place.config();
     config.registry.private = vec![adversary.address.clone()];
     let store = ImageStore::open(config, Arc::new(NoLayerUsers)).unwrap();
