@@ -20,8 +20,9 @@ fn is_root() -> bool {
 }
 
 fn open(directory: &Path, instance: &str, warm: usize) -> Network {
-    // A range of its own, so that these tests do not meet an installation on this machine.
-    let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 78, 0, 0), 24);
+    // A range of its own, so that these tests meet neither each other nor an installation.
+    let number: u8 = instance.trim_start_matches('t').parse().unwrap();
+    let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 78, number, 0), 24);
     let config = NetworkConfig {
         range,
         dns: vec![Ipv4Addr::new(10, 1, 2, 3)],
