@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONNECTION, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
+use shoal_core::detail::Chain;
 
 /// Says to the field's clients whether to try again by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
@@ -21,6 +22,8 @@ pub(crate) struct ApiError {
     message: String,
     error_code: Option<&'static str>,
     retry_after: Option<u64>,
+    /// What only the log is told.
+    detail: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -38,6 +41,7 @@ impl ApiError {
             message: message.into(),
             error_code: None,
             retry_after: None,
+            detail: None,
         }
     }
 
@@ -55,6 +59,13 @@ impl ApiError {
 
     pub(crate) fn with_code(mut self, error_code: &'static str) -> Self {
         self.error_code = Some(error_code);
+        self
+    }
+
+    /// Tells the log, and no client, what lies behind the failure.
+    pub(crate) fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
+        let told = Chain(error).to_string();
+        self.detail = Some(told).filter(|told| *told != self.message);
         self
     }
 
@@ -94,6 +105,7 @@ impl IntoResponse for ApiError {
             tracing::error!(
                 status = self.status.as_u16(),
                 message = self.message,
+                detail = self.detail,
                 "a call failed"
             );
         }

@@ -187,7 +187,7 @@ pub enum ImageError {
         detail: String,
     },
     /// A tool that is needed is missing or failed.
-    #[error("{tool} failed: {detail}")]
+    #[error("{tool} failed: the server's log says why")]
     Tool {
         /// The program.
         tool: &'static str,
@@ -201,7 +201,7 @@ pub enum ImageError {
     #[error("no space left for image {0}")]
     NoSpace(ImageName),
     /// Reading or writing failed.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} a file of the server: its log says why")]
     Io {
         /// What was being done.
         action: &'static str,

@@ -10,6 +10,7 @@ pub mod build;
 pub mod catalog;
 pub mod catalogue;
 pub mod clock;
+pub mod detail;
 pub mod driver;
 pub mod id;
 pub mod image;

@@ -6,6 +6,7 @@ use crate::BoxFuture;
 use crate::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
 use crate::build::{BuildRecord, Layer, LogEntry};
 use crate::clock::Timestamp;
+use crate::detail::HostDetail;
 use crate::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::image::{ImageName, PrivateImage};
 use crate::limits::TeamLimits;
@@ -71,8 +72,16 @@ pub enum StoreError {
     #[error("no space left for the store")]
     NoSpace,
     /// The store itself failed.
-    #[error("the store failed: {0}")]
-    Failed(String),
+    #[error("the store failed: the server's log says why")]
+    Failed(#[source] HostDetail),
+}
+
+impl StoreError {
+    /// The store failed, and this was said.
+    #[must_use]
+    pub fn failed(said: impl ToString) -> Self {
+        Self::Failed(HostDetail::new(said))
+    }
 }
 
 /// Keeps records. A call that has returned is kept over a crash of the server.

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made};
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::StoreError;
 use shoal_core::template::{Template, TemplateRef};
@@ -148,7 +149,7 @@ impl Shared {
         let now = self.clock.now();
         let layer = self.builds.use_layer(team, key, build, now)?;
         if let Err(error) = self.store.put_layer(layer.clone()).await {
-            tracing::warn!(%error, "the use of a layer is not noted");
+            tracing::warn!(error = %Chain(&error), "the use of a layer is not noted");
         }
         Some(layer)
     }
@@ -207,7 +208,7 @@ impl Shared {
                 continue;
             }
             if let Err(error) = self.driver.remove_snapshot(id).await {
-                tracing::warn!(snapshot.id = %id, %error, "the data of a build stay until the next start");
+                tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the data of a build stay until the next start");
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use shoal_core::catalogue::{Catalogue, InvalidCatalogue};
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::store::{Store, StoreError, StoredCatalogue, Version};
 use tokio::sync::{Mutex, watch};
 
@@ -74,7 +75,7 @@ impl Catalogues {
                 // Another program took it. Sandboxes can be ended without it, and it can be
                 // replaced: no reason not to start.
                 Err(error) => {
-                    tracing::error!(%error, "the stored catalogue cannot be read; it is empty now");
+                    tracing::error!(error = %Chain(&error), "the stored catalogue cannot be read; it is empty now");
                     refused = Some(RefusedEdit {
                         at: stored.value.updated_at,
                         source: "the store".to_owned(),
@@ -138,9 +139,7 @@ impl Engine {
         let (engine, catalogue) = (self.clone(), catalogue);
         // On a task of its own: what is stored is in force, even if nobody waits any more.
         let replaced = tokio::spawn(async move { engine.put_in_force(catalogue, expected).await });
-        replaced
-            .await
-            .map_err(|e| StoreError::Failed(e.to_string()))?
+        replaced.await.map_err(StoreError::failed)?
     }
 
     async fn put_in_force(

@@ -202,9 +202,7 @@ impl Engine {
                 .await?;
             outcome
         });
-        settled
-            .await
-            .map_err(|e| StoreError::Failed(e.to_string()))?
+        settled.await.map_err(StoreError::failed)?
     }
 
     async fn create_once(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
 use shoal_core::sandbox::{Lifecycle, NAME_KEY, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
@@ -83,7 +84,7 @@ impl Engine {
             let members = (0..count).map(|_| engine.launch(&principal, spec.clone()));
             let members = futures_util::future::join_all(members).await;
             if let Err(error) = engine.shared.driver.remove_snapshot(id).await {
-                tracing::warn!(snapshot.id = %id, %error, "the copy of a fork stays until the next start");
+                tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the copy of a fork stays until the next start");
             }
             Ok(members)
         });

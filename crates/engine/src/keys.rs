@@ -198,7 +198,7 @@ impl Engine {
         // go on opening doors.
         let removed = tokio::spawn(async move { engine.delete_key_of(&by, id).await });
         let removed = removed.await;
-        removed.map_err(|e| StoreError::Failed(e.to_string()))?
+        removed.map_err(StoreError::failed)?
     }
 
     async fn delete_key_of(&self, by: &Principal, id: KeyId) -> Result<(), KeyError> {

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, TeamId};
 
 use crate::engine::{Engine, SandboxError, Shared};
@@ -300,7 +301,7 @@ impl LogStore {
             store.write(team, &of, &entries)
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
-            tracing::warn!(sandbox.id = %id, %error, "a log is not kept");
+            tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a log is not kept");
         }
     }
 }
@@ -340,7 +341,7 @@ impl Engine {
         let (store, id, team) = (self.shared.logs.clone(), id.clone(), principal.team);
         let read = tokio::task::spawn_blocking(move || store.query(team, &id, &query)).await;
         let failed = |e: &dyn std::fmt::Display| {
-            SandboxError::Store(shoal_core::store::StoreError::Failed(e.to_string()))
+            SandboxError::Store(shoal_core::store::StoreError::failed(e))
         };
         read.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
     }
@@ -358,10 +359,10 @@ impl Shared {
                     let logs = self.logs.clone();
                     let removed = tokio::task::spawn_blocking(move || logs.remove(&gone)).await;
                     if let Err(error) = removed.unwrap_or_else(|e| Err(io::Error::other(e))) {
-                        tracing::warn!(%error, "logs of ended sandboxes are not removed");
+                        tracing::warn!(error = %Chain(&error), "logs of ended sandboxes are not removed");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "ended sandboxes are not forgotten"),
+                Err(error) => tracing::warn!(error = %Chain(&error), "ended sandboxes are not forgotten"),
             }
             self.clock.sleep_until(now + FORGET_EVERY).await;
         }

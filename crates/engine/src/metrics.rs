@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use shoal_core::auth::SandboxPermit;
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::SandboxRecord;
@@ -180,7 +181,7 @@ impl Shared {
             // It ended meanwhile.
             Err(shoal_core::driver::DriverError::NotFound(_)) => return,
             Err(error) => {
-                tracing::debug!(sandbox.id = %record.id, %error, "use cannot be read");
+                tracing::debug!(sandbox.id = %record.id, error = %Chain(&error), "use cannot be read");
                 return;
             }
         };

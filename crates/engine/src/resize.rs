@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shoal_core::auth::SandboxPermit;
+use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::limits::NotGranted;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
@@ -89,7 +90,7 @@ impl Engine {
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
         let begun = tokio::spawn(self.announce_resize(permit, resize, kept));
         let begun = begun.await;
-        begun.map_err(|e| StoreError::Failed(e.to_string()))?
+        begun.map_err(StoreError::failed)?
     }
 
     async fn announce_resize(
@@ -120,12 +121,12 @@ impl Engine {
 impl Shared {
     /// Ends a sandbox that was just made and is not what was asked for.
     async fn end_unresized(&self, id: &SandboxId, error: &SandboxError) {
-        tracing::warn!(sandbox.id = %id, %error, "a new sandbox cannot be resized");
+        tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a new sandbox cannot be resized");
         let end = |reply| Order::Kill(KillReason::Failed, reply);
         match self.order(id, end).await {
             Ok(()) | Err(SandboxError::NotFound(_)) => {}
             Err(error) => {
-                tracing::error!(sandbox.id = %id, %error, "a sandbox is not ended yet");
+                tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox is not ended yet");
             }
         }
     }

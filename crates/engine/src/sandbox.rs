@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::catalog::Route;
+use shoal_core::detail::Chain;
 use shoal_core::driver::StartReport;
 use shoal_core::id::ExecutionId;
 use shoal_core::network::Egress;
@@ -189,7 +190,7 @@ impl Sandbox {
     async fn happened(&mut self, input: &Input) -> Result<(), SandboxError> {
         let state = self.record.state.on(input)?;
         if let Err(error) = self.advance(input).await {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a change cannot be committed");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a change cannot be committed");
             let next = self.record.with_state(state, self.shared.clock.now());
             self.show(next);
         }
@@ -232,7 +233,7 @@ impl Sandbox {
             self.shared.entries.note_failure(&self.record.id, reason);
         }
         if let Err(error) = self.advance(&input).await {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a change cannot be committed");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a change cannot be committed");
         }
         if self.record.state.kind() == StateKind::Failed {
             self.end(KillReason::Failed).await;
@@ -242,7 +243,7 @@ impl Sandbox {
     /// Ends the sandbox and logs what could not be cleared: for orders that nobody waits for.
     async fn end(&mut self, reason: KillReason) {
         if let Err(error) = self.kill(reason).await {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox is not cleared yet");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is not cleared yet");
         }
     }
 
@@ -303,12 +304,12 @@ impl Sandbox {
         let mut paused = self.pause(order(keep_memory)).await;
         if let Err(SandboxError::NotSynced(error)) = &paused {
             // Its time is over all the same, and its memory has what its files have not.
-            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox is paused with its memory, as its files alone would not be all");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is paused with its memory, as its files alone would not be all");
             paused = self.pause(order(true)).await;
         }
         self.settle().await;
         if let Err(error) = paused {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox cannot be paused");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox cannot be paused");
             let again = self.shared.clock.now() + AGAIN;
             self.shared.deadlines.set(&self.record.id, Some(again));
         }

@@ -107,7 +107,7 @@ impl Engine {
             .await?;
         // The name means it now.
         drop(claimed);
-        let lost = || StoreError::Failed("a snapshot was not noted".to_owned());
+        let lost = || StoreError::failed("a snapshot was not noted".to_owned());
         Ok(taken.noted.ok_or_else(lost)?)
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
 use shoal_core::id::{SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::snapshot::{Saved, SnapshotRecord};
@@ -269,7 +270,7 @@ impl Engine {
         let snapshot = self.resolve_snapshot(principal, reference)?;
         self.shared.refuse_live_tokens(&snapshot)?;
         let noted = for_others(snapshot.as_ref().clone());
-        let note = serde_json::to_string(&noted).map_err(|e| StoreError::Failed(e.to_string()))?;
+        let note = serde_json::to_string(&noted).map_err(StoreError::failed)?;
         let order = ExportOrder {
             snapshot: snapshot.id,
             target,
@@ -391,7 +392,7 @@ impl Shared {
             // Whoever starts from it is waited for, which is not to hold up the sandbox that was saved.
             tokio::spawn(async move {
                 if let Err(error) = driver.remove_snapshot(before).await {
-                    tracing::warn!(snapshot.id = %before, %error, "a replaced snapshot stays until the next start");
+                    tracing::warn!(snapshot.id = %before, error = %Chain(&error), "a replaced snapshot stays until the next start");
                 }
             });
         }
@@ -425,7 +426,7 @@ impl Shared {
                 () = changed => {}
                 () = self.clock.sleep_until(at) => {
                     if let Err(error) = self.forget_snapshot(id).await {
-                        tracing::error!(snapshot.id = %id, %error, "an expired snapshot stays on the disk");
+                        tracing::error!(snapshot.id = %id, error = %Chain(&error), "an expired snapshot stays on the disk");
                         // Nobody sees it any more.
                         self.snapshots.remove(id);
                     }

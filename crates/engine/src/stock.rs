@@ -91,7 +91,7 @@ pub enum StockError {
     )]
     NotBuilt(TemplateName, String),
     /// What its build copies cannot be made ready.
-    #[error("the build of '{0}' cannot be prepared: {1}")]
+    #[error("the build of '{0}' cannot be prepared: the server's log says why")]
     Files(TemplateName, #[source] std::io::Error),
     /// The store did not take it.
     #[error(transparent)]

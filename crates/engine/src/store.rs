@@ -70,7 +70,7 @@ impl SqliteStore {
     /// When it cannot be opened, is not a database, or was written by a newer program.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         own_only(path)
-            .map_err(|e| StoreError::Failed(format!("cannot open {}: {e}", path.display())))?;
+            .map_err(|e| StoreError::failed(format_args!("cannot open {}: {e}", path.display())))?;
         let mut connection = Connection::open(path).map_err(store_error)?;
         migrations::migrate(&mut connection)?;
         let (jobs, mut incoming) = mpsc::channel::<Job>(WAITING);
@@ -82,7 +82,7 @@ impl SqliteStore {
         thread::Builder::new()
             .name("store".to_owned())
             .spawn(run)
-            .map_err(|e| StoreError::Failed(e.to_string()))?;
+            .map_err(StoreError::failed)?;
         let log = log_of(path).into();
         Ok(Self { jobs, log })
     }
@@ -98,7 +98,7 @@ impl SqliteStore {
                 // The caller may have stopped waiting; what it asked for is done all the same.
                 let _ = answer.send(work(connection));
             });
-            let gone = || StoreError::Failed("the store has ended".to_owned());
+            let gone = || StoreError::failed("the store has ended".to_owned());
             self.jobs.send(job).await.map_err(|_| gone())?;
             answered.await.map_err(|_| gone())?
         })
@@ -116,7 +116,7 @@ fn log_of(path: &Path) -> PathBuf {
 fn store_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DiskFull) => StoreError::NoSpace,
-        _ => StoreError::Failed(error.to_string()),
+        _ => StoreError::failed(error),
     }
 }
 
@@ -130,7 +130,7 @@ fn decode<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, St
 
 /// Writes a document to be stored.
 fn encode<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|e| StoreError::Failed(e.to_string()))
+    serde_json::to_string(value).map_err(StoreError::failed)
 }
 
 impl Store for SqliteStore {
@@ -149,7 +149,7 @@ impl Store for SqliteStore {
             // checksums. What has left it was synced on the way.
             let synced = tokio::task::spawn_blocking(move || File::open(log)?.sync_data());
             let synced = synced.await.map_err(io::Error::other).flatten();
-            synced.map_err(|e| StoreError::Failed(format!("cannot sync the store's log: {e}")))
+            synced.map_err(|e| StoreError::failed(format_args!("cannot sync the store's log: {e}")))
         })
     }
 

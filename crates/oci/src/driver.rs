@@ -22,6 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shoal_core::detail::HostDetail;
 use shoal_core::driver::{Capabilities, DriverError, DriverEvent, Owner};
 use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
@@ -348,11 +349,11 @@ pub(crate) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverErro
         io::ErrorKind::QuotaExceeded => DriverError::DiskQuota,
         io::ErrorKind::TimedOut => DriverError::TooSlow {
             step,
-            detail: error.to_string(),
+            detail: HostDetail::new(error),
         },
         _ => DriverError::Step {
             step,
-            detail: error.to_string(),
+            detail: HostDetail::new(error),
         },
     }
 }

@@ -160,7 +160,8 @@ fn failed(error: std::io::Error) -> ApiError {
         ),
         _ => ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("the archive cannot be written: {error}"),
-        ),
+            "the archive cannot be written: the server's log says why",
+        )
+        .caused_by(&error),
     }
 }

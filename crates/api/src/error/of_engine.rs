@@ -16,10 +16,11 @@ use super::ApiError;
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
-        match error {
+        match &error {
             StoreError::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
             StoreError::Conflict { .. } => Self::new(StatusCode::CONFLICT, message),
-            StoreError::Corrupt { .. } | StoreError::Failed(_) => Self::internal(message),
+            StoreError::Corrupt { .. } => Self::internal(message),
+            StoreError::Failed(_) => Self::internal(message).caused_by(&error),
         }
     }
 }
@@ -27,7 +28,7 @@ impl From<StoreError> for ApiError {
 impl From<DriverError> for ApiError {
     fn from(error: DriverError) -> Self {
         let message = error.to_string();
-        match error {
+        match &error {
             DriverError::NotFound(_) | DriverError::SnapshotNotFound(_) => Self::not_found(message),
             DriverError::Unusable(_) | DriverError::Untrusted | DriverError::CannotResize(_) => {
                 Self::new(StatusCode::CONFLICT, message)
@@ -38,13 +39,15 @@ impl From<DriverError> for ApiError {
             DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
             DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message)
-                .with_code("sandbox_placement_timeout"),
+                .with_code("sandbox_placement_timeout")
+                .caused_by(&error),
             DriverError::NoSpace | DriverError::TeamDisk { .. } | DriverError::DiskQuota => {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
             }
             DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
                     .with_code("sandbox_create_failed")
+                    .caused_by(&error)
             }
         }
     }
@@ -122,8 +125,7 @@ impl From<CreateError> for ApiError {
             CreateError::Stock(stock) => stock.into(),
             CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
             CreateError::Image { error, .. } => {
-                let status = Self::from(error).status;
-                Self::new(status, message)
+                Self::new(status_of_image(&error), message).caused_by(&error)
             }
             CreateError::ImageForbidden | CreateError::EndlessForbidden => {
                 Self::new(StatusCode::FORBIDDEN, message)
@@ -256,7 +258,8 @@ impl From<StockError> for ApiError {
             }
             StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             StockError::Store(store) => store.into(),
-            StockError::Files(..) | StockError::Entropy(_) => Self::internal(message),
+            StockError::Files(_, error) => Self::internal(message).caused_by(&error),
+            StockError::Entropy(_) => Self::internal(message),
         }
     }
 }
@@ -320,27 +323,35 @@ impl From<CreateTemplateError> for ApiError {
 }
 
 impl From<ImageError> for ApiError {
+    /// Of what an operator asked for, who is told what the machine said.
     fn from(error: ImageError) -> Self {
-        let message = error.to_string();
-        let status = match &error {
-            ImageError::NotFound(_) => StatusCode::NOT_FOUND,
-            ImageError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
-            ImageError::Unauthorized(_) => StatusCode::FORBIDDEN,
-            ImageError::WrongArchitecture(..)
-            | ImageError::Corrupt { .. }
-            | ImageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            ImageError::InUse(..) => StatusCode::CONFLICT,
-            ImageError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
-            ImageError::Tool { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            ImageError::Io { source, .. } => {
-                let status = match source.kind() {
-                    std::io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
-                    _ => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                return Self::new(status, format!("{message}: {source}"));
-            }
+        let message = match &error {
+            ImageError::Io {
+                action,
+                path,
+                source,
+            } => format!("cannot {action} {}: {source}", path.display()),
+            ImageError::Tool { tool, detail } => format!("{tool} failed: {detail}"),
+            error => error.to_string(),
         };
-        Self::new(status, message)
+        Self::new(status_of_image(&error), message)
+    }
+}
+
+fn status_of_image(error: &ImageError) -> StatusCode {
+    match error {
+        ImageError::NotFound(_) => StatusCode::NOT_FOUND,
+        ImageError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
+        ImageError::Unauthorized(_) => StatusCode::FORBIDDEN,
+        ImageError::WrongArchitecture(..)
+        | ImageError::Corrupt { .. }
+        | ImageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        ImageError::InUse(..) => StatusCode::CONFLICT,
+        ImageError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+        ImageError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            StatusCode::NOT_FOUND
+        }
+        ImageError::Tool { .. } | ImageError::Io { .. } => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

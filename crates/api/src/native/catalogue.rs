@@ -56,9 +56,20 @@ fn answer(catalogue: Catalogue) -> Response {
     response
 }
 
-/// `GET /config/templates`: what is in force. Every key may read it: it says what may be started.
-pub(super) async fn get(State(engine): State<Engine>) -> Response {
-    answer(view(&engine.catalogue(), engine.refused_edit()))
+/// `GET /config/templates`: what is in force. Every key may read it: it says what may be started. Only
+/// admins are told where on the machine a refused file lies.
+pub(super) async fn get(
+    State(engine): State<Engine>,
+    Extension(principal): Extension<Principal>,
+) -> Response {
+    let refused = engine.refused_edit().map(|refused| match principal.admin {
+        true => refused,
+        false => RefusedEdit {
+            source: "the file of the catalogue".to_owned(),
+            ..refused
+        },
+    });
+    answer(view(&engine.catalogue(), refused))
 }
 
 /// `POST /config/templates`: another catalogue in the place of this one, all of it or nothing.

@@ -1,5 +1,6 @@
 //! What a driver cannot do.
 
+use crate::detail::HostDetail;
 use crate::id::{SandboxId, SnapshotId};
 use crate::image::ImageName;
 use crate::resources::Mib;
@@ -72,19 +73,21 @@ pub enum DriverError {
     )]
     DiskQuota,
     /// A step did not end, and was ended.
-    #[error("cannot {step}: {detail}: try again, or end the sandbox")]
+    #[error("cannot {step}: it takes too long: try again, or end the sandbox")]
     TooSlow {
         /// What was being done.
         step: &'static str,
         /// What did not end.
-        detail: String,
+        #[source]
+        detail: HostDetail,
     },
     /// A step failed.
-    #[error("cannot {step}: {detail}")]
+    #[error("cannot {step}: the server's log says why")]
     Step {
         /// What was being done.
         step: &'static str,
-        /// What was said, cut to what can be shown.
-        detail: String,
+        /// What was said.
+        #[source]
+        detail: HostDetail,
     },
 }

@@ -5,6 +5,7 @@ use shoal_core::build::{
     Action, BuildFailure, BuildRecord, BuildState, BuildStatus, Layer, LogLevel, Made, Part, Plan,
     Source, Stage, StartCommand, Step,
 };
+use shoal_core::detail::Chain;
 use shoal_core::id::TeamId;
 use shoal_core::sandbox::{Purpose, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
@@ -72,7 +73,7 @@ impl Engine {
             match failed {
                 Ok(dropped) => self.shared.release_snapshots(dropped).await,
                 Err(error) => {
-                    tracing::error!(build.id = %build.record().id, %error, "the end of a build is not kept");
+                    tracing::error!(build.id = %build.record().id, error = %Chain(&error), "the end of a build is not kept");
                 }
             }
         }
@@ -118,7 +119,7 @@ impl Engine {
             }
             let end = |reply| Order::Kill(KillReason::Requested, reply);
             if let Err(error) = self.shared.order(&record.id, end).await {
-                tracing::warn!(sandbox.id = %record.id, %error, "the sandbox of a build stays until its deadline");
+                tracing::warn!(sandbox.id = %record.id, error = %Chain(&error), "the sandbox of a build stays until its deadline");
             }
         }
     }

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::unfold;
 use shoal_core::auth::{Principal, SandboxPermit, Token};
 use shoal_core::build::{BuildFailure, LogLevel, Part};
+use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
 use shoal_core::sandbox::{SandboxRecord, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
@@ -283,7 +284,7 @@ impl Workshop {
         let ended = self.engine.shared.order(&self.record.id, end).await;
         if let Err(error) = ended {
             // The end of the build tries it again.
-            tracing::debug!(sandbox.id = %self.record.id, %error, "a sandbox of a build is not ended yet");
+            tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox of a build is not ended yet");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::Entry;
+use shoal_core::detail::Chain;
 use shoal_core::id::TeamId;
 use shoal_core::pool::Bounds;
 use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
@@ -117,8 +118,10 @@ impl Engine {
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {
-                    tracing::warn!(template = %entry.name, sandbox.id = %id, %error, "a member of a pool cannot be handed out");
-                    shared.pools.blame(&entry.name, error.to_string(), now);
+                    tracing::warn!(template = %entry.name, sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be handed out");
+                    shared
+                        .pools
+                        .blame(&entry.name, Chain(&error).to_string(), now);
                     if error.is_commands() {
                         break;
                     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::catalogue::{Entry, EntryName, Origin};
+use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::Bounds;
 use shoal_core::state::KillReason;
@@ -152,7 +153,7 @@ impl Shared {
                     // Gone, or not there yet: then whoever makes it ends it.
                     Ok(()) | Err(crate::engine::SandboxError::NotFound(_)) => {}
                     Err(error) => {
-                        tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
+                        tracing::error!(sandbox.id = %id, error = %Chain(&error), "a member of a pool is not ended yet");
                     }
                 }
             });

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use shoal_core::auth::{SandboxPermit, Token};
 use shoal_core::catalogue::{Entry, EntryName};
+use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool as stored;
 use shoal_core::sandbox::{SandboxRecord, SandboxSpec, SnapshotOrigin};
@@ -211,13 +212,13 @@ impl Engine {
                     guest_token: Some(guest_token),
                 };
                 if let Err(error) = shared.store.put_seed(seed).await {
-                    tracing::warn!(template = %name, %error, "what was saved of a member is forgotten at the next start");
+                    tracing::warn!(template = %name, error = %Chain(&error), "what was saved of a member is forgotten at the next start");
                 }
             }
             Ok(_) => shared.drop_seed(id),
             Err(error) => {
                 shared.pools.no_seed(name, &record.id, id);
-                tracing::warn!(template = %name, %error, "a warm member cannot be saved: each is warmed up");
+                tracing::warn!(template = %name, error = %Chain(&error), "a warm member cannot be saved: each is warmed up");
             }
         }
         Ok(())
@@ -233,7 +234,7 @@ impl Engine {
             }
             // Whoever saves it finds the same.
             Err(error) => {
-                tracing::debug!(sandbox.id = %record.id, %error, "a member is not waited for");
+                tracing::debug!(sandbox.id = %record.id, error = %Chain(&error), "a member is not waited for");
             }
         }
     }
@@ -254,10 +255,10 @@ impl Shared {
         let shared = self.clone();
         tokio::spawn(async move {
             if let Err(error) = shared.store.delete_seed(seed).await {
-                tracing::warn!(snapshot.id = %seed, %error, "a pool has forgotten what the store has not");
+                tracing::warn!(snapshot.id = %seed, error = %Chain(&error), "a pool has forgotten what the store has not");
             }
             if let Err(error) = shared.driver.remove_snapshot(seed).await {
-                tracing::error!(snapshot.id = %seed, %error, "a snapshot of a pool is not removed");
+                tracing::error!(snapshot.id = %seed, error = %Chain(&error), "a snapshot of a pool is not removed");
             }
         });
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use shoal_core::catalogue::{Entry, EntryResources, Pool};
 use shoal_core::clock::{Clock, Timestamp};
+use shoal_core::detail::Chain;
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::{Membership, Stage};
@@ -181,13 +182,16 @@ impl Engine {
         if let Err(error) = shared.order(&id, end).await
             && !matches!(error, SandboxError::NotFound(_))
         {
-            tracing::error!(sandbox.id = %id, %error, "a member of a pool is not ended yet");
+            tracing::error!(sandbox.id = %id, error = %Chain(&error), "a member of a pool is not ended yet");
         }
         let now = shared.clock.now();
         if matches!(error, MemberError::Unwanted) {
             shared.pools.give_up(name, &id);
-        } else if shared.pools.failed(name, &id, error.to_string(), now) {
-            tracing::warn!(template = %name, sandbox.id = %id, %error, "a member of a pool cannot be made");
+        } else if shared
+            .pools
+            .failed(name, &id, Chain(&error).to_string(), now)
+        {
+            tracing::warn!(template = %name, sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be made");
         }
     }
 

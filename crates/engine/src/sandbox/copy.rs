@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_core::detail::Chain;
 use shoal_core::driver::Source;
 use shoal_core::id::{SnapshotId, TemplateId};
 use shoal_core::sandbox::SandboxRecord;
@@ -91,7 +92,7 @@ impl Sandbox {
                 if noted.is_err()
                     && let Err(error) = driver.go_on(&id).await
                 {
-                    tracing::error!(sandbox.id = %id, %error, "a sandbox stands still");
+                    tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox stands still");
                 }
                 noted
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::driver::{Origin, Phases, StartReport};
 use shoal_core::id::TeamId;
 use shoal_core::pool::{Membership, Stage};
@@ -66,7 +67,7 @@ impl Sandbox {
             return;
         }
         if let Err(error) = shared.driver.hold(id, true).await {
-            tracing::debug!(sandbox.id = %id, %error, "a member of a pool cannot be held still yet");
+            tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be held still yet");
             let again = shared.clock.now() + SETTLED;
             shared.deadlines.set(id, Some(again));
         }

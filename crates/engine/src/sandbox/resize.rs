@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shoal_core::detail::Chain;
 use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxRecord;
@@ -116,7 +117,7 @@ impl Sandbox {
         if let Some(report) = &self.record.report
             && let Err(error) = self.tell_guest(report).await
         {
-            tracing::warn!(sandbox.id = %self.record.id, %error, "the daemon does not know of other limits");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "the daemon does not know of other limits");
         }
         let detail = BTreeMap::from([
             ("cpu", limits.cpu.to_string()),
@@ -151,7 +152,7 @@ impl Sandbox {
                 let old = self.record.spec.resources;
                 match self.put_in_force(aim.unwrap_or(old), None).await {
                     Err(error) => {
-                        tracing::warn!(sandbox.id = %self.record.id, %error, "a resize of the last server cannot be finished");
+                        tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a resize of the last server cannot be finished");
                         match self.grant(old) {
                             Ok(granted) => {
                                 let back = self.shared.driver.resize(&self.record.id, granted);
@@ -168,7 +169,7 @@ impl Sandbox {
             _ => Ok(()),
         };
         if let Err(error) = settled {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a sandbox may have other limits than it is said to have");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox may have other limits than it is said to have");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_core::detail::Chain;
 use shoal_core::driver::Start;
 use shoal_core::id::ExecutionId;
 use shoal_core::sandbox::SandboxRecord;
@@ -58,7 +59,7 @@ impl Sandbox {
         // What is saved outlives the machine only together with the word that it is being saved.
         let (paused, synced) = tokio::join!(paused, self.shared.store.sync());
         if let Err(error) = synced {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a pause may be forgotten if the machine fails now");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause may be forgotten if the machine fails now");
         }
         match paused {
             Ok(saved) => {
@@ -92,7 +93,7 @@ impl Sandbox {
             ..self.record.with_state(state, self.shared.clock.now())
         };
         if let Err(error) = self.commit(next.clone()).await {
-            tracing::error!(sandbox.id = %self.record.id, %error, "a pause cannot be committed");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause cannot be committed");
             self.show(next);
         }
     }
@@ -116,9 +117,9 @@ impl Sandbox {
         drop(room);
         let resumed = self.go_on(order).await;
         if let Err(error) = &resumed {
-            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox does not go on");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
             if let Err(error) = self.shared.driver.back_to_pause(&self.record.id).await {
-                tracing::error!(sandbox.id = %self.record.id, %error, "a run is not cleared yet");
+                tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a run is not cleared yet");
             }
             self.happened(&Input::ResumeFailed).await?;
         }
@@ -133,7 +134,7 @@ impl Sandbox {
         let report = self.bring_up(start, Some(known)).await?;
         if let Err(error) = self.run_start_command(&report).await {
             // Its files may be such that it cannot: they are wanted all the same.
-            tracing::warn!(sandbox.id = %self.record.id, %error, "a sandbox goes on without what its template starts");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox goes on without what its template starts");
         }
         let now = self.shared.clock.now();
         let next = SandboxRecord {
@@ -164,7 +165,7 @@ impl Sandbox {
         };
         if let Err(error) = settled {
             // The next resume does it; a restart, or the end of the sandbox, takes it away.
-            tracing::warn!(sandbox.id = %id, %error, "a sandbox has not settled");
+            tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a sandbox has not settled");
         }
     }
 
@@ -196,7 +197,7 @@ impl Sandbox {
             }
         };
         if let Err(error) = cleared {
-            tracing::error!(sandbox.id = %id, %error, "what the last server left is not cleared yet");
+            tracing::error!(sandbox.id = %id, error = %Chain(&error), "what the last server left is not cleared yet");
         }
     }
 
@@ -231,7 +232,7 @@ impl Sandbox {
                 Err(SandboxError::NotSynced(error))
             }
             Err(error) => {
-                tracing::debug!(sandbox.id = %self.record.id, %error, "saved without its daemon");
+                tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "saved without its daemon");
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -244,7 +245,7 @@ impl Sandbox {
         };
         let token = Some(self.shared.guest_token(&self.record));
         if let Err(error) = self.shared.guest.unfreeze(report.address, token).await {
-            tracing::debug!(sandbox.id = %self.record.id, %error, "goes on without its daemon");
+            tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "goes on without its daemon");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_core::auth::Token;
+use shoal_core::detail::Chain;
 use shoal_core::driver::{CreateOrder, Start, StartReport};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, Input, KillReason};
@@ -54,7 +55,7 @@ impl Sandbox {
                 let reason = FailReason::Create(error.to_string());
                 // The reason is for whoever asked, who is told; the state is kept all the same.
                 if let Err(error) = self.advance(&Input::Failed(reason)).await {
-                    tracing::error!(sandbox.id = %self.record.id, %error, "a failure is not kept");
+                    tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a failure is not kept");
                 }
                 self.end(KillReason::Failed).await;
                 Err(error)

@@ -94,7 +94,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(store_error)?;
     if version > VERSION {
-        return Err(StoreError::Failed(format!(
+        return Err(StoreError::failed(format_args!(
             "the store is of version {version} and this program knows up to {VERSION}: \
              use a newer one"
         )));

@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use shoal_core::clock::Timestamp;
+use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
@@ -64,7 +65,7 @@ pub(super) fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecor
     let read = rows.into_iter().filter_map(|row| match versioned(row) {
         Ok(versioned) => Some(versioned),
         Err(error) => {
-            tracing::error!(%error, "a stored sandbox is passed over");
+            tracing::error!(error = %Chain(&error), "a stored sandbox is passed over");
             None
         }
     });

@@ -1,6 +1,7 @@
 //! Snapshots: documents by what users call them.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::StoreError;
@@ -20,7 +21,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreE
         match decode(&format!("snapshot {id}"), document) {
             Ok(snapshot) => Some(snapshot),
             Err(error) => {
-                tracing::error!(%error, "a stored snapshot is passed over");
+                tracing::error!(error = %Chain(&error), "a stored snapshot is passed over");
                 None
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_core::auth::Token;
+use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
     Capabilities, CreateOrder, DriverError, DriverEvent, FoundPaused, Isolation, Owner,
     RuntimeInfo, Start,
@@ -270,7 +271,7 @@ impl FakeDriver {
         step: &'static str,
     ) -> Result<(), DriverError> {
         if what(&self.state.refuses.lock()) {
-            let detail = "told to refuse".to_owned();
+            let detail = HostDetail::new("told to refuse");
             return Err(DriverError::Step { step, detail });
         }
         Ok(())
@@ -326,7 +327,7 @@ impl FakeDriver {
         match self.state.sandboxes.lock().entry(order.id.clone()) {
             Entry::Occupied(_) => Err(DriverError::Step {
                 step: "make the sandbox",
-                detail: "the id is taken".to_owned(),
+                detail: HostDetail::new("the id is taken"),
             }),
             Entry::Vacant(free) => {
                 free.insert(FakeSandbox {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shoal_core::detail::Chain;
 use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
@@ -122,7 +123,7 @@ pub(super) async fn create(
                 destroy::destroy(shared, id.clone()).await
             };
             if let Err(left) = cleared {
-                tracing::warn!(sandbox.id = %id, error = %left, "a failed sandbox is not cleared");
+                tracing::warn!(sandbox.id = %id, error = %Chain(&left), "a failed sandbox is not cleared");
             }
             Err(error)
         }

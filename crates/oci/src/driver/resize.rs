@@ -67,7 +67,8 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
         let _ = group.set_memory(manifest.in_group(before).memory);
         let _ = group.set_cpu(before.cpu);
         let _ = manifest.rewrite(&directory);
-        DriverError::CannotResize(error.to_string())
+        tracing::warn!(sandbox.id = %id, %error, "the kernel refuses a limit");
+        DriverError::CannotResize(format!("the kernel refuses the limit ({})", error.kind()))
     })?;
     Ok(next)
 }

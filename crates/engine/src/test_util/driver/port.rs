@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
+use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
     Capabilities, CreateOrder, DiskUse, Driver, DriverError, DriverEvent, ExportOrder, Found,
     FoundPaused, ImportOrder, Imported, Isolation, Origin, Owner, Phases, Source, Start,
@@ -170,7 +171,7 @@ impl Driver for FakeDriver {
                 Ok(()) => Ok(bytes),
                 Err(error) => Err(DriverError::Step {
                     step: "export",
-                    detail: error.to_string(),
+                    detail: HostDetail::new(error),
                 }),
             }
         })
