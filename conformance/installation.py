@@ -255,9 +255,10 @@ class Installation:
         left += [f"cgroup {group}" for group in self.groups()]
         for directory in ("sandboxes", "disk", "disk/.paused"):
             left += [str(path) for path in (self.data / directory).glob("[!.]*")]
-        roots = (f"{self.data}/sandboxes/", f"{self.data}/disk/")
-        left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
         state = Path("/run/shoal") / self.instance
+        roots = (f"{state}/roots/", f"{self.data}/disk/")
+        left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
+        left += [str(path) for path in (state / "roots").glob("*")]
         left += [str(p) for p in state.glob("**/*_sandbox:*")]
         if server:
             left += [f"mount {p}" for p in mount_points() if p.startswith((f"{self.data}/", f"{state}/"))]

@@ -73,8 +73,7 @@ def scratch():
     beside = images().parent.parent
     beside.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="hostile-", dir=beside))
-    # Root of a user namespace has to pass through.
-    directory.chmod(0o711)
+    # It stays closed to others: root of a user namespace needs no way through it.
     yield directory
     if any(point.startswith(f"{directory}/") for point in mount_points()):
         print(f"{directory} stays: something is mounted below")

@@ -313,7 +313,9 @@ def test_a_program_marked_as_roots_is_not_the_machines(sandbox, server):
     """Root inside leaves a program that runs as its owner; no other user of the machine finds it."""
     assert run(sandbox, "cp /bin/sh /home/user/rootshell && chown 0:0 /home/user/rootshell && chmod 6755 /home/user/rootshell", root=True).code == 0
     directory = server.data / "sandboxes" / sandbox.sandbox_id
-    for path in (directory / "root/home/user/rootshell", server.data / "disk" / sandbox.sandbox_id / "upper/home/user/rootshell"):
+    root = Path("/run/shoal") / server.instance / "roots" / sandbox.sandbox_id / "root"
+    assert (root / "home/user/rootshell").exists()
+    for path in (root / "home/user/rootshell", server.data / "disk" / sandbox.sandbox_id / "upper/home/user/rootshell"):
         pid = os.fork()
         if pid == 0:
             os.setgroups([])

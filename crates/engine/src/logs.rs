@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -200,7 +200,9 @@ impl LogStore {
                 sum(&directory)?
             }
         };
-        let append = || OpenOptions::new().create(true).append(true).open(&path);
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).mode(0o600);
+        let append = || options.open(&path);
         let mut file = append()?;
         let mut gone = 0;
         if file.metadata()?.len() > FILE_MAX {

@@ -14,6 +14,7 @@ use serde::Serialize;
 pub use self::instances::{Instance, Owner, clear, instances};
 use crate::cgroup::Hierarchy;
 use crate::driver::OciConfig;
+use crate::home::MACHINE;
 use crate::runtime::{Kind, detect, on_path, weakness};
 
 /// The oldest kernel on which all of this is known to work: `pidfd`, the new mount calls, and
@@ -98,6 +99,7 @@ pub fn examine(config: &OciConfig) -> Vec<Finding> {
         daemon(&config.envd),
         space(&config.data),
         directory(&config.data),
+        passage(Path::new(MACHINE)),
     ]);
     findings
 }
@@ -251,7 +253,7 @@ fn space(data: &Path) -> Finding {
 fn directory(data: &Path) -> Finding {
     const WHAT: &str = "data directory";
     /// What others than its owner must not have.
-    const OTHERS_WRITE: u32 = 0o022;
+    const OTHERS: u32 = 0o077;
     match fs::metadata(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let detail = format!("{}: made at the first start", data.display());
@@ -261,23 +263,29 @@ fn directory(data: &Path) -> Finding {
             let detail = format!("{}: {error}", data.display());
             Finding::bad(WHAT, Health::Missing, detail, "choose another --data")
         }
-        Ok(metadata) if metadata.permissions().mode() & OTHERS_WRITE != 0 => {
-            let detail = format!("{}: others may write there", data.display());
-            let cure = format!("sudo chmod go-w {}", data.display());
+        Ok(metadata) if metadata.permissions().mode() & OTHERS != 0 => {
+            let detail = format!("{}: open to other users of this machine", data.display());
+            let cure = format!("sudo chmod go= {} (the next start does)", data.display());
             Finding::bad(WHAT, Health::Warning, detail, cure)
         }
-        Ok(_) => match closed_above(data) {
-            Some(above) => {
-                let detail = format!("{} lets nobody through: runc needs that", above.display());
-                let cure = format!("sudo chmod o+x {}", above.display());
-                Finding::bad(WHAT, Health::Warning, detail, cure)
-            }
-            None => Finding::good(WHAT, data.display().to_string()),
-        },
+        Ok(_) => Finding::good(WHAT, data.display().to_string()),
     }
 }
 
-/// The first directory on the way to `path` that root of a user namespace cannot pass.
+/// Root of a runc sandbox is another user of the machine, and has to reach its mount point.
+fn passage(machine: &Path) -> Finding {
+    const WHAT: &str = "mount points";
+    match closed_above(machine) {
+        Some(above) => {
+            let detail = format!("{} cannot be traversed: runc needs that", above.display());
+            let cure = format!("sudo chmod o+x {}", above.display());
+            Finding::bad(WHAT, Health::Warning, detail, cure)
+        }
+        None => Finding::good(WHAT, format!("below {}", machine.display())),
+    }
+}
+
+/// The first directory on the way to `path` that root of a user namespace cannot traverse.
 fn closed_above(path: &Path) -> Option<&Path> {
     const PASS: u32 = 0o001;
     let mut above = path.ancestors();

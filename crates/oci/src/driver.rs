@@ -40,7 +40,6 @@ use crate::machine;
 use crate::manifest::Manifest;
 use crate::network::{Network, NetworkConfig};
 use crate::output;
-use crate::rootfs::mounts_below;
 use crate::runtime::{Runtime, RuntimeConfig};
 use crate::saved::{FileName, Stamp};
 use crate::watch::Watched;
@@ -184,6 +183,15 @@ impl OciDriver {
         &self.shared.home.instance
     }
 
+    /// Puts a copy of this installation's authority where clients of other users may read it, and says
+    /// where: they cannot read the data directory.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn publish_authority(&self, authority: &Path) -> io::Result<PathBuf> {
+        self.shared.home.publish_authority(authority)
+    }
+
     /// Takes away what is kept ready, and what is needed only while there are sandboxes when
     /// there are none. Sandboxes that run go on.
     ///
@@ -195,8 +203,7 @@ impl OciDriver {
         let shared = self.shared.clone();
         blocking(move || {
             shared.hierarchy.remove_parents();
-            let in_use = !mounts_below(&shared.home.sandboxes())?.is_empty();
-            shared.disk.close(in_use)?;
+            shared.disk.close(shared.home.is_in_use()?)?;
             shared.home.close()
         })
         .await

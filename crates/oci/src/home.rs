@@ -5,20 +5,27 @@
 //! <data>/envd/<digest>/          a layer with the daemon of that digest
 //! <data>/images/                 the image store
 //! <data>/disk                    what sandboxes write: one bounded directory each
-//! <data>/sandboxes/<id>/         one sandbox: manifest, bundle, mount point, log pipe
+//! <data>/sandboxes/<id>/         one sandbox: manifest, bundle, log pipe
 //! /run/shoal/<instance>/         what a reboot clears: namespaces, the runtimes' state
+//! /run/shoal/<instance>/roots/   the mount point of one sandbox each
 //! /run/shoal/slots/              which network slots of the machine are taken
 //! ```
+//!
+//! The data directory is closed to other users. Root of a user namespace is another user and has to
+//! reach its root file system: mount points therefore lie below `/run/shoal`, and only the
+//! directories on the way to them can be traversed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::modes;
+use crate::runtime::Kind;
 use crate::{lock, rootfs};
 
 /// What a reboot clears, shared by all installations on the machine.
@@ -27,9 +34,11 @@ pub(crate) const MACHINE: &str = "/run/shoal";
 /// The file in the state of an installation that says where its data directory is.
 const DATA: &str = "data";
 
-/// The mode of directories that root of a user namespace has to pass through, and in which other
-/// users of the machine see nothing.
-const PASSAGE: u32 = 0o711;
+/// The directory with the mount points of sandboxes.
+pub(crate) const ROOTS: &str = "roots";
+
+/// The authority of this installation, for clients that run as other users of the machine.
+pub(crate) const AUTHORITY: &str = "ca.pem";
 
 /// The digits of an instance's name: few, because an interface's name has room for 15 characters.
 const INSTANCE_DIGITS: usize = 5;
@@ -51,21 +60,24 @@ impl Home {
     /// # Errors
     /// When another server has the lock, or a directory cannot be made.
     pub(crate) fn open(data: &Path) -> io::Result<Self> {
-        fs::create_dir_all(data)?;
+        modes::make(data)?;
         let data = data.canonicalize()?;
+        // Before the lock: another user may have opened the file and may hold it.
+        let mut corrected = modes::correct(&data)?;
         let lock = lock::take(&data)?;
         let instance = instance_of(&data);
         let machine = PathBuf::from(MACHINE);
         let run = machine.join(&instance);
-        fs::create_dir_all(&run)?;
-        fs::create_dir_all(sandboxes(&data))?;
-        for directory in [&machine, &run, &sandboxes(&data)] {
-            fs::set_permissions(directory, Permissions::from_mode(PASSAGE))?;
+        modes::make(&sandboxes(&data))?;
+        for directory in [ROOTS, Kind::Runsc.program(), Kind::Runc.program()] {
+            modes::make(&run.join(directory))?;
         }
+        corrected += modes::correct_state(&machine, &run)?;
+        corrected.log();
         // It tells that a server runs also when the data directory was deleted beneath it.
         let state_lock = lock::take(&run)?;
         // So that whoever finds what is there can tell whose it is.
-        fs::write(run.join(DATA), data.as_os_str().as_bytes())?;
+        modes::create_file(&run.join(DATA))?.write_all(data.as_os_str().as_bytes())?;
         Ok(Self {
             data,
             run,
@@ -83,6 +95,39 @@ impl Home {
     /// The directory of all sandboxes.
     pub(crate) fn sandboxes(&self) -> PathBuf {
         sandboxes(&self.data)
+    }
+
+    /// The directory of one sandbox's mount point, of which only root of that sandbox may pass.
+    pub(crate) fn root(&self, id: &str) -> PathBuf {
+        self.roots().join(id)
+    }
+
+    /// The directory with the mount points of all sandboxes.
+    pub(crate) fn roots(&self) -> PathBuf {
+        self.run.join(ROOTS)
+    }
+
+    /// Whether a file system of a sandbox is mounted.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub(crate) fn is_in_use(&self) -> io::Result<bool> {
+        // Earlier versions mounted them in the sandboxes' directories.
+        let mounts = [self.roots(), self.sandboxes()].map(|all| rootfs::mounts_below(&all));
+        let [now, earlier] = mounts;
+        Ok(!now?.is_empty() || !earlier?.is_empty())
+    }
+
+    /// Puts a copy of the authority's certificate where everybody may read it, and says where.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub(crate) fn publish_authority(&self, authority: &Path) -> io::Result<PathBuf> {
+        let published = self.run.join(AUTHORITY);
+        let mut file = modes::create_file(&published)?;
+        file.write_all(&fs::read(authority)?)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        Ok(published)
     }
 
     /// Takes away what a reboot would clear, when no sandbox needs it.

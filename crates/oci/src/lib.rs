@@ -17,6 +17,7 @@ mod layers;
 mod lock;
 mod machine;
 mod manifest;
+mod modes;
 mod network;
 mod output;
 mod pidfd;

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::modes;
+
 /// How long it is waited for: a server that was killed lets go of its locks with its last child,
 /// which may be just about to become an OCI runtime.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -32,7 +34,8 @@ pub(crate) fn is_taken(directory: &Path) -> io::Result<bool> {
 /// # Errors
 /// When another process has it, or the file cannot be made.
 pub(crate) fn take(directory: &Path) -> io::Result<File> {
-    let lock = File::create(directory.join("lock"))?;
+    // Who can open the file can hold the lock.
+    let lock = modes::create_file(&directory.join("lock"))?;
     let end = Instant::now() + PATIENCE;
     loop {
         match lock.try_lock() {

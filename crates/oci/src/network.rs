@@ -24,6 +24,7 @@ pub(crate) use self::forget::{Remains, instances};
 use self::index::Indices;
 use self::pool::Pool;
 pub(crate) use self::slot::Slot;
+use crate::modes;
 
 /// The sandbox's address in its own namespace: the same everywhere.
 pub(crate) const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
@@ -105,7 +106,7 @@ impl Network {
         let prefix = interface_prefix(instance);
         let table = table_of(instance);
         let namespaces = run.join("netns");
-        fs::create_dir_all(&namespaces)?;
+        modes::make(&namespaces)?;
         fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
         nft::apply(&rules::host(
             &table,

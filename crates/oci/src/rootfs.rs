@@ -10,6 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::chdir;
 
 use self::idmap::Mapped;
 
@@ -37,19 +39,20 @@ impl Layers<'_> {
     /// When a file cannot be written.
     pub(crate) fn prepare(&self, files: &[(&str, String)]) -> io::Result<()> {
         let upper = self.upper();
-        fs::create_dir(&upper)?;
+        // The root of the sandbox has the mode of this directory.
+        make(&upper, 0o755)?;
         fs::create_dir(self.work())?;
-        fs::create_dir(upper.join("etc"))?;
+        make(&upper.join("etc"), 0o755)?;
         // Where `/tmp` is empty gVisor puts a file system in memory on it: what is written there
         // would count as memory, and one that fills it would be killed for that.
         for directory in ["tmp", "tmp/.X11-unix"] {
-            let directory = upper.join(directory);
-            fs::create_dir(&directory)?;
-            fs::set_permissions(&directory, Permissions::from_mode(EVERYBODYS))?;
+            make(&upper.join(directory), EVERYBODYS)?;
         }
-        files
-            .iter()
-            .try_for_each(|(name, text)| fs::write(upper.join("etc").join(name), text))
+        files.iter().try_for_each(|(name, text)| {
+            let file = upper.join("etc").join(name);
+            fs::write(&file, text)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o644))
+        })
     }
 
     /// Mounts the whole at `target`. With `first_user`, what root owns on disk belongs to that
@@ -72,14 +75,22 @@ impl Layers<'_> {
         let mut _mapped = Vec::new();
         let mut lower = Vec::new();
         for (number, layer) in self.lower.iter().enumerate() {
-            let point = stage.join(number.to_string());
-            _mapped.push(Mapped::mount(layer, &point, &users)?);
-            lower.push(point);
+            let name = number.to_string();
+            _mapped.push(Mapped::mount(layer, &stage.join(&name), &users)?);
+            lower.push(name.into());
         }
-        let own = stage.join("own");
-        _mapped.push(Mapped::mount(self.own, &own, &users)?);
+        _mapped.push(Mapped::mount(self.own, &stage.join("own"), &users)?);
         idmap::as_user(first_user, || {
-            overlay(&lower, &own.join("upper"), &own.join("work"), target)
+            // The sandbox reads the options of its root in `/proc/mounts`: relative paths tell it
+            // nothing of this machine.
+            unshare(CloneFlags::CLONE_FS)?;
+            chdir(&stage)?;
+            overlay(
+                &lower,
+                Path::new("own/upper"),
+                Path::new("own/work"),
+                target,
+            )
         })
     }
 
@@ -91,6 +102,12 @@ impl Layers<'_> {
     fn work(&self) -> PathBuf {
         self.own.join("work")
     }
+}
+
+/// Makes a directory whose mode the umask does not change.
+fn make(directory: &Path, mode: u32) -> io::Result<()> {
+    fs::create_dir(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(mode))
 }
 
 fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
@@ -266,12 +283,24 @@ mod tests {
             fs::read_to_string(target.join("etc/hostname")).unwrap(),
             "ia\n"
         );
+        for (path, mode) in [("", 0o755), ("etc", 0o755), ("etc/hostname", 0o644)] {
+            let shown = fs::metadata(target.join(path)).unwrap().mode();
+            assert_eq!(shown & 0o777, mode, "{path:?}");
+        }
         let shown = fs::metadata(target.join("same")).unwrap().uid();
         assert_eq!(shown, first_user.unwrap_or(0));
         assert_eq!(
             mounts_below(fixture.directory.path()).unwrap(),
             [target.as_path()]
         );
+
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let here = fixture.directory.path().file_name().unwrap();
+        let here = here.to_str().unwrap().rsplit_once('e').unwrap().1;
+        let ours = mounts.lines().find(|line| line.contains(here)).unwrap();
+        let options = ours.split(' ').nth(3).unwrap();
+        let is_told = options.contains(here);
+        assert_eq!(is_told, first_user.is_none(), "{options}");
 
         idmap::as_user(first_user.unwrap_or(0), || {
             fs::write(target.join("new"), b"x")?;

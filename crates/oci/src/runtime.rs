@@ -308,6 +308,9 @@ fn join_groups(command: &mut Command, groups: Vec<PathBuf>) {
         .map(|path| [path.as_os_str().as_bytes(), &[0]].concat())
         .collect();
     let join = move || {
+        // What it makes in a sandbox is the sandbox's; this server's umask has no say in it.
+        // SAFETY: a system call on a number, of the child alone.
+        unsafe { libc::umask(0o022) };
         for path in &paths {
             // SAFETY: the path ends in a zero; the three calls are safe after a fork.
             let written = unsafe {

@@ -110,10 +110,17 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
         assert!(usage.memory_bytes > 0 && usage.cpu_nanos > 0, "{usage:?}");
         println!("{runtime}: {:?}", report.phases);
         // Only root of the sandbox, whoever that is on this machine, comes to its files.
-        let directory = installation.directory.path().join("data/sandboxes");
+        let data = installation.directory.path().join("data");
+        for closed in [data.clone(), data.join("sandboxes").join(id)] {
+            let closed = fs::metadata(closed).unwrap();
+            assert_eq!((closed.mode() & 0o777, closed.uid()), (0o700, 0));
+        }
+        let roots = Path::new("/run/shoal")
+            .join(driver.instance())
+            .join("roots");
         let (all, own) = (
-            fs::metadata(&directory).unwrap(),
-            fs::metadata(directory.join(id)).unwrap(),
+            fs::metadata(&roots).unwrap(),
+            fs::metadata(roots.join(id)).unwrap(),
         );
         assert_eq!((all.mode() & 0o777, own.mode() & 0o777), (0o711, 0o700));
         assert_eq!(own.uid() == 0, isolation == Isolation::UserspaceKernel);

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use shoal_engine::Engine;
 
@@ -11,21 +11,33 @@ use shoal_engine::Engine;
 const FILE: &str = "api-key";
 const NEW: &str = "api-key.new";
 
-/// Makes the first key when there is none, and returns what the file holds.
+/// The first key, as a start tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FirstKey {
+    /// This start made it. It is printed this once.
+    Made(String),
+    /// It is in this file.
+    InFile(PathBuf),
+    /// Its owner has taken the file away.
+    Gone,
+}
+
+/// Makes the first key when there is none, and says where it is.
 ///
 /// # Errors
 /// When the key cannot be made or the file not be written: the next start makes it then.
-pub(crate) async fn ensure(engine: &Engine, data: &Path) -> anyhow::Result<Option<String>> {
+pub(crate) async fn ensure(engine: &Engine, data: &Path) -> anyhow::Result<FirstKey> {
     let minted = engine
         .mint_first_key(|key| write(data, key.reveal()))
         .await?;
     if let Some(key) = minted {
-        return Ok(Some(key.reveal().to_owned()));
+        return Ok(FirstKey::Made(key.reveal().to_owned()));
     }
-    match fs::read_to_string(data.join(FILE)) {
-        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|key| !key.is_empty())),
-        // Its owner has taken it away.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+    let file = data.join(FILE);
+    match fs::metadata(&file) {
+        Ok(metadata) if metadata.len() > 0 => Ok(FirstKey::InFile(file)),
+        Ok(_) => Ok(FirstKey::Gone),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(FirstKey::Gone),
         Err(error) => Err(error.into()),
     }
 }
@@ -69,14 +81,21 @@ mod tests {
         fs::remove_dir(data.path().join(FILE)).unwrap();
 
         let (engine, key) = start().await;
-        let key = key.unwrap().unwrap();
+        let FirstKey::Made(key) = key.unwrap() else {
+            panic!("it was not made");
+        };
         let known = engine.authenticate(&ApiKey::parse(&key).unwrap()).await;
         assert!(known.unwrap().unwrap().admin);
         let metadata = fs::metadata(data.path().join(FILE)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         drop(engine);
-        assert_eq!(start().await.1.unwrap(), Some(key));
-        fs::write(data.path().join(FILE), "").unwrap();
-        assert_eq!(start().await.1.unwrap(), None, "an empty key is none");
+        let file = data.path().join(FILE);
+        assert_eq!(fs::read_to_string(&file).unwrap().trim(), key);
+        let later = start().await.1.unwrap();
+        assert_eq!(later, FirstKey::InFile(file.clone()), "it is told once");
+        fs::write(&file, "").unwrap();
+        assert_eq!(start().await.1.unwrap(), FirstKey::Gone);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(start().await.1.unwrap(), FirstKey::Gone);
     }
 }

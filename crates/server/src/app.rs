@@ -1,6 +1,5 @@
 //! The whole object graph, from the leaves up.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::announce;
 use crate::api_key;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
@@ -129,7 +129,9 @@ async fn serve(
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, ending);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
-    announce(config, api_key.as_deref(), certificates.as_ref());
+    let authority = certificates.as_ref().and_then(|c| c.authority.as_ref());
+    let authority = authority.map(|file| driver.publish_authority(file));
+    announce::print(config, &api_key, authority.transpose()?.as_deref());
     let early = tokio::select! {
         signal = wait_for_signal() => signal.err(),
         ended = tasks.ended() => Some(ended.into()),
@@ -220,7 +222,7 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
 
 fn api_config(config: &Config, calls: usize) -> ApiConfig {
     ApiConfig {
-        domain: public_domain(config),
+        domain: announce::public_domain(config),
         rate_limit: config.rate_calls.map(|calls| RateLimit {
             calls,
             per: config.rate_per,
@@ -230,18 +232,6 @@ fn api_config(config: &Config, calls: usize) -> ApiConfig {
             ..InFlight::default()
         },
     }
-}
-
-/// The domain as clients have to say it, with the port when that is not the usual one. Without
-/// TLS clients cannot use it: they ask for `https`.
-fn public_domain(config: &Config) -> Option<String> {
-    config.tls.as_ref()?;
-    let (domain, port) = (config.domain.as_ref()?, config.listen.port());
-    Some(if port == 443 {
-        domain.clone()
-    } else {
-        format!("{domain}:{port}")
-    })
 }
 
 fn load_certificates(config: &Config) -> anyhow::Result<Option<Certificates>> {
@@ -273,37 +263,6 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         sandboxes = going_on,
         "serving"
     );
-}
-
-/// Says to whoever started the server how to use it: lines for a shell.
-fn announce(config: &Config, api_key: Option<&str>, certificates: Option<&Certificates>) {
-    let scheme = if certificates.is_some() {
-        "https"
-    } else {
-        "http"
-    };
-    println!("export E2B_API_KEY={}", api_key.unwrap_or("<your key>"));
-    match public_domain(config) {
-        Some(domain) => println!("export E2B_DOMAIN={domain}"),
-        None => {
-            let address = reachable(config.listen);
-            println!("export E2B_API_URL={scheme}://{address}");
-            println!("export E2B_SANDBOX_URL={scheme}://{address}");
-        }
-    }
-    if let Some(authority) = certificates.and_then(|c| c.authority.as_ref()) {
-        println!("export SSL_CERT_FILE={}", authority.display());
-        println!("export NODE_EXTRA_CA_CERTS={}", authority.display());
-    }
-}
-
-/// An address at which a client on this machine reaches the listener.
-fn reachable(listen: SocketAddr) -> SocketAddr {
-    match listen.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
-        _ => listen,
-    }
 }
 
 async fn wait_for_signal() -> anyhow::Result<()> {

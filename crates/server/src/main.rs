@@ -1,5 +1,6 @@
 //! The program `shoal`.
 
+mod announce;
 mod api_key;
 mod app;
 mod config;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use nix::sys::stat::{Mode, umask};
 use shoal_cli::{ClientCommand, CompletionsArgs, EXIT_CODES, USAGE as BAD_USAGE};
 
 use crate::config::{Config, Sources};
@@ -181,6 +183,8 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
 }
 
 fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
+    // First of all: whatever this process and its programs make is closed to other users.
+    umask(Mode::from_bits_truncate(0o077));
     // One provider of cryptography for the whole program; a second call would be a mistake of ours.
     if rustls::crypto::ring::default_provider()
         .install_default()

@@ -1,6 +1,6 @@
 //! A file that is a file system.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,6 +13,8 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::statvfs;
 use rustix::fs::{IFlags, ioctl_setflags};
 use shoal_core::resources::Mib;
+
+use crate::modes;
 
 /// The size when none is given: a quarter of the free space, within these bounds.
 const LEAST: u64 = 1 << 30;
@@ -135,7 +137,7 @@ fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
     if bytes > free {
         return Err(full());
     }
-    let opened = File::create(file)?;
+    let opened = modes::create_file(file)?;
     // On btrfs: copied each time it is written, the space that it has would not be enough. Other file
     // systems do not know of it.
     let _ = ioctl_setflags(&opened, IFlags::NOCOW);

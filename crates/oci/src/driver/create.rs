@@ -17,6 +17,7 @@ use super::origin::Origin;
 use super::{Shared, destroy, failed, identity, paused};
 use crate::bundle::{Bundle, USERS, own_files};
 use crate::manifest::{self, Header, Manifest};
+use crate::modes;
 use crate::network::Slot;
 use crate::output;
 use crate::rootfs::Layers;
@@ -31,7 +32,7 @@ const FIRST_USER: u32 = 1 << 20;
 /// shows its programs as many processors as the limit it starts with, and never fewer than two.
 pub(super) const CPU_AT_START: MilliCpu = MilliCpu(2000);
 
-/// The name of the mount point in the sandbox's directory.
+/// The name of the mount point in the directory of a sandbox's root.
 const ROOT: &str = "root";
 
 pub(super) async fn create(
@@ -147,6 +148,12 @@ fn choose<'a>(shared: &'a Shared, asked: Option<&RuntimeName>) -> Result<&'a Run
     })
 }
 
+/// Gives a directory to `user` alone.
+fn seal(directory: &Path, user: u32) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    std::os::unix::fs::chown(directory, Some(user), None)
+}
+
 /// One sandbox in the making. What it leaves when it fails is [`destroy::destroy`]'s to clear.
 struct Attempt {
     shared: Arc<Shared>,
@@ -174,10 +181,11 @@ impl Attempt {
         let manifest = self
             .write_manifest(&directory)
             .map_err(failed("write the manifest"))?;
-        self.make_root(&directory)
+        let root = self
+            .make_root()
             .map_err(failed("make the root file system"))?;
         let output = self
-            .write_bundle(&directory)
+            .write_bundle(&directory, &root)
             .map_err(failed("write the bundle"))?;
         let rootfs = begun.elapsed();
         let begun = Instant::now();
@@ -204,7 +212,7 @@ impl Attempt {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        self.seal(directory)?;
+        seal(directory, 0)?;
         let origin = &self.origin;
         let manifest = Manifest {
             header: Header::default(),
@@ -224,14 +232,19 @@ impl Attempt {
         Ok(manifest)
     }
 
-    /// Lets only root of the sandbox pass: its files are its own, and a program that it marks to
-    /// run as its owner must not be found by another user of the machine.
-    fn seal(&self, directory: &Path) -> io::Result<()> {
-        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-        if self.runtime.kind.has_user_namespace() {
-            std::os::unix::fs::chown(directory, Some(self.first_user()), None)?;
-        }
-        Ok(())
+    /// Makes the mount point, which only root of the sandbox reaches: its files are its own, and a
+    /// program that it marks to run as its owner must not be found by another user of the machine.
+    fn make_mount_point(&self) -> io::Result<PathBuf> {
+        let around = self.shared.home.root(self.order.id.as_str());
+        modes::make(&around)?;
+        let root_user = match self.runtime.kind.has_user_namespace() {
+            true => self.first_user(),
+            false => 0,
+        };
+        seal(&around, root_user)?;
+        let point = around.join(ROOT);
+        modes::make(&point)?;
+        Ok(point)
     }
 
     fn limits(&self) -> Resources {
@@ -242,7 +255,7 @@ impl Attempt {
         FIRST_USER + self.slot.index * USERS
     }
 
-    fn make_root(&self, directory: &Path) -> io::Result<()> {
+    fn make_root(&self) -> io::Result<PathBuf> {
         let id = self.order.id.as_str();
         let own = self.shared.disk.path(id);
         let mut lower: Vec<PathBuf> = vec![self.shared.envd_layers.join(&self.origin.envd)];
@@ -268,17 +281,17 @@ impl Attempt {
                 layers.prepare(&own_files(id))?;
             }
         }
-        let target = directory.join(ROOT);
-        fs::create_dir_all(&target)?;
+        let target = self.make_mount_point()?;
         let mapped = self
             .runtime
             .kind
             .has_user_namespace()
             .then(|| self.first_user());
-        layers.mount(&target, mapped)
+        layers.mount(&target, mapped)?;
+        Ok(target)
     }
 
-    fn write_bundle(&self, directory: &Path) -> io::Result<OwnedFd> {
+    fn write_bundle(&self, directory: &Path, root: &Path) -> io::Result<OwnedFd> {
         let id = self.order.id.as_str();
         let env: Vec<String> = self
             .order
@@ -289,7 +302,7 @@ impl Attempt {
         let bundle = Bundle {
             kind: self.runtime.kind,
             hostname: id,
-            root: &directory.join(ROOT),
+            root,
             network_namespace: &self.slot.sandbox_namespace,
             cgroup: self.shared.hierarchy.oci_path(id),
             first_user: self.first_user(),

@@ -80,8 +80,12 @@ async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
 
 fn clear_run(shared: &Shared, id: &SandboxId) -> io::Result<()> {
     let directory = shared.home.sandbox(id.as_str());
+    let root = shared.home.root(id.as_str());
+    // Earlier versions mounted the root in the sandbox's directory.
     rootfs::unmount_below(&directory)?;
     rootfs::unmount_below(&shared.disk.path(id.as_str()))?;
+    rootfs::unmount_below(&root)?;
+    remove_directory(&root)?;
     shared
         .runtimes
         .iter()

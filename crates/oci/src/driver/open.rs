@@ -10,7 +10,6 @@ use crate::home::Home;
 use crate::host_limits;
 use crate::layers::envd_layer;
 use crate::network::Network;
-use crate::rootfs::mounts_below;
 use crate::runtime::{self, Kind, Missing, Runtime, RuntimeConfig};
 use crate::saved::FileName;
 
@@ -95,8 +94,7 @@ impl Parts {
         );
         let network = network.map_err(part("the network")).inspect_err(|_| {
             // The first error is the one that counts.
-            let in_use = mounts_below(&home.sandboxes()).is_ok_and(|mounts| !mounts.is_empty());
-            let _ = disk.close(in_use);
+            let _ = disk.close(home.is_in_use().unwrap_or(true));
         })?;
         Ok(Self {
             runtimes,

@@ -6,8 +6,10 @@
 //! clears, as a reboot clears the slots.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use crate::modes;
 
 /// Takes and gives back indices.
 #[derive(Debug)]
@@ -23,13 +25,13 @@ impl Indices {
     /// # Errors
     /// When the directory cannot be made.
     pub(super) fn open(directory: PathBuf, instance: String, count: u32) -> io::Result<Self> {
-        fs::create_dir_all(&directory)?;
+        modes::make(&directory)?;
         let indices = Self {
             directory,
             instance,
             count,
         };
-        fs::write(indices.card(), &indices.instance)?;
+        modes::create_file(&indices.card())?.write_all(indices.instance.as_bytes())?;
         Ok(indices)
     }
 
