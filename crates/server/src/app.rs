@@ -25,6 +25,7 @@ use crate::descriptors::{self, Shares};
 use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
+use crate::privilege;
 use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
@@ -259,6 +260,8 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         listen = %config.listen,
         runtimes = names.join(", "),
         isolation = isolation.map(|isolation| isolation.to_string()),
+        capabilities = privilege::KEPT.len(),
+        refused_calls = privilege::REFUSED.len(),
         disk = driver.capabilities().disk_limit,
         sandboxes = going_on,
         "serving"

@@ -9,6 +9,7 @@ mod doctor;
 mod export_key;
 mod listen;
 mod memory;
+mod privilege;
 mod progress;
 mod stock;
 mod telemetry;
@@ -185,6 +186,7 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
 fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
     // First of all: whatever this process and its programs make is closed to other users.
     umask(Mode::from_bits_truncate(0o077));
+    privilege::give_up()?;
     // One provider of cryptography for the whole program; a second call would be a mistake of ours.
     if rustls::crypto::ring::default_provider()
         .install_default()
