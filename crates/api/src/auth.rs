@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use shoal_core::auth::{ApiKey, Principal};
 use shoal_engine::{Engine, KeyLifetime};
 
+use crate::audit;
 use crate::error::ApiError;
 
 /// Where the field's clients put the key.
@@ -33,6 +34,7 @@ pub(crate) async fn require_key(
     next: Next,
 ) -> Result<Response, ApiError> {
     let principal = authenticate(&engine, request.headers()).await?;
+    audit::caller(&principal);
     let mut lifetime = engine.key_lifetime(&principal);
     request.extensions_mut().insert(principal);
     request.extensions_mut().insert(lifetime.clone());

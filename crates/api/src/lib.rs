@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod auth;
 mod body;
 mod e2b;
@@ -21,6 +22,7 @@ mod request_id;
 mod router;
 mod texts;
 
+pub use audit::ClientAddress;
 pub use in_flight::InFlight;
 pub use rate::RateLimit;
 pub use router::{ApiConfig, router};

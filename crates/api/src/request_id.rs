@@ -14,7 +14,7 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const MAX: usize = 128;
 
 /// Gives the request an id, its caller's own if that is plain, and a span.
-pub(crate) async fn identify(request: Request, next: Next) -> Response {
+pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     let own = request
         .headers()
         .get(&REQUEST_ID)
@@ -24,6 +24,7 @@ pub(crate) async fn identify(request: Request, next: Next) -> Response {
         let fresh = Uuid::new_v4().simple().to_string();
         HeaderValue::from_str(&fresh).unwrap_or_else(|_| HeaderValue::from_static("none"))
     });
+    request.headers_mut().insert(REQUEST_ID, id.clone());
     let span = tracing::info_span!(
         "request",
         http.request.method = %request.method(),

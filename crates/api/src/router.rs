@@ -1,5 +1,6 @@
 //! All routes, and what every request passes on its way to one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
@@ -9,10 +10,12 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, Method, StatusCode};
+use shoal_core::audit::{AuditLog, NoAudit};
 use shoal_engine::Engine;
 use shoal_protocol::native;
 use tower_http::cors::{Any, CorsLayer};
 
+use crate::audit::{self, Audit};
 use crate::auth::require_key;
 use crate::e2b;
 use crate::error::ApiError;
@@ -35,7 +38,7 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
 const E2B_PREFIX: &str = "/e2b/v1";
 
 /// How the API answers.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone)]
 pub struct ApiConfig {
     /// The domain below which clients reach sandboxes, told in answers; none lets them use the
     /// one that they were given.
@@ -44,6 +47,20 @@ pub struct ApiConfig {
     pub rate_limit: Option<RateLimit>,
     /// How many calls there may be at once, and how much memory for their bodies.
     pub in_flight: InFlight,
+    /// Where it is told who did what.
+    pub audit: Arc<dyn AuditLog>,
+}
+
+impl Default for ApiConfig {
+    /// As clients were told, without a limit, untold.
+    fn default() -> Self {
+        Self {
+            domain: None,
+            rate_limit: None,
+            in_flight: InFlight::default(),
+            audit: Arc::new(NoAudit),
+        }
+    }
 }
 
 /// Every route of every protocol.
@@ -65,6 +82,10 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
             .method_not_allowed_fallback(no_method)
             .layer(from_fn(enveloped)),
     );
+    let audit = Audit {
+        engine: engine.clone(),
+        log: config.audit.clone(),
+    };
     // The last layer is the first that a request meets.
     Router::new()
         .merge(timely(protected(e2b::routes())))
@@ -83,6 +104,7 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .layer(Extension(config))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .merge(archives())
+        .layer(from_fn_with_state(audit, audit::record))
         .layer(cors())
         .layer(from_fn(identify))
         .with_state(engine)

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod auth;
 pub mod build;
 pub mod catalog;

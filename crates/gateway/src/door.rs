@@ -102,6 +102,12 @@ fn take_port(query: &str) -> (Option<String>, String) {
 }
 
 impl Door {
+    /// The name or id of the sandbox that the path names.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What a request shows to be let in; none when it shows nothing, or nothing that could be it.
     /// A key counts more than a traffic token. `Authorization` is the sandbox's own server's.
     pub(crate) fn proof(headers: &HeaderMap) -> Option<Proof> {

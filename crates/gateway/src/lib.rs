@@ -18,5 +18,5 @@ mod tunnel;
 mod upstream;
 
 pub use door::Door;
-pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig};
+pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig, OwnAnswer};
 pub use target::{InvalidTarget, Target, find as find_target};

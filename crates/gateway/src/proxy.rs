@@ -86,6 +86,10 @@ struct Shared {
     places: Arc<Places<Sender>>,
 }
 
+/// Marks an answer that is the gateway's own, and not of a server in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnAnswer;
+
 /// An answer on its way back.
 pub type GatewayBody = ForwardedBody;
 
@@ -421,7 +425,8 @@ fn empty() -> GatewayBody {
         .boxed_unsync()
 }
 
-fn answer_of(response: Response<Bytes>) -> Response<GatewayBody> {
+fn answer_of(mut response: Response<Bytes>) -> Response<GatewayBody> {
+    response.extensions_mut().insert(OwnAnswer);
     response.map(|body| {
         http_body_util::Full::new(body)
             .map_err(|never| match never {})

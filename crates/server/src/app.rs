@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use shoal_api::{ApiConfig, InFlight, RateLimit};
+use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::driver::{Driver, Isolation};
 use shoal_core::resources::Mib;
 use shoal_engine::{
@@ -19,7 +20,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::announce;
-use crate::api_key;
+use crate::api_key::{self, FirstKey};
+use crate::audit::{Audit, AuditedCatalog};
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
 use crate::export_key;
@@ -105,6 +107,7 @@ async fn serve(
     let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
     templates.load(&engine).await;
     let api_key = api_key::ensure(&engine, &config.data).await?;
+    let audit = Audit::open(config)?;
     let gateway = Gateway::new(
         GatewayConfig {
             domain: config.domain.clone(),
@@ -112,9 +115,14 @@ async fn serve(
             upstreams: shares.upstreams,
             trusted_proxies: config.trusted_proxies.clone(),
         },
-        Arc::new(engine.catalog()),
+        Arc::new(AuditedCatalog::new(Arc::new(engine.catalog()), audit.log())),
     );
-    let api = shoal_api::router(engine.clone(), api_config(config, shares.calls));
+    if matches!(api_key, FirstKey::Made(_)) {
+        let made = AuditEvent::new(engine.now(), "key.create", AuditResult::Ok);
+        audit.log().record(AuditSource::Server, made);
+    }
+    let api_config = api_config(config, shares.calls, audit.log());
+    let api = shoal_api::router(engine.clone(), api_config);
     let (end, ending) = watch::channel(false);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);
@@ -126,7 +134,7 @@ async fn serve(
     let acceptor = certificates
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
-    let dispatch = Dispatch::new(gateway, api);
+    let dispatch = Dispatch::new(gateway, api, audit.log());
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, ending);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
@@ -144,12 +152,16 @@ async fn serve(
     tracing::info!("ending; sandboxes go on");
     end.send_replace(true);
     // Nothing serves half alive: the next start recovers the sandboxes.
-    if let Some(early) = early {
-        tracing::error!(error = %format_args!("{early:#}"), "a task of the server ended: the server ends");
-        return Err(early.context("the server cannot go on: start it again"));
-    }
-    served.await?;
-    Ok(())
+    let ended = match early {
+        Some(early) => {
+            tracing::error!(error = %format_args!("{early:#}"), "a task of the server ended: the server ends");
+            Err(early.context("the server cannot go on: start it again"))
+        }
+        None => served.await.map_err(anyhow::Error::from),
+    };
+    // What was told last is written when this returns.
+    tokio::task::spawn_blocking(move || audit.end()).await?;
+    ended
 }
 
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
@@ -221,7 +233,7 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
     })
 }
 
-fn api_config(config: &Config, calls: usize) -> ApiConfig {
+fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiConfig {
     ApiConfig {
         domain: announce::public_domain(config),
         rate_limit: config.rate_calls.map(|calls| RateLimit {
@@ -232,6 +244,7 @@ fn api_config(config: &Config, calls: usize) -> ApiConfig {
             calls,
             ..InFlight::default()
         },
+        audit,
     }
 }
 

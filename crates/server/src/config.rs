@@ -67,6 +67,15 @@ pub(crate) struct TemplatesConfig {
     pub(crate) build_on_demand: BuildOnDemand,
 }
 
+/// How much of the audit log is kept of each team.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AuditConfig {
+    /// The size at which a file is full.
+    pub(crate) bytes: u64,
+    /// How many full files are kept.
+    pub(crate) keep: usize,
+}
+
 /// Everything that is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -104,6 +113,8 @@ pub(crate) struct Config {
     pub(crate) warm_slots: usize,
     pub(crate) disk: DiskConfig,
     pub(crate) export_key: Option<PathBuf>,
+    /// None when no audit log is kept.
+    pub(crate) audit: Option<AuditConfig>,
 }
 
 /// One setting: its name, what it is, and what it is when nothing is said.
@@ -172,6 +183,9 @@ settings! {
     "network.dns" = "", "name servers of sandboxes, by commas; the host's when nothing is said";
     "network.warm_slots" = "16", "how many network slots are kept ready";
     "snapshots.export_key" = "", "a file with the secret that exports of snapshots are sealed with, the same on machines that take in each other's; a secret of this installation when nothing is said";
+    "audit.enabled" = "true", "whether <data>/audit tells who did what";
+    "audit.size" = "16MiB", "how large a file of the audit log grows, for each team";
+    "audit.keep" = "8", "how many full files of the audit log are kept, for each team";
     "disk.backend" = "auto", "how the disk of sandboxes is bounded: auto, btrfs or plain";
     "disk.size" = "", "how much disk all sandboxes have; a quarter of the free space";
 }
@@ -293,6 +307,7 @@ impl Config {
             // Where a daemon is started from says nothing.
             Some(PathBuf::from(text)).filter(|path| path.is_absolute())
         });
+        let audit = read_audit(reader);
         Some(Self {
             data: data?,
             listen: listen?,
@@ -327,6 +342,7 @@ impl Config {
             warm_slots: warm_slots?,
             disk: disk?,
             export_key: export_key?,
+            audit: audit?,
         })
     }
 }
@@ -403,6 +419,20 @@ fn read_disk(reader: &mut Reader<'_>) -> Option<DiskConfig> {
         ("btrfs", size) | (_, size @ Some(_)) => DiskConfig::Btrfs { size },
         (_, None) => DiskConfig::Auto,
     })
+}
+
+fn read_audit(reader: &mut Reader<'_>) -> Option<Option<AuditConfig>> {
+    let enabled: bool = reader.parse("audit.enabled", "true or false")?;
+    let size = reader.with("audit.size", "a size like 1MiB or 1GiB", |text| {
+        parse_size(text).filter(|size| size.0 > 0)
+    })?;
+    let keep = reader.with("audit.keep", "a number from 1 to 1000", |text| {
+        text.parse().ok().filter(|keep| (1..=1000).contains(keep))
+    })?;
+    Some(enabled.then_some(AuditConfig {
+        bytes: size.bytes(),
+        keep,
+    }))
 }
 
 #[expect(

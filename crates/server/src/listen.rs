@@ -20,6 +20,8 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use shoal_api::ClientAddress;
+use shoal_core::audit::AuditLog;
 use shoal_gateway::{Client, Gateway};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use self::opening::Opening;
 use self::turn::{Rests, Turn};
 use self::unread::Unread;
+use crate::audit;
 
 /// How long a client may take to send the head of a request. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -82,26 +85,33 @@ const BIND_RETRY: Duration = Duration::from_millis(20);
 pub(crate) struct Dispatch {
     gateway: Gateway,
     api: Router,
+    audit: Arc<dyn AuditLog>,
 }
 
 impl Dispatch {
-    pub(crate) fn new(gateway: Gateway, api: Router) -> Self {
-        Self { gateway, api }
+    pub(crate) fn new(gateway: Gateway, api: Router, audit: Arc<dyn AuditLog>) -> Self {
+        Self {
+            gateway,
+            api,
+            audit,
+        }
     }
 
     async fn answer(self, request: Request<Unread<Incoming>>, client: Client) -> Response<Body> {
         match self.gateway.target(&request) {
-            Ok(Some(target)) => self
-                .gateway
-                .proxy(request, target, client)
-                .await
-                .map(Body::new),
+            Ok(Some(target)) => {
+                let sandbox = target.sandbox.to_string();
+                let answer = self.gateway.proxy(request, target, client).await;
+                audit::refused(self.audit.as_ref(), &answer, &sandbox, client.address);
+                answer.map(Body::new)
+            }
             Ok(None) => match self.gateway.door(&request) {
-                Ok(Some(door)) => self
-                    .gateway
-                    .enter(request, door, client)
-                    .await
-                    .map(Body::new),
+                Ok(Some(door)) => {
+                    let name = door.name().to_owned();
+                    let answer = self.gateway.enter(request, door, client).await;
+                    audit::refused(self.audit.as_ref(), &answer, &name, client.address);
+                    answer.map(Body::new)
+                }
                 Ok(None) => self.call(request.map(Body::new), client).await,
                 Err(invalid) => self.gateway.refuse(invalid).map(Body::new),
             },
@@ -118,6 +128,9 @@ impl Dispatch {
             Scheme::HTTP
         };
         request.extensions_mut().insert(scheme);
+        if let Some(address) = client.address {
+            request.extensions_mut().insert(ClientAddress(address));
+        }
         let call = tower_service_call(self.api, request);
         call.await.unwrap_or_else(|never| match never {})
     }

@@ -3,6 +3,7 @@
 mod announce;
 mod api_key;
 mod app;
+mod audit;
 mod config;
 mod descriptors;
 mod doctor;

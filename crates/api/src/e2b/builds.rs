@@ -16,6 +16,7 @@ use shoal_protocol::build::{self as wire, LOG_PAGE, Level, Progress, Reason, Req
 
 use super::plan::plan_of;
 use super::templates::reference;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -62,7 +63,10 @@ pub(super) async fn announced(
         tags,
         resources,
     };
-    Ok(engine.announce_build(principal, new).await?)
+    let build = engine.announce_build(principal, new).await?;
+    audit::target(&build.template);
+    audit::target(build.id);
+    Ok(build)
 }
 
 /// What is given to sandboxes, by E2B's rules.

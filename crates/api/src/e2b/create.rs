@@ -17,6 +17,7 @@ use shoal_engine::{Engine, Idempotency, NewSandbox};
 use super::network::NetworkBody;
 use super::view::{Ran, Sandbox};
 use super::{cpu, kruise};
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::AskedQuantities;
@@ -127,6 +128,7 @@ async fn create(
     let idempotency = idempotency(dialect, &headers, &body.bytes)?;
     let new = body.value.translate(dialect)?;
     let created = engine.create(&principal, new, idempotency).await?;
+    audit::target(&created.record.id);
     let view = Sandbox::of(&engine, &created.record, config.domain);
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     let timing = Ran::of(&created.record).map(|ran| ran.server_timing());

@@ -15,6 +15,7 @@ use shoal_engine::{Engine, FORKS_MAX, NewSnapshot, SandboxError, SnapshotFilter,
 use super::list::{NEXT_TOKEN, limit};
 use super::sandbox_id;
 use super::view::Sandbox;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -111,6 +112,7 @@ pub(super) async fn take(
         }
         error => error.into(),
     })?;
+    audit::target(taken.id);
     Ok((StatusCode::CREATED, Json(Snapshot::of(&principal, &taken))))
 }
 
@@ -285,6 +287,7 @@ pub(super) async fn fork(
     })?;
     let members = members.into_iter().map(|member| match member {
         Ok(created) => {
+            audit::target(&created.record.id);
             let view = Sandbox::of(&engine, &created.record, config.domain.clone());
             Forked::Sandbox(Box::new(view))
         }

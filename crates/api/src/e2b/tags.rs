@@ -15,6 +15,7 @@ use shoal_engine::{Engine, SnapshotError, TagError};
 use super::builds::{tag_of, template_id};
 use super::meanings;
 use super::templates::reference;
+use crate::audit;
 use crate::body::{JsonBody, RequiredBody};
 use crate::error::ApiError;
 use crate::query::Query;
@@ -51,6 +52,7 @@ pub(super) async fn assign(
     body: JsonBody<Assign>,
 ) -> Result<(StatusCode, Json<Assigned>), ApiError> {
     let Assign { target, tags } = body.value;
+    audit::target(&target);
     let tags = tags_of(&tags)?;
     let build = match build_meant(&engine, &principal, &target)? {
         Some(build) => engine.add_tags_to_build(&principal, build, &tags).await?,
@@ -110,6 +112,7 @@ pub(super) async fn remove(
     let Remove { name, tags } = body.value;
     let tags = tags_of(&tags)?;
     let name = reference(&name)?;
+    audit::target(&name);
     match engine.remove_tags(&principal, &name, &tags).await {
         Err(TagError::Template(missing)) => {
             if meanings::takings(&engine, &principal, &name.to_string()).is_empty() {

@@ -6,12 +6,14 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use shoal_core::auth::Principal;
+use shoal_core::detail::Chain;
 use shoal_core::sandbox::{NAME_KEY, OnTimeout};
 use shoal_engine::{Created, Engine, GuestCommand, NewSandbox as Order};
 use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
 
 use super::answer::Answer;
 use super::view::{COMMAND_KEY, whole};
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::AskedQuantities;
@@ -27,6 +29,7 @@ pub(super) async fn create(
     let command = command(&new)?;
     let order = order(&engine, &principal, new, command.as_ref())?;
     let created = engine.create(&principal, order, None).await?;
+    audit::target(&created.record.id);
     if let Some(command) = command {
         start(&engine, &principal, &created, command).await?;
     }
@@ -146,7 +149,7 @@ async fn start(
         return Ok(());
     };
     if let Err(error) = engine.kill(&permit).await {
-        tracing::warn!(sandbox.id = %created.record.id, %error, "a sandbox of no use is left");
+        tracing::warn!(sandbox.id = %created.record.id, error = %Chain(&error), "a sandbox of no use is left");
     }
     let failed = ApiError::from(error);
     Err(ApiError::new(

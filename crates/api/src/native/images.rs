@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
+use shoal_core::detail::Chain;
 use shoal_core::image::{Image as Stored, ImageName, RegistryAuth};
 use shoal_engine::Engine;
 use shoal_protocol::native::{Image, ImportImage, PullImage};
@@ -12,6 +13,7 @@ use shoal_protocol::native::{Image, ImportImage, PullImage};
 use super::admin::Admin;
 use super::answer::Answer;
 use super::progress::stream;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -51,6 +53,7 @@ pub(super) async fn pull(
         password,
     } = body.value;
     let name = image_name(&name)?;
+    audit::target(&name);
     let auth = match (username, password) {
         (username, Some(password)) => Some(RegistryAuth {
             username: username.unwrap_or_default(),
@@ -67,7 +70,7 @@ pub(super) async fn pull(
         // Whom an operator brings it for does not matter: it is for all. An image that stays
         // private is asked for again, no more.
         if let Err(error) = engine.open_image(&image.name).await {
-            tracing::warn!(%error, "an image stays private");
+            tracing::warn!(error = %Chain(&error), "an image stays private");
         }
         Ok(image)
     }))
@@ -80,6 +83,7 @@ pub(super) async fn import(
     body: JsonBody<ImportImage>,
 ) -> Result<Response, ApiError> {
     let name = image_name(&body.value.name)?;
+    audit::target(&name);
     let path = PathBuf::from(body.value.path);
     if !path.is_absolute() {
         return Err(ApiError::invalid(
@@ -106,7 +110,9 @@ pub(super) async fn remove(
     let name = query
         .name
         .ok_or_else(|| ApiError::invalid("`name`: is missing"))?;
-    engine.remove_image(&image_name(&name)?).await?;
+    let name = image_name(&name)?;
+    audit::target(&name);
+    engine.remove_image(&name).await?;
     Ok(Answer::ok(()))
 }
 

@@ -8,6 +8,7 @@ use shoal_protocol::native::{Key, MintedKey, NewKey};
 
 use super::admin::Admin;
 use super::answer::Answer;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -51,6 +52,8 @@ pub(super) async fn create(
         None => principal.slug.clone(),
     };
     let (secret, record) = engine.create_key(&principal, &team, &name, admin).await?;
+    audit::target(record.id);
+    audit::target(&record.slug);
     Ok(Answer::created(MintedKey {
         key: view(&record, &principal),
         secret: secret.reveal().to_owned(),

@@ -9,6 +9,7 @@ use shoal_protocol::native::{ExportSnapshot, ExportedSnapshot, ImportSnapshot, I
 
 use super::admin::Admin;
 use super::answer::Answer;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -27,6 +28,7 @@ pub(super) async fn export(
         ));
     }
     let reference = reference(&snapshot)?;
+    audit::target(&reference);
     let bytes = engine
         .export_snapshot(&principal, &reference, target)
         .await?;
@@ -50,6 +52,7 @@ pub(super) async fn import(
     let taken = engine
         .import_snapshot(&principal, source, name, trust)
         .await?;
+    audit::target(taken.id);
     Ok(Answer::created(ImportedSnapshot {
         snapshot_id: taken.reference(principal.slug.as_str()),
         contents: taken.saved.contents.to_string(),

@@ -16,6 +16,7 @@ use shoal_protocol::native::{BuildTemplate, NewTemplate, Template};
 use super::admin::Admin;
 use super::answer::Answer;
 use super::images::image_name;
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -136,6 +137,7 @@ pub(super) async fn create(
 ) -> Result<Answer<Template>, ApiError> {
     let asked = translate(body.value)?;
     let made = engine.create_template(&principal, asked).await?;
+    audit::target(&made.id);
     Ok(Answer::created(view(&engine, &made)))
 }
 

@@ -1,0 +1,55 @@
+//! The view of sandboxes that tells who was woken.
+
+use std::sync::Arc;
+
+use shoal_core::BoxFuture;
+use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
+use shoal_core::catalog::{Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route};
+use shoal_core::clock::Clock;
+use shoal_core::id::SandboxId;
+use shoal_engine::SystemClock;
+
+/// Passes everything on, and records each time that traffic wakes a sandbox.
+pub(crate) struct AuditedCatalog {
+    inner: Arc<dyn Catalog>,
+    log: Arc<dyn AuditLog>,
+}
+
+impl AuditedCatalog {
+    pub(crate) fn new(inner: Arc<dyn Catalog>, log: Arc<dyn AuditLog>) -> Self {
+        Self { inner, log }
+    }
+}
+
+impl Catalog for AuditedCatalog {
+    fn lookup(&self, id: &SandboxId) -> Lookup {
+        self.inner.lookup(id)
+    }
+
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+        let (woken, log, id) = (self.inner.wake(id), self.log.clone(), id.clone());
+        Box::pin(async move {
+            let woken = woken.await;
+            let result = match &woken {
+                Ok(_) => AuditResult::Ok,
+                Err(NotWoken::Gone | NotWoken::Full(_)) => AuditResult::Refused,
+                Err(NotWoken::Failed(_)) => AuditResult::Failed,
+            };
+            let event = AuditEvent::new(SystemClock.now(), "sandbox.wake", result);
+            log.record(AuditSource::Gateway, event.on(id.as_str()));
+            woken
+        })
+    }
+
+    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+        self.inner.admit(name, proof)
+    }
+
+    fn routes(&self) -> Vec<Arc<Route>> {
+        self.inner.routes()
+    }
+
+    fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
+        self.inner.ended(route)
+    }
+}
