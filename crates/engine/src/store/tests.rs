@@ -195,5 +195,6 @@ fn what_is_no_store_or_a_newer_one_is_refused() {
         .pragma_update(None, "user_version", 99)
         .unwrap();
     let error = SqliteStore::open(&newer).unwrap_err();
-    assert!(error.to_string().contains("use a newer one"), "{error}");
+    let logged = shoal_core::detail::Chain(&error).to_string();
+    assert!(logged.contains("use a newer one"), "{logged}");
 }
