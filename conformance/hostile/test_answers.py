@@ -45,15 +45,14 @@ def breakable(scratch):
 
 @contextmanager
 def aside(path: Path):
-    """Something that is not where the server looks for it."""
+    """A directory in whose place the server finds a file."""
     elsewhere = path.with_name(f"{path.name}.aside")
     path.rename(elsewhere)
+    path.touch()
     try:
         yield path
     finally:
-        if path.is_dir():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
+        path.unlink()
         elsewhere.rename(path)
 
 

@@ -80,12 +80,17 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
 /// When a mode cannot be read or set.
 pub(crate) fn correct(data: &Path) -> io::Result<Correction> {
     let mut corrected = Correction::default();
-    close(data, CLOSED, &mut corrected)?;
+    let was_open = close(data, CLOSED, true, &mut corrected)?;
     let device = fs::metadata(data)?.dev();
     for (path, kind) in entries(data)? {
         let is_ours = !NOT_OURS.iter().any(|name| path.ends_with(name));
         let depth = if is_ours { DEPTH - 1 } else { 0 };
-        close_tree(&path, kind, depth, device, &mut corrected)?;
+        let below = Below {
+            device,
+            was_open,
+            depth,
+        };
+        close_tree(&path, kind, below, &mut corrected)?;
     }
     Ok(corrected)
 }
@@ -98,17 +103,22 @@ pub(crate) fn correct(data: &Path) -> io::Result<Correction> {
 pub(crate) fn correct_state(machine: &Path, run: &Path) -> io::Result<Correction> {
     let mut corrected = Correction::default();
     for passage in [machine, run, &run.join(ROOTS)] {
-        close(passage, PASSAGE, &mut corrected)?;
+        close(passage, PASSAGE, true, &mut corrected)?;
     }
-    let device = fs::metadata(run)?.dev();
+    let below = Below {
+        device: fs::metadata(run)?.dev(),
+        was_open: true,
+        depth: 0,
+    };
     for (path, kind) in entries(run)? {
         if !path.ends_with(ROOTS) && !path.ends_with(AUTHORITY) {
-            close_tree(&path, kind, 0, device, &mut corrected)?;
+            close_tree(&path, kind, below, &mut corrected)?;
         }
     }
     let slots = machine.join("slots");
     if let Ok(metadata) = fs::symlink_metadata(&slots) {
-        close_tree(&slots, metadata.file_type(), 1, device, &mut corrected)?;
+        let below = Below { depth: 1, ..below };
+        close_tree(&slots, metadata.file_type(), below, &mut corrected)?;
     }
     Ok(corrected)
 }
@@ -126,35 +136,50 @@ fn entries(directory: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
     typed.collect()
 }
 
-/// Closes a file or directory on `device`, and what lies `depth` directories deep below it.
+/// Where a tree is that is closed.
+#[derive(Debug, Clone, Copy)]
+struct Below {
+    /// The file system; others are not entered.
+    device: u64,
+    /// Whether others could get there: what lies in a closed directory was never open.
+    was_open: bool,
+    /// How many directories deep it goes.
+    depth: usize,
+}
+
+/// Closes a file or directory, and what lies below it.
 fn close_tree(
     path: &Path,
     kind: FileType,
-    depth: usize,
-    device: u64,
+    below: Below,
     corrected: &mut Correction,
 ) -> io::Result<()> {
-    let is_here = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.dev() == device);
+    let is_here = fs::symlink_metadata(path).is_ok_and(|m| m.dev() == below.device);
     if !is_here || !(kind.is_dir() || kind.is_file()) {
         return Ok(());
     }
-    close(path, CLOSED, corrected)?;
-    if kind.is_dir() && depth > 0 {
-        for (below, kind) in entries(path)? {
-            close_tree(&below, kind, depth - 1, device, corrected)?;
+    let was_open = close(path, CLOSED, below.was_open, corrected)? && below.was_open;
+    if kind.is_dir() && below.depth > 0 {
+        let inner = Below {
+            depth: below.depth - 1,
+            was_open,
+            ..below
+        };
+        for (path, kind) in entries(path)? {
+            close_tree(&path, kind, inner, corrected)?;
         }
     }
     Ok(())
 }
 
-/// Takes from a file or directory the permissions that `most` does not have. One that has gone is
-/// closed; a link is left alone.
-fn close(path: &Path, most: u32, corrected: &mut Correction) -> io::Result<()> {
+/// Takes from a file or directory the permissions that `most` does not have, and says whether others
+/// could traverse it before. One that has gone is closed; a link is left alone.
+fn close(path: &Path, most: u32, was_open: bool, corrected: &mut Correction) -> io::Result<bool> {
     // Without blocking: a pipe may have come in its place.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = match opened {
-        Err(error) if is_gone_or_link(&error) => return Ok(()),
+        Err(error) if is_gone_or_link(&error) => return Ok(false),
         opened => opened?,
     };
     let metadata = file.metadata()?;
@@ -165,14 +190,15 @@ fn close(path: &Path, most: u32, corrected: &mut Correction) -> io::Result<()> {
     } else {
         mode & !OTHERS
     };
+    let traversed = mode & 0o011 != 0;
     if mode == closed {
-        return Ok(());
+        return Ok(traversed);
     }
     file.set_permissions(Permissions::from_mode(closed))?;
-    if mode & !closed & OTHERS != 0 {
+    if was_open && mode & !closed & OTHERS != 0 {
         corrected.note(path);
     }
-    Ok(())
+    Ok(traversed)
 }
 
 fn is_gone_or_link(error: &io::Error) -> bool {
@@ -251,6 +277,10 @@ mod tests {
         }
         assert_eq!(mode(&outside), 0o644, "a link was followed");
         assert_eq!(correct(&data).unwrap(), Correction::default());
+        write(&data.join("sandboxes/ia/pid"), 0o644);
+        let within = correct(&data).unwrap();
+        assert_eq!(within, Correction::default(), "it was never open");
+        assert_eq!(mode(&data.join("sandboxes/ia/pid")), 0o600);
     }
 
     #[test]
