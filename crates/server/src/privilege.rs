@@ -18,7 +18,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 /// What the server and its programs may do as root.
-pub(crate) const KEPT: [Capability; 15] = [
+pub(crate) const KEPT: [Capability; 16] = [
     // Files of images and sandboxes have owners and modes of their own.
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
@@ -43,6 +43,9 @@ pub(crate) const KEPT: [Capability; 15] = [
     Capability::CAP_SYS_ADMIN,
     // `mmdebstrap` and the runtimes change their root.
     Capability::CAP_SYS_CHROOT,
+    // The user namespace of a child is opened by its `/proc`, which the kernel closes to others once a
+    // thread of this process has acted as another user.
+    Capability::CAP_SYS_PTRACE,
 ];
 
 macro_rules! calls {
