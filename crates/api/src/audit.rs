@@ -168,6 +168,10 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("DELETE", "/pool/{id}", "pool.reset"),
     ("POST", "/keys", "key.create"),
     ("DELETE", "/keys/{id}", "key.delete"),
+    ("POST", "/api-keys", "key.create"),
+    ("PATCH", "/api-keys/{id}", "key.rename"),
+    ("DELETE", "/api-keys/{id}", "key.delete"),
+    ("POST", "/sandbox/{id}/rotate-token", "sandbox.rotate_token"),
 ];
 
 /// What a call is named; one without a name of its own by whether it reads or changes.

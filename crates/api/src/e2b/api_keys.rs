@@ -8,6 +8,7 @@ use shoal_core::auth::{KeyMask, KeyRecord, Principal};
 use shoal_core::id::KeyId;
 use shoal_engine::Engine;
 
+use crate::audit;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -89,6 +90,7 @@ pub(super) async fn create(
     let (secret, record) = engine
         .create_key(&principal, &principal.slug, &body.value.name, false)
         .await?;
+    audit::target(record.id);
     let created = CreatedTeamApiKey {
         key: secret.reveal().to_owned(),
         shown: record.into(),
