@@ -6,7 +6,7 @@ use shoal_core::BoxFuture;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::catalog::{Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route};
 use shoal_core::clock::Clock;
-use shoal_core::id::SandboxId;
+use shoal_core::id::{KeyId, SandboxId};
 use shoal_engine::SystemClock;
 
 /// Passes everything on, and records each time that traffic wakes a sandbox.
@@ -43,6 +43,10 @@ impl Catalog for AuditedCatalog {
 
     fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
         self.inner.admit(name, proof)
+    }
+
+    fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
+        self.inner.key_deleted(key)
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {
