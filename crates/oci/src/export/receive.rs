@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, openat};
+use shoal_core::detail::HostDetail;
 use shoal_core::driver::{DriverError, ExportKey};
 
 use super::seal::{Digesting, SEAL_BYTES, Seal};
@@ -313,7 +314,7 @@ fn of_unpack(error: UnpackError) -> DriverError {
         } => match io_failed("unpack the files")(source) {
             DriverError::Step { step, detail } => DriverError::Step {
                 step,
-                detail: format!("{action} {}: {detail}", path.display()),
+                detail: HostDetail::new(format_args!("{action} {}: {detail}", path.display())),
             },
             other => other,
         },
