@@ -364,7 +364,9 @@ impl Shared {
                         tracing::warn!(error = %Chain(&error), "logs of ended sandboxes are not removed");
                     }
                 }
-                Err(error) => tracing::warn!(error = %Chain(&error), "ended sandboxes are not forgotten"),
+                Err(error) => {
+                    tracing::warn!(error = %Chain(&error), "ended sandboxes are not forgotten")
+                }
             }
             self.clock.sleep_until(now + FORGET_EVERY).await;
         }
