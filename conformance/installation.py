@@ -259,7 +259,10 @@ class Installation:
         roots = (f"{state}/roots/", f"{self.data}/disk/")
         left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
         left += [str(path) for path in (state / "roots").glob("*")]
-        left += [str(p) for p in state.glob("**/*_sandbox:*")]
+        # The runtimes' own records. What is mounted below `roots` is no place to look for them.
+        for runtime in (entry for entry in state.glob("*") if entry.name != "roots"):
+            for directory, _, names in os.walk(runtime):
+                left += [os.path.join(directory, name) for name in names if "_sandbox:" in name]
         if server:
             left += [f"mount {p}" for p in mount_points() if p.startswith((f"{self.data}/", f"{state}/"))]
             left += [f"link {name}" for name in os.listdir("/sys/class/net") if self.instance in name]
