@@ -1,4 +1,4 @@
-"""The catalogue of templates: seed 000, through the SDK, the file, the API and the command line."""
+"""The template catalogue, through the SDK, the file, the API and the command line."""
 
 from __future__ import annotations
 

@@ -234,8 +234,8 @@ async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
 
 
-async def test_the_script_of_the_field(sdk):
-    """Seed 004: two sandboxes, one of which keeps its memory; a clone of each."""
+async def test_the_clone_tutorial_of_alibaba_cloud_runs(sdk):
+    """Alibaba Cloud ACS, "Clone an Agent Sandbox with Checkpoint": one sandbox keeps its memory, one does not."""
     with_memory, without = await sdk.create(timeout=300), await sdk.create(timeout=300)
     counters = []
     for sandbox in (with_memory, without):

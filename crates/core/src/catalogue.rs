@@ -1,6 +1,6 @@
 //! The catalogue: what an operator says that sandboxes may start from, as data.
 //!
-//! It is a list of entries, most of them in the words of seed 000 ([`Entry`]). An entry means one
+//! It is a list of entries, most with Agent-Sandbox's fields ([`Entry`]). An entry means one
 //! name or, when it is dynamic, every name that its pattern does ([`pattern`]). What a sandbox then
 //! is comes from the request, the entry, its image and the defaults, in this order, value by value
 //! ([`merge`]).
@@ -42,10 +42,10 @@ pub const ENTRIES_MAX: usize = 1000;
 /// The most dynamic entries: each is compared with every name that no other means.
 pub const DYNAMIC_MAX: usize = 200;
 
-/// The template name of a sandbox for which only an image was named (seed 000).
+/// The template name of a sandbox created from an image alone, as in Agent-Sandbox.
 pub const CUSTOM: &str = "custom";
 
-/// The port of an entry's service when nothing is said (seed 000).
+/// The default port of an entry's service, as in Agent-Sandbox.
 pub const PORT: u16 = 8080;
 
 /// Entries that were read and checked, in the order in which they were written.

@@ -1,8 +1,8 @@
 //! What a pool does next: how many members are made, and which are ended.
 //!
 //! Pure rules. A pool is the members that an entry of the catalogue has ahead of time
-//! ([`crate::catalogue::Pool`]). Which ready member is handed out is the oldest one (seed 000); that
-//! is an order, not a decision, and needs no rule here.
+//! ([`crate::catalogue::Pool`]). A claim takes the oldest ready member (Agent-Sandbox, Pools);
+//! that is an ordering and needs no rule here.
 
 use std::time::Duration;
 

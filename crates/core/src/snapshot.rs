@@ -50,7 +50,7 @@ impl FromStr for Contents {
     type Err = InvalidContents;
 
     /// Reads a list as the field writes it: `filesystem`, `memory,filesystem`, in either order.
-    /// `ip` is passed over: an address is a run's, and no snapshot keeps it (seed 004).
+    /// `ip`, which OpenKruise lists, is ignored: an address belongs to a run, not to a snapshot.
     fn from_str(text: &str) -> Result<Self, InvalidContents> {
         let (mut memory, mut filesystem) = (false, false);
         for word in text.split(',').map(str::trim) {

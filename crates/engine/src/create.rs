@@ -70,7 +70,7 @@ pub struct NewSandbox {
     pub resize: Option<ResizeCreated>,
 }
 
-/// How the limits of a sandbox change as soon as it runs (seed 001).
+/// A resize that runs as soon as the sandbox does (OpenKruise, CPU scaling at claim).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ResizeCreated {
     /// How the processor time is said.

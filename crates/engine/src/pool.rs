@@ -185,7 +185,7 @@ impl Pools {
             .insert(id, known);
     }
 
-    /// Takes out the oldest ready member that was made from this (seed 000).
+    /// Removes and returns the oldest ready member with this digest (Agent-Sandbox, Pools).
     fn take(&self, entry: &EntryName, digest: &str) -> Option<SandboxId> {
         let mut pools = self.by_entry.lock();
         let pool = pools.get_mut(entry)?;

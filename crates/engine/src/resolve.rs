@@ -3,7 +3,7 @@
 //! A name is, in this order: a template of the caller's own, an entry of the catalogue, a template
 //! of the installation, a snapshot, and what the pattern of a dynamic entry means. A template that
 //! another team has opened is meant by `team/name` or by its id. A request without a name means its image, as the template `custom`, or what
-//! is configured as the default (seed 000).
+//! is configured as the default (Agent-Sandbox, Templates).
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ pub struct NewSnapshot {
 }
 
 impl Default for NewSnapshot {
-    /// The defaults of seed 004.
+    /// OpenKruise's defaults for snapshots.
     fn default() -> Self {
         Self {
             name: None,

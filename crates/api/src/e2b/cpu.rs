@@ -1,4 +1,4 @@
-//! The labels by which the processor time of a new sandbox is changed in place (seed 001).
+//! OpenKruise's metadata keys that resize the processors of a new sandbox in place.
 
 use std::collections::BTreeMap;
 

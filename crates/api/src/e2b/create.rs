@@ -52,10 +52,10 @@ const V2: Dialect = Dialect {
 pub(super) struct NewSandboxBody {
     #[serde(default, rename = "templateID")]
     template: Option<String>,
-    /// Ours: an image, over that of the template, or in the place of one (seed 000).
+    /// Agent-Sandbox's: an image that replaces the template's, or stands in for a template.
     #[serde(default)]
     image: Option<String>,
-    /// Agent-Sandbox's, as in its own dialect (seed 000): over what the template says.
+    /// Agent-Sandbox's, as on its own routes: overrides the template's value.
     #[serde(default)]
     cpu: Option<Value>,
     #[serde(default, alias = "cpu_limit")]

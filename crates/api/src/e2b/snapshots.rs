@@ -24,7 +24,7 @@ use crate::router::ApiConfig;
 /// What a fork lives when nothing is said, in seconds.
 const FORK_TIMEOUT: i64 = 15;
 
-/// The headers of seed 004.
+/// OpenKruise's snapshot headers.
 const KEEP_RUNNING: &str = "x-e2b-kruise-snapshot-keep-running";
 const TTL: &str = "x-e2b-kruise-snapshot-ttl";
 const CONTENTS: &str = "x-e2b-kruise-snapshot-persistent-contents";

@@ -1,4 +1,4 @@
-//! The catalogue of templates: what an operator says that sandboxes may start from (seed 000).
+//! The template catalogue: the operator's list of what sandboxes may start from.
 
 use axum::Extension;
 use axum::extract::State;

@@ -163,7 +163,7 @@ impl EntryNetwork {
     }
 }
 
-/// What a pause or a snapshot keeps, as the list of seed 004: `["memory", "filesystem"]`.
+/// What a pause or a snapshot keeps, as OpenKruise's list: `["memory", "filesystem"]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Kept {
@@ -237,7 +237,7 @@ pub struct Entry {
     /// The OCI runtime (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeName>,
-    /// What a pause or a snapshot keeps when nobody says (seed 004).
+    /// What a pause or a snapshot keeps by default (OpenKruise's `persistentContents`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_contents: Option<Kept>,
     /// Environment of every process, over the image's and below a request's (ours).
@@ -278,7 +278,7 @@ impl Entry {
     }
 
     /// What its sandboxes start, when it stands on an image: `startCmd` with `args` behind it, and what
-    /// succeeds once that is ready: `readyCmd`, else a probe of its `port` (seed 000: unless
+    /// succeeds once that is ready: `readyCmd`, else a probe of its `port` (unless
     /// `noStartupProbe`). The program of an image itself is not started here, so that without a
     /// `startCmd` there is nothing that `args` could go to, or that could answer at the port.
     #[must_use]

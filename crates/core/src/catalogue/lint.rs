@@ -1,4 +1,4 @@
-//! Advice: what an entry may say, and is seldom meant (seed 000, "Best practices").
+//! Warnings about valid entries that are probably mistakes (Agent-Sandbox, Best practices).
 
 use std::fmt;
 

@@ -118,7 +118,7 @@ impl Catalogue {
         }))
     }
 
-    /// What `asked` means: the entry of that name, else the first dynamic one (seed 000).
+    /// The entry with the name `asked`, else the first dynamic entry that matches it.
     ///
     /// # Errors
     /// See [`Catalogue::dynamic`].

@@ -22,7 +22,7 @@ use crate::sandbox::Order;
 /// How many members are tried before one is made for whoever asks.
 const TRIES: usize = 3;
 
-/// The labels that say that a sandbox came from a pool, and for whom (seed 000).
+/// Agent-Sandbox's labels of a claimed sandbox: its pool and its user.
 const LABELS: [&str; 2] = ["sbx-pool", "sbx-user"];
 
 /// How long `startupCmd` may take.

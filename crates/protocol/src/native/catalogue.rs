@@ -48,7 +48,7 @@ pub struct RefusedCatalogue {
     pub message: String,
 }
 
-/// Replaces the catalogue. A list of entries alone is understood too, as seed 000 has it.
+/// Replaces the catalogue. Also accepts a bare list of entries, as Agent-Sandbox does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceCatalogue {

@@ -1,5 +1,5 @@
-"""The script of the field's manual for clones (seed 004), word for word but for the templates' names
-and the ids that it leaves to its reader."""
+"""Alibaba Cloud ACS, "Clone an Agent Sandbox with Checkpoint": its scripts run unchanged, except for
+template names and placeholder ids."""
 
 from __future__ import annotations
 
