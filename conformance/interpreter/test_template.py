@@ -62,7 +62,10 @@ def test_a_sandbox_of_base_has_no_interpreter(server):
 def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
     server = another("unbuilt")
     server.add_team("guests")
-    first = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
+    # The build takes minutes of the machine, so a team without an admin's key does not begin it.
+    refused = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
+    assert refused.status_code == 403 and "templates.build_on_demand" in refused.json()["message"]
+    first = ask(server, "POST", "/v2/sandboxes", body={"templateID": TEMPLATE})
     assert first.status_code == 503 and first.headers["Should-Retry"] == "false"
     said = first.json()["message"]
     assert "is being built" in said and "shoal template build --watch" in said
@@ -70,7 +73,7 @@ def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
     template, number = build_id.split("/")
     path = f"/templates/{template}/builds/{number}"
     # The same build for whoever asks next; all may watch it, and not all may end it.
-    again = ask(server, "POST", "/v2/sandboxes", body={"templateID": TEMPLATE})
+    again = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
     assert build_id in again.json()["message"]
     assert ask(server, "GET", f"{path}/status", "guests").json()["status"] == "building"
     assert ask(server, "DELETE", path, "guests").status_code == 404

@@ -1,5 +1,7 @@
 //! The sandbox that a user names: by its id, the beginning of one, or its name.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use shoal_protocol::native::{Event, Items};
 
@@ -14,6 +16,11 @@ const ID_LENGTH: usize = 21;
 
 /// The shortest beginning of an id that names a sandbox.
 const BEGINNING_MIN: usize = 4;
+
+/// How often, and how far apart, the end of a sandbox is looked for that is no longer listed: the
+/// server tells of the end once the sandbox is cleared away.
+const END_TRIES: usize = 25;
+const END_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The label that holds the name of a sandbox.
 pub(crate) const NAME_LABEL: &str = "shoal/name";
@@ -72,14 +79,24 @@ impl Connection {
         Ok(known.collect())
     }
 
+    /// The event of a sandbox's end. Waits for it when the server knows others of the sandbox; none
+    /// when it knows nothing.
+    async fn end_of(&self, id: &str) -> Option<Event> {
+        let path = format!("/events?sandbox={}&limit=1", encode(id));
+        for _ in 0..END_TRIES {
+            let latest: Items<Event> = self.native_get(&path).await.ok()?;
+            let event = latest.items.into_iter().next()?;
+            if event.kind == "killed" {
+                return Some(event);
+            }
+            tokio::time::sleep(END_RETRY_INTERVAL).await;
+        }
+        None
+    }
+
     /// What the server remembers of a sandbox that has ended.
     async fn how_it_ended(&self, id: &str) -> Option<Failure> {
-        let path = format!("/events?sandbox={}&limit=1", encode(id));
-        let latest: Items<Event> = self.native_get(&path).await.ok()?;
-        let event = latest
-            .items
-            .first()
-            .filter(|event| event.kind == "killed")?;
+        let event = self.end_of(id).await?;
         let ago = output::ago(&event.at);
         let reason = event.detail.get("reason").map(String::as_str);
         let why = match reason {
