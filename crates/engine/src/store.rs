@@ -1,22 +1,23 @@
-//! The truth in SQLite.
+//! The store in SQLite.
 //!
-//! One thread owns the connection and runs what it is sent, in order: SQLite has one writer
-//! anyway, and no caller waits in a runtime's thread. What has been answered survives a kill of
-//! the server at any moment (write-ahead log); after a power failure the last moments before the
-//! last [`Store::sync`] may be missing, and so are the sandboxes that ran.
+//! One thread owns the connection and runs its jobs in order: SQLite has one writer anyway, and no
+//! caller blocks a thread of the runtime. An answered call survives a kill of the server at any
+//! moment (write-ahead log). After a power failure the commits since the last
+//! [`sync`](shoal_core::store::SandboxStore::sync) may be missing, and so are the sandboxes that ran.
 
 mod builds;
 mod catalogue;
 mod idempotency;
+mod images;
 mod keys;
 mod migrations;
+mod pools;
 mod sandboxes;
-mod seeds;
 mod snapshots;
 mod teams;
 mod templates;
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -25,17 +26,7 @@ use std::thread;
 
 use rusqlite::Connection;
 use shoal_core::BoxFuture;
-use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
-use shoal_core::build::{BuildRecord, Layer, LogEntry};
-use shoal_core::clock::Timestamp;
-use shoal_core::id::{BuildId, KeyId, SandboxId, SnapshotId, TeamId, TemplateId};
-use shoal_core::image::{ImageName, PrivateImage};
-use shoal_core::limits::TeamLimits;
-use shoal_core::pool::Seed;
-use shoal_core::sandbox::{RequestClaim, SandboxRecord};
-use shoal_core::snapshot::SnapshotRecord;
-use shoal_core::store::{IdempotencyClaim, Store, StoreError, StoredCatalogue, Version, Versioned};
-use shoal_core::template::Template;
+use shoal_core::store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 
 /// How many calls may wait for the one that is under way.
@@ -131,214 +122,6 @@ fn decode<T: serde::de::DeserializeOwned>(key: &str, text: &str) -> Result<T, St
 /// Writes a document to be stored.
 fn encode<T: serde::Serialize>(value: &T) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(StoreError::failed)
-}
-
-impl Store for SqliteStore {
-    fn commit(
-        &self,
-        next: SandboxRecord,
-        expected: Option<Version>,
-    ) -> BoxFuture<'_, Result<Version, StoreError>> {
-        self.call(move |connection| sandboxes::commit(connection, &next, expected))
-    }
-
-    fn sync(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        let log = self.log.clone();
-        Box::pin(async move {
-            // Every commit is a frame at its end: those that are on the disk are found by their
-            // checksums. What has left it was synced on the way.
-            let synced = tokio::task::spawn_blocking(move || File::open(log)?.sync_data());
-            let synced = synced.await.map_err(io::Error::other).flatten();
-            synced.map_err(|e| StoreError::failed(format_args!("cannot sync the store's log: {e}")))
-        })
-    }
-
-    fn live_sandboxes(&self) -> BoxFuture<'_, Result<Vec<Versioned<SandboxRecord>>, StoreError>> {
-        self.call(|connection| sandboxes::live(connection))
-    }
-
-    fn sandbox(
-        &self,
-        id: &SandboxId,
-    ) -> BoxFuture<'_, Result<Option<Versioned<SandboxRecord>>, StoreError>> {
-        let id = id.clone();
-        self.call(move |connection| sandboxes::one(connection, &id))
-    }
-
-    fn forget_terminated(
-        &self,
-        moment: Timestamp,
-    ) -> BoxFuture<'_, Result<Vec<SandboxId>, StoreError>> {
-        self.call(move |connection| sandboxes::forget(connection, moment))
-    }
-
-    fn claim_idempotency(
-        &self,
-        team: TeamId,
-        key: &str,
-        request: &[u8; 32],
-        now: Timestamp,
-    ) -> BoxFuture<'_, Result<IdempotencyClaim, StoreError>> {
-        let (key, request) = (key.to_owned(), hex::encode(request));
-        self.call(move |connection| idempotency::claim(connection, team, &key, &request, now))
-    }
-
-    fn settle_idempotency(
-        &self,
-        team: TeamId,
-        claim: &RequestClaim,
-        sandbox: Option<&SandboxId>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        let (claim, sandbox) = (claim.clone(), sandbox.cloned());
-        self.call(move |connection| idempotency::settle(connection, team, &claim, sandbox.as_ref()))
-    }
-
-    fn release_idempotency(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(|connection| idempotency::release(connection))
-    }
-
-    fn templates(&self) -> BoxFuture<'_, Result<Vec<Template>, StoreError>> {
-        self.call(|connection| templates::all(connection))
-    }
-
-    fn put_template(&self, template: Template) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| templates::put(connection, &template))
-    }
-
-    fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>> {
-        let id = id.clone();
-        self.call(move |connection| templates::delete(connection, &id))
-    }
-
-    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>> {
-        self.call(|connection| catalogue::read(connection))
-    }
-
-    fn put_catalogue(
-        &self,
-        next: StoredCatalogue,
-        expected: Option<Version>,
-    ) -> BoxFuture<'_, Result<Version, StoreError>> {
-        self.call(move |connection| catalogue::put(connection, &next, expected))
-    }
-
-    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>> {
-        self.call(|connection| snapshots::all(connection))
-    }
-
-    fn put_snapshot(
-        &self,
-        snapshot: SnapshotRecord,
-    ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>> {
-        self.call(move |connection| snapshots::put(connection, &snapshot))
-    }
-
-    fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>> {
-        self.call(move |connection| snapshots::delete(connection, id))
-    }
-
-    fn builds(&self) -> BoxFuture<'_, Result<Vec<BuildRecord>, StoreError>> {
-        self.call(|connection| builds::all(connection))
-    }
-
-    fn put_build(
-        &self,
-        build: BuildRecord,
-        log: Option<Vec<LogEntry>>,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::put(connection, &build, log.as_deref()))
-    }
-
-    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
-        self.call(move |connection| builds::log(connection, id))
-    }
-
-    fn delete_build(&self, id: BuildId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::delete(connection, id))
-    }
-
-    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>> {
-        self.call(|connection| builds::layers(connection))
-    }
-
-    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::put_layer(connection, &layer))
-    }
-
-    fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
-        let key = key.to_owned();
-        self.call(move |connection| builds::delete_layer(connection, team, &key))
-    }
-
-    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>> {
-        self.call(|connection| seeds::all(connection))
-    }
-
-    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| seeds::put(connection, &seed))
-    }
-
-    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| seeds::delete(connection, id))
-    }
-
-    fn private_images(&self) -> BoxFuture<'_, Result<Vec<PrivateImage>, StoreError>> {
-        self.call(|connection| builds::private_images(connection))
-    }
-
-    fn put_private_image(&self, image: PrivateImage) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::put_private_image(connection, &image))
-    }
-
-    fn delete_private_image(&self, name: ImageName) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| builds::delete_private_image(connection, &name))
-    }
-
-    fn team(&self, slug: &TeamSlug, fresh: TeamId) -> BoxFuture<'_, Result<TeamId, StoreError>> {
-        let slug = slug.clone();
-        self.call(move |connection| keys::team(connection, &slug, fresh))
-    }
-
-    fn teams(&self) -> BoxFuture<'_, Result<Vec<(TeamSlug, TeamId)>, StoreError>> {
-        self.call(|connection| keys::teams(connection))
-    }
-
-    fn team_limits(&self) -> BoxFuture<'_, Result<Vec<(TeamId, TeamLimits)>, StoreError>> {
-        self.call(|connection| teams::limits(connection))
-    }
-
-    fn put_team_limits(
-        &self,
-        team: TeamId,
-        limits: TeamLimits,
-    ) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| teams::put_limits(connection, team, &limits))
-    }
-
-    fn key_by_hash(
-        &self,
-        hash: &ApiKeyHash,
-    ) -> BoxFuture<'_, Result<Option<KeyRecord>, StoreError>> {
-        let hash = hash.clone();
-        self.call(move |connection| keys::by_hash(connection, &hash))
-    }
-
-    fn keys(&self, team: Option<TeamId>) -> BoxFuture<'_, Result<Vec<KeyRecord>, StoreError>> {
-        self.call(move |connection| keys::all(connection, team))
-    }
-
-    fn put_key(&self, key: KeyRecord) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| keys::put(connection, &key))
-    }
-
-    fn delete_key(&self, id: &KeyId) -> BoxFuture<'_, Result<bool, StoreError>> {
-        let id = *id;
-        self.call(move |connection| keys::delete(connection, id))
-    }
-
-    fn token_seed(&self, fresh: [u8; 32]) -> BoxFuture<'_, Result<TokenSeed, StoreError>> {
-        self.call(move |connection| keys::token_seed(connection, fresh))
-    }
 }
 
 #[cfg(test)]

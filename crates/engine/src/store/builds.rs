@@ -1,14 +1,49 @@
 //! Builds with their logs, the layers that they leave, and whose the images are that they stand on.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use shoal_core::BoxFuture;
 use shoal_core::build::{BuildRecord, Layer, LogEntry};
 use shoal_core::id::{BuildId, TeamId};
-use shoal_core::image::{ImageName, PrivateImage};
-use shoal_core::store::StoreError;
+use shoal_core::store::{BuildStore, StoreError};
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<BuildRecord>, StoreError> {
+impl BuildStore for SqliteStore {
+    fn builds(&self) -> BoxFuture<'_, Result<Vec<BuildRecord>, StoreError>> {
+        self.call(|connection| all(connection))
+    }
+
+    fn put_build(
+        &self,
+        build: BuildRecord,
+        log: Option<Vec<LogEntry>>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put(connection, &build, log.as_deref()))
+    }
+
+    fn build_log(&self, id: BuildId) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
+        self.call(move |connection| log(connection, id))
+    }
+
+    fn delete_build(&self, id: BuildId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| delete(connection, id))
+    }
+
+    fn layers(&self) -> BoxFuture<'_, Result<Vec<Layer>, StoreError>> {
+        self.call(|connection| layers(connection))
+    }
+
+    fn put_layer(&self, layer: Layer) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put_layer(connection, &layer))
+    }
+
+    fn delete_layer(&self, team: TeamId, key: &str) -> BoxFuture<'_, Result<(), StoreError>> {
+        let key = key.to_owned();
+        self.call(move |connection| delete_layer(connection, team, &key))
+    }
+}
+
+fn all(connection: &Connection) -> Result<Vec<BuildRecord>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, document FROM builds ORDER BY id")
         .and_then(|mut s| {
@@ -21,7 +56,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<BuildRecord>, StoreErro
         .collect()
 }
 
-pub(super) fn put(
+fn put(
     connection: &Connection,
     build: &BuildRecord,
     log: Option<&[LogEntry]>,
@@ -39,7 +74,7 @@ pub(super) fn put(
     Ok(())
 }
 
-pub(super) fn log(connection: &Connection, id: BuildId) -> Result<Vec<LogEntry>, StoreError> {
+fn log(connection: &Connection, id: BuildId) -> Result<Vec<LogEntry>, StoreError> {
     let log: Option<Option<String>> = connection
         .prepare_cached("SELECT log FROM builds WHERE id = ?1")
         .and_then(|mut s| s.query_row([id.to_string()], |row| row.get(0)).optional())
@@ -50,7 +85,7 @@ pub(super) fn log(connection: &Connection, id: BuildId) -> Result<Vec<LogEntry>,
     }
 }
 
-pub(super) fn delete(connection: &Connection, id: BuildId) -> Result<(), StoreError> {
+fn delete(connection: &Connection, id: BuildId) -> Result<(), StoreError> {
     connection
         .prepare_cached("DELETE FROM builds WHERE id = ?1")
         .and_then(|mut s| s.execute([id.to_string()]))
@@ -58,7 +93,7 @@ pub(super) fn delete(connection: &Connection, id: BuildId) -> Result<(), StoreEr
     Ok(())
 }
 
-pub(super) fn layers(connection: &Connection) -> Result<Vec<Layer>, StoreError> {
+fn layers(connection: &Connection) -> Result<Vec<Layer>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT key, document FROM layers ORDER BY team, key")
         .and_then(|mut s| {
@@ -71,7 +106,7 @@ pub(super) fn layers(connection: &Connection) -> Result<Vec<Layer>, StoreError> 
         .collect()
 }
 
-pub(super) fn put_layer(connection: &Connection, layer: &Layer) -> Result<(), StoreError> {
+fn put_layer(connection: &Connection, layer: &Layer) -> Result<(), StoreError> {
     let document = encode(layer)?;
     connection
         .prepare_cached(
@@ -83,57 +118,10 @@ pub(super) fn put_layer(connection: &Connection, layer: &Layer) -> Result<(), St
     Ok(())
 }
 
-pub(super) fn delete_layer(
-    connection: &Connection,
-    team: TeamId,
-    key: &str,
-) -> Result<(), StoreError> {
+fn delete_layer(connection: &Connection, team: TeamId, key: &str) -> Result<(), StoreError> {
     connection
         .prepare_cached("DELETE FROM layers WHERE team = ?1 AND key = ?2")
         .and_then(|mut s| s.execute(params![team.to_string(), key]))
-        .map_err(store_error)?;
-    Ok(())
-}
-
-pub(super) fn private_images(connection: &Connection) -> Result<Vec<PrivateImage>, StoreError> {
-    let rows = connection
-        .prepare_cached("SELECT name, open FROM private_images ORDER BY name")
-        .and_then(|mut s| {
-            let rows = s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect::<rusqlite::Result<Vec<(String, Option<String>)>>>()
-        })
-        .map_err(store_error)?;
-    let read = |(name, open): (String, Option<String>)| match name.parse() {
-        Ok(name) => Ok(PrivateImage { name, open }),
-        Err(_) => Err(StoreError::Corrupt {
-            key: format!("private image {name}"),
-            detail: "it is no name of an image".to_owned(),
-        }),
-    };
-    rows.into_iter().map(read).collect()
-}
-
-pub(super) fn put_private_image(
-    connection: &Connection,
-    image: &PrivateImage,
-) -> Result<(), StoreError> {
-    connection
-        .prepare_cached(
-            "INSERT INTO private_images (name, open) VALUES (?1, ?2)
-             ON CONFLICT (name) DO UPDATE SET open = excluded.open",
-        )
-        .and_then(|mut s| s.execute(params![image.name.as_str(), image.open]))
-        .map_err(store_error)?;
-    Ok(())
-}
-
-pub(super) fn delete_private_image(
-    connection: &Connection,
-    name: &ImageName,
-) -> Result<(), StoreError> {
-    connection
-        .prepare_cached("DELETE FROM private_images WHERE name = ?1")
-        .and_then(|mut s| s.execute([name.as_str()]))
         .map_err(store_error)?;
     Ok(())
 }

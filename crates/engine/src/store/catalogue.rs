@@ -1,14 +1,27 @@
 //! The catalogue: one row.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
-use shoal_core::store::{StoreError, StoredCatalogue, Version, Versioned};
+use shoal_core::store::{CatalogueStore, StoreError, StoredCatalogue, Version, Versioned};
 
-use super::store_error;
+use super::{SqliteStore, store_error};
 
-pub(super) fn read(
-    connection: &Connection,
-) -> Result<Option<Versioned<StoredCatalogue>>, StoreError> {
+impl CatalogueStore for SqliteStore {
+    fn catalogue(&self) -> BoxFuture<'_, Result<Option<Versioned<StoredCatalogue>>, StoreError>> {
+        self.call(|connection| read(connection))
+    }
+
+    fn put_catalogue(
+        &self,
+        next: StoredCatalogue,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>> {
+        self.call(move |connection| put(connection, &next, expected))
+    }
+}
+
+fn read(connection: &Connection) -> Result<Option<Versioned<StoredCatalogue>>, StoreError> {
     let row: Option<(i64, i64, String)> = connection
         .prepare_cached("SELECT version, updated, document FROM catalogue")
         .and_then(|mut s| {
@@ -28,7 +41,7 @@ pub(super) fn read(
     .transpose()
 }
 
-pub(super) fn put(
+fn put(
     connection: &mut Connection,
     next: &StoredCatalogue,
     expected: Option<Version>,

@@ -3,26 +3,54 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::sandbox::RequestClaim;
-use shoal_core::store::{IdempotencyClaim, StoreError};
+use shoal_core::store::{IdempotencyClaim, IdempotencyStore, StoreError};
 
-use super::store_error;
+use super::{SqliteStore, store_error};
 
 /// How long a key is remembered: longer than any client tries again.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
+impl IdempotencyStore for SqliteStore {
+    fn claim_idempotency(
+        &self,
+        team: TeamId,
+        key: &str,
+        request: &[u8; 32],
+        now: Timestamp,
+    ) -> BoxFuture<'_, Result<IdempotencyClaim, StoreError>> {
+        let (key, request) = (key.to_owned(), hex::encode(request));
+        self.call(move |connection| claim(connection, team, &key, &request, now))
+    }
+
+    fn settle_idempotency(
+        &self,
+        team: TeamId,
+        claim: &RequestClaim,
+        sandbox: Option<&SandboxId>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (claim, sandbox) = (claim.clone(), sandbox.cloned());
+        self.call(move |connection| settle(connection, team, &claim, sandbox.as_ref()))
+    }
+
+    fn release_idempotency(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(|connection| release(connection))
+    }
+}
+
 /// Frees the keys of requests that were under way when the last server ended, and of which no
 /// sandbox has come: nobody will settle them.
-pub(super) fn release(connection: &Connection) -> Result<(), StoreError> {
+fn release(connection: &Connection) -> Result<(), StoreError> {
     connection
         .execute("DELETE FROM idempotency WHERE sandbox IS NULL", [])
         .map(|_| ())
         .map_err(store_error)
 }
 
-pub(super) fn claim(
+fn claim(
     connection: &mut Connection,
     team: TeamId,
     key: &str,
@@ -69,7 +97,7 @@ pub(super) fn claim(
     Ok(claim)
 }
 
-pub(super) fn settle(
+fn settle(
     connection: &Connection,
     team: TeamId,
     claim: &RequestClaim,

@@ -1,58 +1,52 @@
 //! Tenants, their keys, and the secret of the installation.
 
 use rusqlite::{Connection, OptionalExtension, params};
-use shoal_core::auth::{ApiKeyHash, KeyRecord, TeamSlug, TokenSeed};
+use shoal_core::BoxFuture;
+use shoal_core::auth::{ApiKeyHash, KeyRecord, TokenSeed};
 use shoal_core::id::{KeyId, TeamId};
-use shoal_core::store::StoreError;
+use shoal_core::store::{KeyStore, StoreError};
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn team(
-    connection: &Connection,
-    slug: &TeamSlug,
-    fresh: TeamId,
-) -> Result<TeamId, StoreError> {
-    connection
-        .prepare_cached("INSERT INTO teams (slug, id) VALUES (?1, ?2) ON CONFLICT DO NOTHING")
-        .and_then(|mut s| s.execute(params![slug.as_str(), fresh.to_string()]))
-        .map_err(store_error)?;
-    let id: String = connection
-        .prepare_cached("SELECT id FROM teams WHERE slug = ?1")
-        .and_then(|mut s| s.query_row([slug.as_str()], |row| row.get(0)))
-        .map_err(store_error)?;
-    team_id(slug.as_str(), &id)
+impl KeyStore for SqliteStore {
+    fn key_by_hash(
+        &self,
+        hash: &ApiKeyHash,
+    ) -> BoxFuture<'_, Result<Option<KeyRecord>, StoreError>> {
+        let hash = hash.clone();
+        self.call(move |connection| by_hash(connection, &hash))
+    }
+
+    fn keys(&self, team: Option<TeamId>) -> BoxFuture<'_, Result<Vec<KeyRecord>, StoreError>> {
+        self.call(move |connection| all(connection, team))
+    }
+
+    fn put_key(&self, key: KeyRecord) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put(connection, &key))
+    }
+
+    fn delete_key(&self, id: &KeyId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let id = *id;
+        self.call(move |connection| delete(connection, id))
+    }
+
+    fn token_seed(&self, fresh: [u8; 32]) -> BoxFuture<'_, Result<TokenSeed, StoreError>> {
+        self.call(move |connection| token_seed(connection, fresh))
+    }
 }
 
-fn team_id(slug: &str, id: &str) -> Result<TeamId, StoreError> {
+pub(super) fn team_id(slug: &str, id: &str) -> Result<TeamId, StoreError> {
     id.parse().map_err(|e| corrupt_team(slug, &e))
 }
 
-fn corrupt_team(slug: &str, error: &dyn std::error::Error) -> StoreError {
+pub(super) fn corrupt_team(slug: &str, error: &dyn std::error::Error) -> StoreError {
     StoreError::Corrupt {
         key: format!("team {slug}"),
         detail: error.to_string(),
     }
 }
 
-pub(super) fn teams(connection: &Connection) -> Result<Vec<(TeamSlug, TeamId)>, StoreError> {
-    let rows = connection
-        .prepare_cached("SELECT slug, id FROM teams")
-        .and_then(|mut s| {
-            let rows = s.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect::<rusqlite::Result<Vec<(String, String)>>>()
-        })
-        .map_err(store_error)?;
-    let team = |(slug, id): (String, String)| {
-        let named = slug.parse().map_err(|e| corrupt_team(&slug, &e))?;
-        Ok((named, team_id(&slug, &id)?))
-    };
-    rows.into_iter().map(team).collect()
-}
-
-pub(super) fn by_hash(
-    connection: &Connection,
-    hash: &ApiKeyHash,
-) -> Result<Option<KeyRecord>, StoreError> {
+fn by_hash(connection: &Connection, hash: &ApiKeyHash) -> Result<Option<KeyRecord>, StoreError> {
     connection
         .prepare_cached("SELECT document FROM keys WHERE hash = ?1")
         .and_then(|mut s| {
@@ -64,10 +58,7 @@ pub(super) fn by_hash(
         .transpose()
 }
 
-pub(super) fn all(
-    connection: &Connection,
-    team: Option<TeamId>,
-) -> Result<Vec<KeyRecord>, StoreError> {
+fn all(connection: &Connection, team: Option<TeamId>) -> Result<Vec<KeyRecord>, StoreError> {
     let team = team.map(|team| team.to_string());
     let rows = connection
         .prepare_cached("SELECT document FROM keys WHERE ?1 IS NULL OR team = ?1 ORDER BY rowid")
@@ -81,7 +72,7 @@ pub(super) fn all(
         .collect()
 }
 
-pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Result<(), StoreError> {
+fn put(connection: &Connection, key: &KeyRecord) -> Result<(), StoreError> {
     let document = encode(key)?;
     connection
         .prepare_cached(
@@ -96,7 +87,7 @@ pub(super) fn put(connection: &Connection, key: &KeyRecord) -> Result<(), StoreE
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, id: KeyId) -> Result<bool, StoreError> {
+fn delete(connection: &Connection, id: KeyId) -> Result<bool, StoreError> {
     let deleted = connection
         .prepare_cached("DELETE FROM keys WHERE id = ?1")
         .and_then(|mut s| s.execute([id.to_string()]))
@@ -104,10 +95,7 @@ pub(super) fn delete(connection: &Connection, id: KeyId) -> Result<bool, StoreEr
     Ok(deleted > 0)
 }
 
-pub(super) fn token_seed(
-    connection: &Connection,
-    fresh: [u8; 32],
-) -> Result<TokenSeed, StoreError> {
+fn token_seed(connection: &Connection, fresh: [u8; 32]) -> Result<TokenSeed, StoreError> {
     connection
         .prepare_cached(
             "INSERT INTO secrets (name, value) VALUES ('token_seed', ?1) ON CONFLICT DO NOTHING",

@@ -1,16 +1,60 @@
 //! Sandboxes: a document with a version, written by compare and swap.
 
+use std::fs::File;
+use std::io;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
-use shoal_core::store::{StoreError, Version, Versioned};
+use shoal_core::store::{SandboxStore, StoreError, Version, Versioned};
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn commit(
+impl SandboxStore for SqliteStore {
+    fn commit(
+        &self,
+        next: SandboxRecord,
+        expected: Option<Version>,
+    ) -> BoxFuture<'_, Result<Version, StoreError>> {
+        self.call(move |connection| commit(connection, &next, expected))
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        let log = self.log.clone();
+        Box::pin(async move {
+            // Every commit is a frame at the end of the log, found again by its checksum. A
+            // checkpoint syncs the frames that it moves out of the log.
+            let synced = tokio::task::spawn_blocking(move || File::open(log)?.sync_data());
+            let synced = synced.await.map_err(io::Error::other).flatten();
+            synced.map_err(|e| StoreError::failed(format_args!("cannot sync the store's log: {e}")))
+        })
+    }
+
+    fn live_sandboxes(&self) -> BoxFuture<'_, Result<Vec<Versioned<SandboxRecord>>, StoreError>> {
+        self.call(|connection| live(connection))
+    }
+
+    fn sandbox(
+        &self,
+        id: &SandboxId,
+    ) -> BoxFuture<'_, Result<Option<Versioned<SandboxRecord>>, StoreError>> {
+        let id = id.clone();
+        self.call(move |connection| one(connection, &id))
+    }
+
+    fn forget_terminated(
+        &self,
+        moment: Timestamp,
+    ) -> BoxFuture<'_, Result<Vec<SandboxId>, StoreError>> {
+        self.call(move |connection| forget(connection, moment))
+    }
+}
+
+fn commit(
     connection: &Connection,
     next: &SandboxRecord,
     expected: Option<Version>,
@@ -55,7 +99,7 @@ fn versioned(
     })
 }
 
-pub(super) fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecord>>, StoreError> {
+fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecord>>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, version, document FROM sandboxes WHERE terminated = 0")
         .and_then(|mut s| s.query_map([], read)?.collect::<rusqlite::Result<Vec<_>>>())
@@ -72,7 +116,7 @@ pub(super) fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecor
     Ok(read.collect())
 }
 
-pub(super) fn one(
+fn one(
     connection: &Connection,
     id: &SandboxId,
 ) -> Result<Option<Versioned<SandboxRecord>>, StoreError> {
@@ -84,10 +128,7 @@ pub(super) fn one(
         .transpose()
 }
 
-pub(super) fn forget(
-    connection: &Connection,
-    moment: Timestamp,
-) -> Result<Vec<SandboxId>, StoreError> {
+fn forget(connection: &Connection, moment: Timestamp) -> Result<Vec<SandboxId>, StoreError> {
     let gone = connection
         .prepare_cached("DELETE FROM sandboxes WHERE terminated = 1 AND since < ?1 RETURNING id")
         .and_then(|mut s| {

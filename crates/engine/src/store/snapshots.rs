@@ -1,14 +1,32 @@
 //! Snapshots: documents by what users call them.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use shoal_core::BoxFuture;
 use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
 use shoal_core::snapshot::SnapshotRecord;
-use shoal_core::store::StoreError;
+use shoal_core::store::{SnapshotStore, StoreError};
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreError> {
+impl SnapshotStore for SqliteStore {
+    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>> {
+        self.call(|connection| all(connection))
+    }
+
+    fn put_snapshot(
+        &self,
+        snapshot: SnapshotRecord,
+    ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>> {
+        self.call(move |connection| put(connection, &snapshot))
+    }
+
+    fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        self.call(move |connection| delete(connection, id))
+    }
+}
+
+fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, document FROM snapshots ORDER BY id")
         .and_then(|mut s| {
@@ -29,7 +47,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreE
     Ok(read.collect())
 }
 
-pub(super) fn put(
+fn put(
     connection: &mut Connection,
     snapshot: &SnapshotRecord,
 ) -> Result<Option<SnapshotId>, StoreError> {
@@ -56,7 +74,7 @@ pub(super) fn put(
     Ok(before.and_then(|id| id.parse().ok()))
 }
 
-pub(super) fn delete(connection: &Connection, id: SnapshotId) -> Result<bool, StoreError> {
+fn delete(connection: &Connection, id: SnapshotId) -> Result<bool, StoreError> {
     let deleted = connection
         .prepare_cached("DELETE FROM snapshots WHERE id = ?1")
         .and_then(|mut s| s.execute([id.to_string()]))

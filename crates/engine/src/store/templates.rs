@@ -1,13 +1,29 @@
 //! Templates: documents by id.
 
 use rusqlite::{Connection, params};
+use shoal_core::BoxFuture;
 use shoal_core::id::TemplateId;
-use shoal_core::store::StoreError;
+use shoal_core::store::{StoreError, TemplateStore};
 use shoal_core::template::Template;
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<Template>, StoreError> {
+impl TemplateStore for SqliteStore {
+    fn templates(&self) -> BoxFuture<'_, Result<Vec<Template>, StoreError>> {
+        self.call(|connection| all(connection))
+    }
+
+    fn put_template(&self, template: Template) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put(connection, &template))
+    }
+
+    fn delete_template(&self, id: &TemplateId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        let id = id.clone();
+        self.call(move |connection| delete(connection, &id))
+    }
+}
+
+fn all(connection: &Connection) -> Result<Vec<Template>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, document FROM templates ORDER BY id")
         .and_then(|mut s| {
@@ -20,7 +36,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<Template>, StoreError> 
         .collect()
 }
 
-pub(super) fn put(connection: &Connection, template: &Template) -> Result<(), StoreError> {
+fn put(connection: &Connection, template: &Template) -> Result<(), StoreError> {
     let document = encode(template)?;
     connection
         .prepare_cached(
@@ -32,7 +48,7 @@ pub(super) fn put(connection: &Connection, template: &Template) -> Result<(), St
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, id: &TemplateId) -> Result<bool, StoreError> {
+fn delete(connection: &Connection, id: &TemplateId) -> Result<bool, StoreError> {
     let deleted = connection
         .prepare_cached("DELETE FROM templates WHERE id = ?1")
         .and_then(|mut s| s.execute([id.as_str()]))

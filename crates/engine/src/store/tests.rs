@@ -1,7 +1,12 @@
-use std::path::PathBuf;
-
-use shoal_core::auth::ApiKey;
+use shoal_core::auth::{ApiKey, KeyRecord, TeamSlug};
+use shoal_core::clock::Timestamp;
+use shoal_core::id::{KeyId, SandboxId, TeamId};
+use shoal_core::sandbox::RequestClaim;
 use shoal_core::state::{KillReason, State};
+use shoal_core::store::{
+    IdempotencyClaim, IdempotencyStore, KeyStore, SandboxStore, TeamStore, Version, Versioned,
+};
+use std::path::PathBuf;
 
 use super::*;
 use crate::test_util;

@@ -4,7 +4,7 @@ use shoal_core::limits::{Bounds, reserve};
 use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::State;
-use shoal_core::store::Store;
+use shoal_core::store::SandboxStore;
 use shoal_engine::{CpuTarget, Endless, Infeasible, Resize, ResizeCreated};
 
 use super::*;

@@ -7,7 +7,7 @@ use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::{State, StateKind};
-use shoal_core::store::Store;
+use shoal_core::store::SandboxStore;
 use shoal_core::template::TemplateRef;
 use shoal_engine::{CpuTarget, NewSnapshot, Resize, ResizeCreated, SnapshotFilter, TakeError};
 

@@ -1,13 +1,28 @@
 //! What members of pools begin with: documents by what they are saved as.
 
 use rusqlite::{Connection, params};
+use shoal_core::BoxFuture;
 use shoal_core::id::SnapshotId;
 use shoal_core::pool::Seed;
-use shoal_core::store::StoreError;
+use shoal_core::store::{PoolStore, StoreError};
 
-use super::{decode, encode, store_error};
+use super::{SqliteStore, decode, encode, store_error};
 
-pub(super) fn all(connection: &Connection) -> Result<Vec<Seed>, StoreError> {
+impl PoolStore for SqliteStore {
+    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>> {
+        self.call(|connection| all(connection))
+    }
+
+    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put(connection, &seed))
+    }
+
+    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| delete(connection, id))
+    }
+}
+
+fn all(connection: &Connection) -> Result<Vec<Seed>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, document FROM seeds ORDER BY id")
         .and_then(|mut s| {
@@ -22,7 +37,7 @@ pub(super) fn all(connection: &Connection) -> Result<Vec<Seed>, StoreError> {
     Ok(read.collect())
 }
 
-pub(super) fn put(connection: &Connection, seed: &Seed) -> Result<(), StoreError> {
+fn put(connection: &Connection, seed: &Seed) -> Result<(), StoreError> {
     let document = encode(seed)?;
     connection
         .prepare_cached("INSERT INTO seeds (id, document) VALUES (?1, ?2)")
@@ -31,7 +46,7 @@ pub(super) fn put(connection: &Connection, seed: &Seed) -> Result<(), StoreError
     Ok(())
 }
 
-pub(super) fn delete(connection: &Connection, id: SnapshotId) -> Result<(), StoreError> {
+fn delete(connection: &Connection, id: SnapshotId) -> Result<(), StoreError> {
     connection
         .prepare_cached("DELETE FROM seeds WHERE id = ?1")
         .and_then(|mut s| s.execute([id.to_string()]))
