@@ -14,13 +14,11 @@ use oci_spec::runtime::{
 };
 
 use sha2::{Digest, Sha256};
+use shoal_node::daemon::ENVD_PATH;
+use shoal_node::network::GUEST_ADDRESS;
+use shoal_node::rootfs::USERS;
 
-use crate::network::GUEST_ADDRESS;
 use crate::runtime::Kind;
-
-/// Where the daemon lies in every sandbox: a directory of its own, so that no directory of the
-/// image has to be merged with one of ours.
-pub(crate) const ENVD_PATH: &str = "/.shoal/envd";
 
 /// The port of the daemon.
 pub(crate) const ENVD_PORT: u16 = 49983;
@@ -87,9 +85,6 @@ pub(crate) struct Bundle<'a> {
     pub(crate) first_user: u32,
     pub(crate) env: &'a [String],
 }
-
-/// How many users a sandbox has: what a distribution expects.
-pub(crate) const USERS: u32 = 1 << 16;
 
 impl Bundle<'_> {
     /// What the runtime is told.
@@ -291,7 +286,7 @@ pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 4] {
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
          {GUEST_ADDRESS}\t{hostname}\n{EVENTS_ADDRESS}\tevents.e2b.local\n"
     );
-    let resolv = crate::network::NAME_ADDRESSES
+    let resolv = shoal_node::network::NAME_ADDRESSES
         .map(|address| format!("nameserver {address}\n"))
         .concat();
     [

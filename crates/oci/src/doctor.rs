@@ -1,7 +1,5 @@
 //! What a machine lacks, and what crashes have left on it.
 
-mod instances;
-
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -10,11 +8,10 @@ use std::path::Path;
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 use serde::Serialize;
+use shoal_node::cgroup::Hierarchy;
+use shoal_node::home::MACHINE;
 
-pub use self::instances::{Instance, Owner, clear, instances};
-use crate::cgroup::Hierarchy;
 use crate::driver::OciConfig;
-use crate::home::MACHINE;
 use crate::runtime::{Kind, detect, on_path, weakness};
 
 /// The oldest kernel on which all of this is known to work: `pidfd`, the new mount calls, and

@@ -27,22 +27,23 @@ use shoal_core::driver::{Capabilities, DriverError, DriverEvent, Owner};
 use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
+use shoal_node::cgroup::Hierarchy;
+use shoal_node::daemon::envd_layers;
+use shoal_node::disk::{Disk, DiskConfig, Room};
+use shoal_node::home::Home;
+use shoal_node::machine;
+use shoal_node::manifest::Manifest;
+use shoal_node::network::{Network, NetworkConfig};
+use shoal_node::output;
+use shoal_node::saved::{FileName, Stamp};
+use shoal_node::watch::Watched;
 use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 
 pub use self::open::OpenError;
 use self::open::Parts;
-use crate::cgroup::Hierarchy;
-use crate::disk::{Disk, DiskConfig, Room};
 use crate::export::Transfers;
-use crate::home::Home;
-use crate::layers::{LayerSource, envd_layers};
-use crate::machine;
-use crate::manifest::Manifest;
-use crate::network::{Network, NetworkConfig};
-use crate::output;
-use crate::runtime::{Runtime, RuntimeConfig};
-use crate::saved::{FileName, Stamp};
-use crate::watch::Watched;
+use crate::layers::LayerSource;
+use crate::runtime::{Kind, Runtime, RuntimeConfig};
 
 /// How many events may wait for the engine; what writes more is made to wait.
 const EVENTS_WAITING: usize = 1024;
@@ -127,7 +128,8 @@ impl OciDriver {
     pub fn open(config: OciConfig, layers: Arc<dyn LayerSource>) -> Result<Self, OpenError> {
         Self::check(&config)?;
         let part = |part| move |source| OpenError::Part { part, source };
-        let home = Home::open(&config.data).map_err(part("the data directory"))?;
+        let states = [Kind::Runsc.program(), Kind::Runc.program()];
+        let home = Home::open(&config.data, &states).map_err(part("the data directory"))?;
         let opened = Parts::open(&config, &home);
         let parts = opened.inspect_err(|_| {
             // The first error is the one that counts.
@@ -212,7 +214,7 @@ impl OciDriver {
 
 impl Shared {
     /// The group of a sandbox, in every hierarchy.
-    fn group(&self, id: &SandboxId) -> crate::cgroup::Cgroup {
+    fn group(&self, id: &SandboxId) -> shoal_node::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
     }
 

@@ -80,7 +80,7 @@ impl Head {
 pub(crate) fn write_head<W: io::Write>(
     archive: &mut Archive<W>,
     head: &Head,
-    manifest: &crate::saved::Manifest,
+    manifest: &shoal_node::saved::Manifest,
 ) -> io::Result<()> {
     archive.small(EXPORT, &serde_json::to_vec_pretty(head)?)?;
     archive.small(MANIFEST, &serde_json::to_vec_pretty(manifest)?)
@@ -102,7 +102,7 @@ pub fn receive_bytes(archive: &[u8], directory: &Path, limits: &Limits) -> Resul
         key: &key,
         trust: true,
         limits: *limits,
-        accept: &|_| Ok(crate::bundle::USERS),
+        accept: &|_| Ok(shoal_node::rootfs::USERS),
         make_files: &|path| std::fs::create_dir(path),
         stop: &Stop::never(),
     };

@@ -12,9 +12,8 @@ use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock, Tasks,
 };
 use shoal_gateway::{Gateway, GatewayConfig};
-use shoal_oci::{
-    ImageStore, NetworkConfig, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig,
-};
+use shoal_node::NetworkConfig;
+use shoal_oci::{ImageStore, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

@@ -24,7 +24,8 @@ use shoal_core::image::ImageName;
 use shoal_core::quantity::duration as parse_duration;
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_engine::{AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless};
-use shoal_oci::{DiskConfig, RuntimeKind};
+use shoal_node::DiskConfig;
+use shoal_oci::RuntimeKind;
 
 pub(crate) use self::limits::LimitsConfig;
 use self::read::Reader;

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use shoal_oci::doctor::{self, Finding, Health, Instance, Owner};
+use shoal_node::instances::{self, Instance, Owner};
+use shoal_oci::doctor::{self, Finding, Health};
 
 use crate::app;
 use crate::config::Config;
@@ -41,7 +42,7 @@ struct Report {
 pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut report = Report {
         checks: doctor::examine(&app::oci_config(config)?),
-        installations: doctor::instances(&config.data)?,
+        installations: instances::instances(&config.data)?,
     };
     report.checks.push(port(config, &report.installations));
     report.checks.extend(api_key(config));
@@ -57,7 +58,7 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
             continue;
         }
         if args.clean && (args.yes || confirmed(installation)?) {
-            doctor::clear(installation)?;
+            instances::clear(installation)?;
             eprintln!("removed what {} had", installation.name);
         } else {
             left += 1;

@@ -14,11 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["core", "protocol"]),
     ("envd", &["protocol"]),
     ("gateway", &["core", "protocol"]),
-    ("oci", &["core"]),
+    ("node", &["core"]),
+    ("oci", &["core", "node"]),
     ("protocol", &["core"]),
     (
         "server",
-        &["api", "cli", "core", "engine", "gateway", "oci"],
+        &["api", "cli", "core", "engine", "gateway", "node", "oci"],
     ),
 ];
 

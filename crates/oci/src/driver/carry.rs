@@ -9,16 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
+use shoal_node::daemon::{ENVD_PATH, envd_layer};
+use shoal_node::machine::Machine;
+use shoal_node::rootfs::USERS;
+use shoal_node::saved::{Manifest, Place, Unreadable, open_named, open_plain};
 
 use self::beside::Beside;
 use self::fits::fits;
 use super::{Shared, failed};
-use crate::bundle::{ENVD_PATH, USERS};
 use crate::export::{Archive, ENVD, Entry, Head, Stop, Terms, receive, write_head, write_upper};
 use crate::images::unpack::Limits;
-use crate::layers::envd_layer;
-use crate::machine::Machine;
-use crate::saved::{Manifest, Place, Unreadable, open_named, open_plain};
 
 /// The longest file of a sandbox, its holes included: what ext4 takes. Holes use no space.
 const FILE_MAX: u64 = 16 << 40;

@@ -12,15 +12,15 @@ use shoal_core::detail::Chain;
 use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
+use shoal_node::manifest::{self, Header, Manifest};
+use shoal_node::modes;
+use shoal_node::network::Slot;
+use shoal_node::output;
+use shoal_node::rootfs::{Layers, USERS};
 
 use super::origin::Origin;
 use super::{Shared, destroy, failed, identity, paused};
-use crate::bundle::{Bundle, USERS, own_files};
-use crate::manifest::{self, Header, Manifest};
-use crate::modes;
-use crate::network::Slot;
-use crate::output;
-use crate::rootfs::Layers;
+use crate::bundle::{Bundle, own_files};
 use crate::runtime::{self, From, Runtime};
 
 /// The first user of the machine that a sandbox with a user namespace may have; those below are

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
+use shoal_node::exhausted::insist;
+use shoal_node::manifest::{self, Manifest};
+use shoal_node::rootfs;
+use shoal_node::saved::Place;
 
 use super::{Shared, blocking, failed};
-use crate::exhausted::insist;
-use crate::manifest::{self, Manifest};
-use crate::rootfs;
-use crate::saved::Place;
 
 /// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
 /// made, and may be repeated after it failed.

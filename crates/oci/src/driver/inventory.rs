@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 
 use shoal_core::driver::{DriverError, Found, FoundPaused};
 use shoal_core::id::SandboxId;
+use shoal_node::manifest::{self, Manifest};
+use shoal_node::saved::{self, Place};
 
 use super::{Shared, blocking, destroy, failed};
-use crate::manifest::{self, Manifest};
-use crate::saved::{self, Place};
 
 /// Finds every sandbox. The first time it watches those that run, clears what belongs to none, and
 /// begins to keep network slots ready; after that, what looks half made may be in the making.

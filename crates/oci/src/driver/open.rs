@@ -3,15 +3,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use shoal_node::cgroup::Hierarchy;
+use shoal_node::daemon::envd_layer;
+use shoal_node::disk::Disk;
+use shoal_node::home::Home;
+use shoal_node::host_limits;
+use shoal_node::network::Network;
+use shoal_node::saved::FileName;
+
 use super::OciConfig;
-use crate::cgroup::Hierarchy;
-use crate::disk::Disk;
-use crate::home::Home;
-use crate::host_limits;
-use crate::layers::envd_layer;
-use crate::network::Network;
 use crate::runtime::{self, Kind, Missing, Runtime, RuntimeConfig};
-use crate::saved::FileName;
 
 /// Why the driver cannot work here.
 #[derive(Debug, thiserror::Error)]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use shoal_core::driver::{CreateOrder, DriverError, Start};
 use shoal_core::image::ImageName;
 use shoal_core::template::RuntimeName;
+use shoal_node::machine::Machine;
+use shoal_node::saved::{FileName, Manifest, Place, Unreadable};
 
 use super::Shared;
 use crate::layers::LayerStack;
-use crate::machine::Machine;
 use crate::runtime::Runtime;
-use crate::saved::{FileName, Manifest, Place, Unreadable};
 
 /// What a run starts from.
 pub(super) struct Origin {

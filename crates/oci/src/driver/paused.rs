@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
+use shoal_node::disk::Disk;
+use shoal_node::manifest;
+use shoal_node::saved::Place;
 
 use super::save::run;
 use super::{Shared, destroy, failed};
-use crate::disk::Disk;
-use crate::manifest;
-use crate::saved::Place;
 
 /// Ends the run of a sandbox that was paused, and puts back what it had when it was.
 pub(super) async fn back_to_pause(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {

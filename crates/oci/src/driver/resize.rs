@@ -6,9 +6,9 @@ use shoal_core::driver::{DiskUse, DriverError, Owner};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
+use shoal_node::manifest::Manifest;
 
 use super::{Shared, failed};
-use crate::manifest::Manifest;
 
 /// What a sandbox keeps beyond what it uses when its memory shrinks, in MiB: less, and the next
 /// thing that it does ends it.

@@ -11,13 +11,13 @@ use shoal_core::driver::{DriverError, Source};
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::snapshot::{Contents, Saved};
+use shoal_node::exhausted::insist;
+use shoal_node::manifest::{self, Manifest};
+use shoal_node::saved::{self, Parts, Place};
 
 use super::create::CPU_AT_START;
 use super::{Shared, destroy, failed, paused};
-use crate::exhausted::insist;
-use crate::manifest::{self, Manifest};
 use crate::runtime::Runtime;
-use crate::saved::{self, Parts, Place};
 
 /// Saves a sandbox and ends its run.
 pub(super) async fn pause(

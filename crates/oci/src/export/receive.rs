@@ -9,12 +9,12 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::{DriverError, ExportKey};
+use shoal_node::saved::{Manifest, MemoryFile};
 
 use super::seal::{Digesting, SEAL_BYTES, Seal};
 use super::{ENVD, EXPORT, FILES, FORMAT, Head, MANIFEST, MEMORY, Stop, VERSION};
 use crate::images::beneath::Tree;
 use crate::images::unpack::{Dialect, Kind, Limits, Member, Members, Meter, UnpackError, Unpacker};
-use crate::saved::{Manifest, MemoryFile};
 
 /// The longest description or manifest.
 const TEXT_MAX: u64 = 4 << 20;

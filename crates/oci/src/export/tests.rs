@@ -9,11 +9,11 @@ use shoal_core::driver::{DriverError, ExportKey};
 use shoal_core::id::ExecutionId;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::{Contents, Saved};
+use shoal_node::disk::{Disk, DiskConfig};
+use shoal_node::saved::{Manifest, Parts, Place};
 
 use super::receive::Received;
 use super::*;
-use crate::disk::{Disk, DiskConfig};
-use crate::saved::{Manifest, Parts, Place};
 
 /// The daemon of the snapshots here.
 const DAEMON: &[u8] = b"a daemon";

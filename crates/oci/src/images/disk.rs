@@ -22,11 +22,11 @@ use rustix::fs::syncfs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shoal_core::image::{Image, ImageName};
+use shoal_node::lock;
 
 use super::beneath;
 use super::digest::Digest;
 use super::fault::Fault;
-use crate::lock;
 
 /// Tells our files from others, and this format from a later one.
 const MAGIC: &str = "shoal-image";

@@ -14,6 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use serde::Deserialize;
 use shoal_core::image::ImageName;
+use shoal_node::saved::open_named;
 
 use self::archive::Archive;
 use self::layout::Directory;
@@ -27,7 +28,6 @@ use super::manifest::{
 };
 use super::registry::check;
 use super::unpack::{Limits, decoded, is_compressed};
-use crate::saved::open_named;
 
 /// How an entry of an index says what it is called.
 const NAMES: [&str; 2] = [

@@ -12,8 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-
-use crate::pidfd;
+use shoal_node::pidfd;
 
 /// How much is kept of what a program says on its standard error.
 const SAID_MAX: usize = 16 << 10;

@@ -14,9 +14,8 @@ use shoal_core::image::ImageName;
 use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
-use shoal_oci::{
-    DiskConfig, LayerSource, LayerStack, NetworkConfig, OciConfig, OciDriver, RuntimeConfig,
-};
+use shoal_node::{DiskConfig, NetworkConfig};
+use shoal_oci::{LayerSource, LayerStack, OciConfig, OciDriver, RuntimeConfig};
 
 pub(crate) const IMAGE: &str = "test/tiny:1";
 

@@ -47,7 +47,7 @@ mod tests {
             "INFO",
             "off",
             "info,shoal_engine=debug",
-            "shoal_oci::network=trace, warn",
+            "shoal_node::network=trace, warn",
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }

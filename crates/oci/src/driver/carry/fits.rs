@@ -1,9 +1,8 @@
 //! Whether what was saved elsewhere can go on here.
 
 use shoal_core::driver::{DriverError, RuntimeInfo};
-
-use crate::machine::Machine;
-use crate::saved::Manifest;
+use shoal_node::machine::Machine;
+use shoal_node::saved::Manifest;
 
 /// Whether one of `runtimes` can go on with what was saved, on `machine`.
 ///
@@ -52,8 +51,8 @@ mod tests {
     use shoal_core::snapshot::{Contents, Saved};
 
     use super::*;
-    use crate::disk::{Disk, DiskConfig};
-    use crate::saved::{Parts, Place};
+    use shoal_node::disk::{Disk, DiskConfig};
+    use shoal_node::saved::{Parts, Place};
 
     fn runtime(name: &str, build: &str) -> RuntimeInfo {
         RuntimeInfo {

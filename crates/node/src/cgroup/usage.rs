@@ -1,0 +1,56 @@
+//! What a group has used.
+
+use std::io;
+use std::time::Duration;
+
+use shoal_core::resources::Usage;
+
+use super::files::{self, keyed, number, read};
+use super::{Cgroup, Controller, Place};
+
+impl Cgroup {
+    /// The processor time that it has used so far.
+    ///
+    /// # Errors
+    /// When the counter cannot be read.
+    pub fn cpu_time(&self) -> io::Result<Duration> {
+        self.cpu_nanos().map(Duration::from_nanos)
+    }
+
+    fn cpu_nanos(&self) -> io::Result<u64> {
+        Ok(match self.place(Controller::Cpuacct) {
+            Place::V1(path) => number(&path.join("cpuacct.usage"))?,
+            Place::V2(path) => keyed(&path.join("cpu.stat"), "usage_usec")? * 1000,
+        })
+    }
+
+    /// What the group uses now; the disk is not counted here.
+    ///
+    /// # Errors
+    /// When the group is gone.
+    pub fn usage(&self) -> io::Result<Usage> {
+        let cpu_nanos = self.cpu_nanos()?;
+        // What a user-space kernel gives its programs is shared memory of its own, which the
+        // kernel counts as cache: it is in use all the same.
+        let (memory_bytes, cache_bytes) = match self.place(Controller::Memory) {
+            Place::V1(path) => {
+                let stat = read(&path.join("memory.stat"))?;
+                let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
+                let shared = of("shmem");
+                (of("rss") + shared, of("cache").saturating_sub(shared))
+            }
+            Place::V2(path) => {
+                let stat = read(&path.join("memory.stat"))?;
+                let of = |key: &str| files::value_of(&stat, key).unwrap_or(0);
+                let shared = of("shmem");
+                (of("anon") + shared, of("file").saturating_sub(shared))
+            }
+        };
+        Ok(Usage {
+            cpu_nanos,
+            memory_bytes,
+            cache_bytes,
+            disk_bytes: 0,
+        })
+    }
+}

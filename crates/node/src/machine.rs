@@ -1,0 +1,118 @@
+//! What of a machine a saved memory depends on.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use shoal_core::resources::{Mib, MilliCpu};
+
+/// A machine, as far as programs that run on it have seen it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The processor's architecture.
+    pub architecture: String,
+    /// What the processor can do beyond that, which programs found out when they started.
+    pub features: BTreeSet<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn this() -> Self {
+        // Where nothing is said nothing can be compared.
+        let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self {
+            architecture: std::env::consts::ARCH.to_owned(),
+            features: features(&text),
+        }
+    }
+
+    /// Why what was saved on `other` cannot go on here; none when it can.
+    pub fn refuses(&self, other: &Self) -> Option<String> {
+        if self.architecture != other.architecture {
+            return Some(format!(
+                "it was taken on {}, and this machine is {}",
+                other.architecture, self.architecture
+            ));
+        }
+        let missing: Vec<&str> = other
+            .features
+            .difference(&self.features)
+            .map(String::as_str)
+            .collect();
+        (!missing.is_empty()).then(|| {
+            format!(
+                "it was taken on a processor that has what this one lacks: {}",
+                missing.join(" ")
+            )
+        })
+    }
+}
+
+/// All the processor time that there is here, as it was found first.
+pub fn cpu() -> MilliCpu {
+    static FOUND: OnceLock<MilliCpu> = OnceLock::new();
+    *FOUND.get_or_init(count_cpu)
+}
+
+fn count_cpu() -> MilliCpu {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    MilliCpu(
+        u32::try_from(processors)
+            .unwrap_or(u32::MAX)
+            .saturating_mul(1000),
+    )
+}
+
+/// All the memory that there is here.
+pub fn memory() -> Mib {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemTotal:")?;
+        rest.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    // Where nothing is said nothing is refused.
+    let mib = kib.map_or(u64::from(u32::MAX), |kib| kib >> 10);
+    Mib(u32::try_from(mib).unwrap_or(u32::MAX))
+}
+
+fn features(cpuinfo: &str) -> BTreeSet<String> {
+    let line = cpuinfo.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        matches!(name.trim(), "flags" | "Features").then_some(value)
+    });
+    line.unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(features: &str) -> Machine {
+        Machine {
+            architecture: "x86_64".to_owned(),
+            features: super::features(&format!("processor : 0\nflags\t\t: {features}\n")),
+        }
+    }
+
+    #[test]
+    fn a_machine_takes_what_was_saved_on_one_that_can_no_more() {
+        let (small, large) = (machine("fpu sse2"), machine("sse2 avx512f fpu"));
+        assert_eq!(large.refuses(&small), None);
+        let reason = small.refuses(&large).unwrap();
+        assert!(reason.contains("avx512f"), "{reason}");
+        let other = Machine {
+            architecture: "aarch64".to_owned(),
+            ..small.clone()
+        };
+        assert!(small.refuses(&other).unwrap().contains("aarch64"));
+        assert_eq!(Machine::this().refuses(&Machine::this()), None);
+    }
+}

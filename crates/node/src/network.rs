@@ -1,0 +1,332 @@
+//! Network slots: made ahead of time, used once.
+
+mod forget;
+mod index;
+mod namespace;
+mod nft;
+mod pool;
+mod resolver;
+mod rules;
+mod slot;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use parking_lot::Mutex;
+use shoal_core::network::{Egress, MAX_DNS_SERVERS};
+
+pub(crate) use self::forget::{Remains, instances};
+use self::index::Indices;
+use self::pool::Pool;
+pub use self::slot::Slot;
+use crate::modes;
+
+/// The sandbox's address in its own namespace: the same everywhere.
+pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
+/// Its router, which is also whom it asks for names first.
+pub(crate) const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 1);
+/// Whom it asks for names, one behind the other, as many as a resolver tries: the router and two
+/// addresses that lie behind it and are nobody's. Each leads to one name server.
+pub const NAME_ADDRESSES: [Ipv4Addr; MAX_DNS_SERVERS] = [
+    ROUTER_ADDRESS,
+    Ipv4Addr::new(10, 11, 0, 5),
+    Ipv4Addr::new(10, 11, 0, 9),
+];
+const INNER_BITS: u8 = 30;
+/// Fixed, so that what a saved sandbox remembers of its router stays true in another slot.
+const GUEST_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 2];
+const ROUTER_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 1];
+
+/// What every installation's host interfaces begin with.
+const ANY_INTERFACE: &str = "shl*";
+
+/// How slots are made.
+#[derive(Debug, Clone)]
+pub struct NetworkConfig {
+    /// Where the slots' addresses on this machine come from, four for each.
+    pub range: Ipv4Net,
+    /// The name servers sandboxes ask; those of the host when empty.
+    pub dns: Vec<Ipv4Addr>,
+    /// How many slots are kept ready.
+    pub warm: usize,
+}
+
+impl Default for NetworkConfig {
+    /// Room for 16384 sandboxes in a range that is rare on machines, 16 of them ready.
+    fn default() -> Self {
+        let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 79, 0, 0), 16);
+        Self {
+            range,
+            dns: Vec::new(),
+            warm: 16,
+        }
+    }
+}
+
+/// The slots of this installation.
+#[derive(Debug, Clone)]
+pub struct Network {
+    shared: Arc<Shared>,
+    pool: Pool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: NetworkConfig,
+    indices: Indices,
+    /// What this installation's host interfaces begin with.
+    prefix: String,
+    /// This installation's table on the host.
+    table: String,
+    namespaces: PathBuf,
+    mtu: u32,
+    resolvers: Vec<Ipv4Addr>,
+    /// Slots that are nobody's and could not be taken away yet.
+    leaving: Mutex<BTreeSet<u32>>,
+}
+
+impl Network {
+    /// Puts the host's part in force. `instance` is a short name of this installation, unique on
+    /// this machine; `run` is its directory on a file system that a reboot clears, and `machine`
+    /// the one that all installations share.
+    ///
+    /// # Errors
+    /// When the kernel or `nft` refuses, or the directories cannot be made.
+    pub fn open(
+        config: NetworkConfig,
+        instance: &str,
+        run: &std::path::Path,
+        machine: &std::path::Path,
+    ) -> io::Result<Self> {
+        let prefix = interface_prefix(instance);
+        let table = table_of(instance);
+        let namespaces = run.join("netns");
+        modes::make(&namespaces)?;
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+        nft::apply(&rules::host(
+            &table,
+            &format!("{prefix}*"),
+            ANY_INTERFACE,
+            config.range,
+        ))?;
+        let count = 1 << (30 - u32::from(config.range.prefix_len()).min(30));
+        let indices = Indices::open(machine.join("slots"), instance.to_owned(), count)?;
+        let resolvers = if config.dns.is_empty() {
+            resolver::of_host()
+        } else {
+            config.dns.clone()
+        };
+        let warm = config.warm;
+        let mtu = mtu_of_default_route().unwrap_or(1500);
+        let shared = Arc::new(Shared {
+            config,
+            indices,
+            prefix,
+            table,
+            namespaces,
+            mtu,
+            resolvers,
+            leaving: Mutex::default(),
+        });
+        Ok(Self {
+            pool: Pool::new(shared.clone(), warm),
+            shared,
+        })
+    }
+
+    /// Begins to keep slots ready, on the runtime of the caller.
+    pub fn start(&self) {
+        self.pool.start();
+    }
+
+    /// A slot with `egress` in force; none when the range is used up.
+    ///
+    /// # Errors
+    /// When the slot cannot be made; nothing is left of it then.
+    pub async fn take(&self, egress: &Egress) -> io::Result<Option<Slot>> {
+        let Some(slot) = self.pool.take().await? else {
+            return Ok(None);
+        };
+        // A ready slot has the default policy already.
+        if !egress.same_rules(&Egress::default())
+            && let Err(error) = self.set_egress(slot.index, egress).await
+        {
+            self.release(slot.index).await;
+            return Err(error);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Puts other rules in force, all at once.
+    ///
+    /// # Errors
+    /// The old rules stay in force.
+    pub async fn set_egress(&self, index: u32, egress: &Egress) -> io::Result<()> {
+        let (shared, egress) = (self.shared.clone(), egress.clone());
+        blocking(move || shared.apply_egress(&shared.slot(index), &egress)).await
+    }
+
+    /// Takes a slot away and gives its index back. Success when there is none. What cannot be taken
+    /// away now, as the system has run out of something, is tried again until it is gone; until then
+    /// the index stays taken.
+    pub async fn release(&self, index: u32) {
+        let shared = self.shared.clone();
+        let released = blocking(move || {
+            shared.dispose_or_keep(index);
+            Ok(())
+        })
+        .await;
+        if released.is_err() {
+            self.shared.leaving.lock().insert(index);
+        }
+        self.pool.look();
+    }
+
+    /// The slots of this installation, whoever uses them.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn taken(&self) -> io::Result<Vec<u32>> {
+        self.shared.indices.own()
+    }
+
+    /// The namespace files of this installation that belong to no taken slot.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn stray_namespaces(&self) -> io::Result<Vec<PathBuf>> {
+        let taken = self.taken()?;
+        let mut files = namespace::list(&self.shared.namespaces)?;
+        files.retain(|file| {
+            let name = file
+                .file_name()
+                .and_then(|n| n.to_str())
+                .unwrap_or_default();
+            let index = name.split('-').next().and_then(|i| i.parse::<u32>().ok());
+            index.is_none_or(|index| !taken.contains(&index))
+        });
+        Ok(files)
+    }
+
+    /// Takes a stray namespace away.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub fn remove_namespace(&self, file: &std::path::Path) -> io::Result<()> {
+        namespace::remove(file)
+    }
+
+    /// Ends the keeping of ready slots and takes those away; the host's part goes too when no
+    /// sandbox has a slot.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn close(&self) -> io::Result<()> {
+        self.pool.close().await?;
+        let shared = self.shared.clone();
+        blocking(move || {
+            shared.dispose_leaving()?;
+            if shared.indices.own()?.is_empty() {
+                nft::apply(&rules::no_host(&shared.table))?;
+                shared.indices.close()?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// How the names of an installation's interfaces begin.
+fn interface_prefix(instance: &str) -> String {
+    format!("shl{instance}-")
+}
+
+/// The installation's table on the host.
+fn table_of(instance: &str) -> String {
+    format!("shoal_{instance}")
+}
+
+impl Shared {
+    fn slot(&self, index: u32) -> Slot {
+        Slot::new(index, self.config.range, &self.prefix, &self.namespaces)
+    }
+
+    /// Makes one more slot, with the default policy in force; none when the range is used up.
+    fn make(&self) -> io::Result<Option<Slot>> {
+        let Some(index) = self.indices.take()? else {
+            return Ok(None);
+        };
+        let slot = self.slot(index);
+        let made = slot
+            .make(self.mtu)
+            .and_then(|()| self.apply_egress(&slot, &Egress::default()));
+        match made {
+            Ok(()) => Ok(Some(slot)),
+            Err(error) => {
+                self.dispose_or_keep(index);
+                Err(error)
+            }
+        }
+    }
+
+    fn apply_egress(&self, slot: &Slot, egress: &Egress) -> io::Result<()> {
+        let ruleset = rules::egress(egress, &self.resolvers);
+        namespace::within(&slot.slot_namespace, || nft::apply(&ruleset))
+    }
+
+    fn dispose(&self, index: u32) -> io::Result<()> {
+        self.slot(index).remove()?;
+        self.indices.give_back(index)
+    }
+
+    /// Takes a slot away, or remembers that it is to be.
+    fn dispose_or_keep(&self, index: u32) {
+        if let Err(error) = self.dispose(index) {
+            tracing::warn!(%error, index, "a network slot cannot be taken away yet");
+            self.leaving.lock().insert(index);
+        }
+    }
+
+    /// Takes those slots away that could not be before.
+    fn dispose_leaving(&self) -> io::Result<()> {
+        let leaving: Vec<u32> = self.leaving.lock().iter().copied().collect();
+        for index in leaving {
+            self.dispose(index)?;
+            self.leaving.lock().remove(&index);
+        }
+        Ok(())
+    }
+}
+
+/// Runs `work` where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// The largest packet that leaves this machine: a slot with a larger one would lose packets on
+/// networks that do not say so.
+fn mtu_of_default_route() -> Option<u32> {
+    let routes = fs::read_to_string("/proc/net/route").ok()?;
+    let interface = routes.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (interface, destination) = (fields.next()?, fields.next()?);
+        (destination == "00000000").then(|| interface.to_owned())
+    })?;
+    fs::read_to_string(format!("/sys/class/net/{interface}/mtu"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests;
