@@ -1,4 +1,4 @@
-//! The control API, as an SDK calls it.
+//! The API, called as an SDK does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use shoal_protocol::{ENVD_PORT, headers};
 use crate::http::Client;
 use crate::server::Server;
 
-/// A caller with a key.
+/// A client with a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     client: Client,
@@ -41,7 +41,7 @@ impl Api {
         })
     }
 
-    /// Creates a sandbox of `base`, which answers when this returns.
+    /// Creates a sandbox of `base`, which is ready when this returns.
     pub(crate) async fn create(&self, runtime: &str) -> anyhow::Result<Sandbox> {
         let mut body = asked(&json!("base"), 1800);
         body["metadata"] = json!({"shoal/runtime": runtime});
@@ -49,7 +49,7 @@ impl Api {
         self.sandbox(&answer, took)
     }
 
-    /// Any call with a body; its answer, and how long it took in milliseconds.
+    /// Calls a route; returns the answer and the time in milliseconds.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -73,7 +73,7 @@ impl Api {
         Ok((answer, took))
     }
 
-    /// The sandbox in an answer that took so long.
+    /// The sandbox in a create's answer.
     pub(crate) fn sandbox(&self, answer: &Value, took: f64) -> anyhow::Result<Sandbox> {
         let text = |key: &str| {
             let value = answer[key].as_str().map(str::to_owned);
@@ -88,7 +88,7 @@ impl Api {
         })
     }
 
-    /// Ends all sandboxes: what a measurement that failed has left.
+    /// Kills all sandboxes, such as leftovers of a failed measurement.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let headers = [("x-api-key", self.key.as_str())];
         let url = format!("{}/sandboxes", self.url);
@@ -102,7 +102,7 @@ impl Api {
         Ok(())
     }
 
-    /// Ends a sandbox; returns how long it took, in milliseconds.
+    /// Kills a sandbox; returns the time in milliseconds.
     pub(crate) async fn kill(&self, sandbox: &Sandbox) -> anyhow::Result<f64> {
         let url = format!("{}/sandboxes/{}", self.url, sandbox.id);
         let headers = [("x-api-key", self.key.as_str())];
@@ -122,7 +122,7 @@ impl Sandbox {
         Ok(client.with_token_text(&self.token)?)
     }
 
-    /// The headers that lead a request to one of its ports, through the gateway.
+    /// The headers that route a request to one of its ports.
     pub(crate) fn headers(&self, port: u16) -> Vec<(String, String)> {
         vec![
             (headers::SANDBOX_ID.to_string(), self.id.clone()),
@@ -132,7 +132,7 @@ impl Sandbox {
     }
 }
 
-/// What the released SDKs ask for when they are told a template and a time in seconds.
+/// The body of a create by the released SDKs.
 pub(crate) fn asked(template: &Value, timeout: u32) -> Value {
     json!({
         "templateID": template, "timeout": timeout, "secure": true, "allow_internet_access": true,
@@ -140,7 +140,7 @@ pub(crate) fn asked(template: &Value, timeout: u32) -> Value {
     })
 }
 
-/// Runs a line as `commands.run` does, to its end; returns how long it took, in milliseconds.
+/// Runs a command line as `commands.run` does; returns the time in milliseconds.
 pub(crate) async fn run(envd: &EnvdClient, line: &str) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let mut process = envd.start(Command::shell(line)).await?;

@@ -1,5 +1,5 @@
-//! The OCI runtime alone, started by hand as an experienced person would: the bundle of one of
-//! Shoal's sandboxes, over an overlay of the same layers, in a network namespace of its own.
+//! The bare OCI runtime, driven by hand: the bundle of one of Shoal's sandboxes, over an overlay of the
+//! same layers, in its own network namespace.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::api::{Sandbox, millis};
 use crate::http::Client;
 use crate::server::Server;
 
-/// What Shoal gives `runsc`, so that it is the same gVisor.
+/// The flags that Shoal passes to `runsc`.
 const RUNSC_FLAGS: [&str; 7] = [
     "--platform=systrap",
     "--overlay2=none",
@@ -28,13 +28,13 @@ const RUNSC_FLAGS: [&str; 7] = [
     "--host-settings=ignore",
 ];
 
-/// How long a daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of the daemon's first answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The group of the bare containers in each hierarchy.
+/// The cgroup of the bare containers in each hierarchy.
 const CGROUP: &str = "shoal-bench";
 
-/// What is filtered in the namespace: about what a slot of Shoal filters.
+/// The filter rules of the namespace, similar to those of a slot.
 const RULES: &str = "table inet bench {
   set blocked { type ipv4_addr; flags interval;
     elements = { 10.0.0.0/8, 100.64.0.0/10, 169.254.0.0/16, 172.16.0.0/12, 192.168.0.0/16 } }
@@ -55,22 +55,22 @@ pub(crate) struct Bare {
     made: u16,
 }
 
-/// A container that runs. What it leaves is taken away by [`Bare::remove`].
+/// A running container. [`Bare::remove`] cleans up after it.
 #[derive(Debug)]
 pub(crate) struct Container {
     name: String,
     directory: PathBuf,
-    /// Making the network: milliseconds.
+    /// Creating the network, in milliseconds.
     pub(crate) network: f64,
-    /// Mounting the root and `run --detach`: milliseconds.
+    /// Mounting the root and `run --detach`, in milliseconds.
     pub(crate) run: f64,
-    /// From the beginning until the daemon inside had answered: milliseconds.
+    /// From the beginning until the daemon answered, in milliseconds.
     pub(crate) answered: f64,
 }
 
 impl Bare {
-    /// Takes the bundle of `sandbox`, and the layers of `plain`, a sandbox whose layers are mounted
-    /// as they are.
+    /// Uses the bundle of `sandbox`, and the layers of `plain`, a sandbox that mounts its layers
+    /// directly.
     pub(crate) fn like(
         server: &Server,
         runtime: &str,
@@ -90,8 +90,8 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Does without the user namespace of the bundle: `runc exec` cannot join a network namespace
-    /// that was made outside of it.
+    /// Removes the user namespace from the bundle: `runc exec` cannot join a network namespace that
+    /// was created outside it.
     pub(crate) fn without_user_namespace(mut self) -> Self {
         if let Some(linux) = self.config["linux"].as_object_mut() {
             linux.remove("uidMappings");
@@ -103,8 +103,8 @@ impl Bare {
         self
     }
 
-    /// The same, and what it restores: the memory that was saved last, if it has more bytes than
-    /// `more_than`, over its files. What is saved of a small template is not taken for that of a large.
+    /// The same, with the newest snapshot whose memory has more than `more_than` bytes. The bound
+    /// keeps the snapshot of a small template from being used for a large one.
     pub(crate) fn of_saved(
         server: &Server,
         sandbox: &Sandbox,
@@ -114,7 +114,7 @@ impl Bare {
         let mut found = Vec::new();
         for entry in fs::read_dir(server.data().join("disk/.snapshots"))? {
             let place = entry?.path();
-            // What is saved without memory has none.
+            // Files-only snapshots have no memory.
             if let Ok(pages) = fs::metadata(place.join("memory/pages.img"))
                 && pages.len() > more_than
             {
@@ -131,12 +131,12 @@ impl Bare {
         Ok((bare, image))
     }
 
-    /// Puts what is in a directory over the layers of those that are started from now on.
+    /// Adds a directory as the top layer of containers started from now on.
     pub(crate) fn over(&mut self, directory: &Path) {
         self.lower = format!("{}:{}", directory.display(), self.lower);
     }
 
-    /// Starts one, with its network, and waits until its daemon answers.
+    /// Starts a container with its network and waits until its daemon answers.
     pub(crate) async fn start(&mut self) -> anyhow::Result<Container> {
         self.begin(None).await
     }
@@ -213,7 +213,7 @@ impl Bare {
         succeed(command.arg(directory).arg(name))
     }
 
-    /// Leaves a program running in a container.
+    /// Starts a background program in a container.
     pub(crate) fn leave(&self, container: &Container, program: &[&str]) -> anyhow::Result<()> {
         let mut command = self.command();
         command
@@ -230,8 +230,8 @@ impl Bare {
         succeed(&mut command)
     }
 
-    /// Writes the memory of a container, which goes on, and copies its upper directory; in
-    /// milliseconds, and the same until that is on the disk.
+    /// Checkpoints a container, which continues, and copies its upper directory. Returns the
+    /// milliseconds without and with a sync.
     pub(crate) fn checkpoint(
         &self,
         container: &Container,
@@ -259,12 +259,12 @@ impl Bare {
         Ok((written, millis(begun.elapsed())))
     }
 
-    /// Starts a container from what [`Bare::checkpoint`] has written.
+    /// Starts a container from a checkpoint.
     pub(crate) async fn restore(&mut self, image: &Path) -> anyhow::Result<Container> {
         self.begin(Some(image)).await
     }
 
-    /// Runs a program in a container, as the template's user, to its end; in milliseconds.
+    /// Runs a program in a container as the template's user; returns the milliseconds.
     pub(crate) fn exec(&self, container: &Container, program: &[&str]) -> anyhow::Result<f64> {
         let mut command = self.command();
         command
@@ -277,7 +277,7 @@ impl Bare {
         Ok(millis(begun.elapsed()))
     }
 
-    /// Ends a container and takes away all of it; in milliseconds.
+    /// Ends and removes a container; returns the milliseconds.
     pub(crate) fn remove(&self, container: &Container) -> anyhow::Result<f64> {
         let begun = Instant::now();
         succeed(self.command().args(["delete", "--force", &container.name]))?;
@@ -299,9 +299,9 @@ impl Bare {
 }
 
 impl Bare {
-    /// Takes away whatever there is, also of a run that was cut off.
+    /// Removes everything, including leftovers of an aborted run.
     fn sweep(&self) {
-        // What is not there cannot be taken away; what stays fails the next start by its name.
+        // Missing things are ignored; a leftover fails the next start by its name.
         for entry in fs::read_dir(&self.directory)
             .into_iter()
             .flatten()
@@ -318,7 +318,7 @@ impl Bare {
             let _ = umount2(&path.join("root"), MntFlags::MNT_DETACH);
             quiet(Command::new("ip").args(["netns", "del"]).arg(&name));
         }
-        // gVisor keeps an empty namespace mounted in its state.
+        // gVisor mounts an empty namespace in its state directory.
         let _ = umount2(
             &self.directory.join("state/null-netns"),
             MntFlags::MNT_DETACH,
@@ -340,7 +340,7 @@ impl Drop for Bare {
     }
 }
 
-/// The layers of an overlay, as the kernel shows them.
+/// The layers of an overlay, from the mount table.
 fn lower_of(root: &Path) -> anyhow::Result<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let root = root.display().to_string();
@@ -352,7 +352,7 @@ fn lower_of(root: &Path) -> anyhow::Result<String> {
     Ok(lower.context("the sandbox has no overlay")?.to_owned())
 }
 
-/// A namespace with a veth to the host, a route and rules, in four commands.
+/// Creates a namespace with a veth to the host, a route and rules, in four commands.
 fn make_network(name: &str, host: Ipv4Addr, inside: Ipv4Addr) -> anyhow::Result<()> {
     succeed(Command::new("ip").args(["netns", "add", name]))?;
     let outside = format!(
@@ -369,10 +369,10 @@ fn make_network(name: &str, host: Ipv4Addr, inside: Ipv4Addr) -> anyhow::Result<
     feed(nft.args(["netns", "exec", name, "nft", "-f", "-"]), RULES)
 }
 
-/// Asks as often as Shoal does, over new connections.
+/// Polls as often as Shoal does, on new connections.
 async fn answer(address: Ipv4Addr) -> anyhow::Result<()> {
     let url = format!("http://{address}:{ENVD_PORT}/health");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_TIMEOUT;
     loop {
         let client = Client::new();
         let attempt = client.call(http::Method::GET, &url, &[], "");
@@ -385,7 +385,7 @@ async fn answer(address: Ipv4Addr) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a command that is to succeed.
+/// Runs a command and fails if it does.
 pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = quiet.status().with_context(|| format!("{command:?}"))?;

@@ -1,4 +1,4 @@
-//! The one HTTP client that everything is measured with.
+//! The HTTP client of all measurements.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 
 type AnyBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// Keeps connections and uses them again.
+/// A client with a connection pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Client(hyper_util::client::legacy::Client<HttpConnector, AnyBody>);
 
@@ -28,7 +28,7 @@ impl Client {
         Self(hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector))
     }
 
-    /// Sends a request and reads the whole answer, a success.
+    /// Sends a request and reads the whole answer. Statuses other than 2xx are errors.
     pub(crate) async fn call(
         &self,
         method: Method,
@@ -91,7 +91,7 @@ impl Client {
     }
 }
 
-/// The same block again and again, so that making the body costs nothing.
+/// A body that repeats one block, so that producing it costs nothing.
 struct Repeated {
     block: Bytes,
     left: u64,
@@ -101,7 +101,7 @@ impl Repeated {
     const BLOCK: usize = 256 * 1024;
 
     fn new(size: u64) -> Self {
-        // Not zeros, which a file system may keep as a hole.
+        // Not zeros, which a file system may store as a hole.
         let block: Vec<u8> = (0..=255).cycle().take(Self::BLOCK).collect();
         Self {
             block: block.into(),

@@ -1,4 +1,4 @@
-//! A Python kernel for notebooks that lives: what an agent's sandbox has in its memory.
+//! A running Jupyter kernel: the typical memory of an agent's sandbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use shoal_protocol::client::{Command as Line, EnvdClient, Process, Upload};
 use crate::api::run;
 use crate::bare::succeed;
 
-/// Of PyPI.
+/// The package on PyPI.
 const PACKAGE: &str = "ipykernel==7.4.0";
 
 /// The Python of the template `base`.
 const PYTHON: &str = "3.11";
 
-/// Where it is in a sandbox: outside of what is the user's.
+/// Its path in a sandbox.
 const PLACE: &str = "/home/user/kernel";
 
-/// What it has in its memory beside itself, so that some 65 MB are written.
+/// Extra memory, so that about 65 MB are written.
 const LOADED: &str = "b = bytes(range(256)) * (24 << 12)";
 
-/// Says that it is ready.
+/// The file that marks the kernel as ready.
 const READY: &str = "/tmp/kernel-is-ready";
 
-/// Its packages, in a directory of the machine.
+/// The kernel's packages in a directory of the machine.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     directory: PathBuf,
 }
 
 impl Kernel {
-    /// Gets the packages, once.
+    /// Downloads the packages once.
     pub(crate) fn fetch(work: &Path) -> anyhow::Result<Self> {
         let directory = work.join("kernel");
         let kernel = Self { directory };
@@ -53,18 +53,18 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// A directory that an overlay can have the packages from.
+    /// A directory that can be an overlay layer with the packages.
     pub(crate) fn lower(&self) -> PathBuf {
         self.directory.join("lower")
     }
 
-    /// The port of a kernel that [`Kernel::SCRIPT`] has started.
+    /// The port of the kernel that [`Kernel::SCRIPT`] starts.
     pub(crate) const PORT: u16 = 5001;
 
-    /// What starts one from an archive, and nothing more than that.
+    /// The script in the archive that starts a kernel.
     pub(crate) const SCRIPT: &str = "start.sh";
 
-    /// The packages as an archive for a build, below `place`, and its digest.
+    /// An archive of the packages under `place` for a build, and its digest.
     pub(crate) fn archive(&self, place: &str) -> anyhow::Result<(Vec<u8>, String)> {
         let script = format!(
             "PYTHONPATH=/{place} PYTHONDONTWRITEBYTECODE=1 exec python3 -m ipykernel_launcher \
@@ -83,7 +83,7 @@ impl Kernel {
         Ok((bytes, hash.to_owned()))
     }
 
-    /// Puts the packages into a sandbox.
+    /// Uploads the packages into a sandbox.
     pub(crate) async fn put(&self, envd: &EnvdClient) -> anyhow::Result<()> {
         let archive = self.directory.join("kernel.tar");
         let mut tar = Command::new("tar");
@@ -92,13 +92,13 @@ impl Kernel {
         let bytes = fs::read(&archive)?;
         let target = Upload::to("/tmp/kernel.tar");
         envd.upload_bytes(&target, bytes.into()).await?;
-        // What is no directory of its own is there already, with its own mode.
+        // Parent directories exist already, with their own modes.
         let line = "tar -C / --no-overwrite-dir -xf /tmp/kernel.tar ./home/user/kernel && rm /tmp/kernel.tar";
         run(envd, line).await?;
         Ok(())
     }
 
-    /// The line that starts it.
+    /// The command line that starts it.
     pub(crate) fn line() -> String {
         format!(
             "PYTHONPATH={PLACE} PYTHONDONTWRITEBYTECODE=1 exec python3 -m ipykernel_launcher \
@@ -106,7 +106,7 @@ impl Kernel {
         )
     }
 
-    /// The line that ends when it is ready.
+    /// A command line that ends when it is ready.
     pub(crate) fn ready() -> String {
         format!("for i in $(seq 600); do [ -e {READY} ] && exit; sleep 0.1; done; exit 1")
     }

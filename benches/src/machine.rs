@@ -1,17 +1,17 @@
-//! The machine that the figures were taken on, without its name.
+//! A description of the machine that was measured, without its name.
 
 use std::fmt;
 use std::fs;
 use std::process::Command;
 
-/// What is said of the machine.
+/// Facts about the machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
     facts: Vec<(&'static str, String)>,
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Reads the facts of this machine.
     pub(crate) fn look() -> Self {
         let date = time::OffsetDateTime::now_utc().date().to_string();
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -21,7 +21,7 @@ impl Machine {
             ("cores", cores.to_string()),
             ("memory", format!("{:.0} GiB", memory("MemTotal") / 1024.0)),
             ("kernel", read("/proc/sys/kernel/osrelease")),
-            ("runsc", first_line("runsc", "--version")),
+            ("runsc", runsc()),
             ("runc", first_line("runc", "--version")),
             ("nginx", first_line("nginx", "-v")),
             (
@@ -39,7 +39,7 @@ impl Machine {
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| machine | |\n|---|---|")?;
+        writeln!(f, "| | |\n|---|---|")?;
         self.facts
             .iter()
             .try_for_each(|(name, fact)| writeln!(f, "| {name} | {fact} |"))
@@ -74,6 +74,30 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
+/// The version of gVisor.
+fn runsc() -> String {
+    let version = first_line("runsc", "--version");
+    if !version.contains("VERSION_MISSING") {
+        return version;
+    }
+    // A build without a version still has that of its Go module.
+    let built = Command::new("sh")
+        .args(["-c", "go version -m \"$(command -v runsc)\""])
+        .output();
+    let text = built.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    module_version(&text.unwrap_or_default())
+        .unwrap_or_else(|| "unknown: built without a version".to_owned())
+}
+
+/// The version of the main module, in the output of `go version -m`.
+fn module_version(text: &str) -> Option<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("mod\t"))?;
+    let mut fields = line.split('\t');
+    Some(format!("{} {}", fields.next()?, fields.next()?))
+}
+
 fn first_line(program: &str, flag: &str) -> String {
     let Ok(output) = Command::new(program).arg(flag).output() else {
         return "missing".to_owned();
@@ -81,4 +105,21 @@ fn first_line(program: &str, flag: &str) -> String {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     text.lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_go_program_is_that_of_its_main_module() {
+        let text = "/usr/bin/runsc: go1.26\n\tpath\tgvisor.dev/gvisor/runsc\n\
+                    \tmod\tgvisor.dev/gvisor\tv0.0.0-20260905035102-160fafc42237\th1:AU5=\n\
+                    \tdep\tgithub.com/x/y\tv1.0.0\n";
+        assert_eq!(
+            module_version(text).as_deref(),
+            Some("gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237")
+        );
+        assert_eq!(module_version("go: not a Go executable"), None);
+    }
 }

@@ -1,7 +1,7 @@
-//! Measures Shoal beside the bare tools that it is made of, prints a table, and keeps it.
+//! Compares Shoal with the bare tools that it is made of, and writes `BENCHMARKS.md`.
 //!
-//! Starts a release server with a data directory of its own. What is compared is measured in
-//! turns, so that what else the machine does meets both. Needs root, as the server does.
+//! Starts a release server with its own data directory. Both sides are measured in turns, so that
+//! background load affects both. Needs root, as the server does.
 
 mod api;
 mod bare;
@@ -31,7 +31,7 @@ use crate::nginx::Nginx;
 use crate::report::Report;
 use crate::server::Server;
 
-/// What can be said on the command line.
+/// The command line.
 #[derive(Debug)]
 struct Args {
     program: PathBuf,
@@ -93,17 +93,17 @@ async fn measure_all(args: Args) -> anyhow::Result<()> {
     println!("{machine}");
     let mut server = Server::start(&args.program, &args.data, args.port).await?;
     let mut report = Report::default();
-    // The server ends whatever happens to a measurement; what it made is there at the next start.
+    // The server is stopped even if a measurement fails; the next run removes its leftovers.
     let outcome = measure(&args, &mut server, &mut report).await;
     let stopped = server.stop().await;
     if let (Err(error), Err(_)) = (&outcome, &stopped) {
         eprintln!("shoal-bench: {error:#}");
     }
     stopped.and(outcome)?;
-    // A part of the table is no table.
+    // A partial run does not replace the page.
     if args.only.is_empty() {
         std::fs::write(&args.page, report.page(&machine))?;
-        println!("written to {}", args.page.display());
+        println!("wrote {}", args.page.display());
     }
     Ok(())
 }
@@ -153,7 +153,7 @@ async fn measure(args: &Args, server: &mut Server, report: &mut Report) -> anyho
     Ok(())
 }
 
-/// What is measured beside nginx.
+/// The comparisons with nginx.
 async fn proxied(args: &Args, server: &Server, report: &mut Report) -> anyhow::Result<()> {
     let wants = |group: &str| args.only.is_empty() || args.only.iter().any(|only| only == group);
     let (files_port, proxy_port) = (args.port + 1, args.port + 2);

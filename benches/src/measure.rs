@@ -1,4 +1,4 @@
-//! What is measured, a module for each group of rows.
+//! The measurements, one module for each group of rows.
 
 pub(crate) mod build;
 pub(crate) mod commands;

@@ -24,8 +24,8 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts one that takes files by `PUT` and gives them on the first port, and passes requests
-    /// on to `target` on the second.
+    /// Starts nginx as a file server (`PUT` and `GET`) on the first port and as a proxy to `target`
+    /// on the second.
     pub(crate) async fn start(
         data: &Path,
         files: u16,
@@ -68,7 +68,7 @@ impl Nginx {
         anyhow::bail!("nginx does not answer")
     }
 
-    /// Ends it, and takes its files away.
+    /// Stops nginx and removes its files.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().context("nginx has ended")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM)?;
@@ -79,16 +79,16 @@ impl Nginx {
     }
 }
 
-/// A btrfs in a file with all its space taken, as Shoal has for its sandboxes.
+/// Mounts btrfs from a preallocated file, as Shoal does for its sandboxes.
 async fn mount_disk(data: &Path, directory: &Path) -> anyhow::Result<()> {
     let image = data.join("nginx.btrfs");
-    // Of a run that was cut off, perhaps still mounted.
+    // An aborted run may have left it mounted.
     let _ = umount2(directory, MntFlags::MNT_DETACH);
     let file = fs::File::create(&image)?;
     let size = nix::libc::off_t::try_from(DISK)?;
     nix::fcntl::posix_fallocate(&file, 0, size)?;
     drop(file);
-    // `-q` of mkfs does not keep it from explaining itself on its error output.
+    // mkfs writes to stderr despite `-q`.
     let run = async |program: &str, args: &[&std::ffi::OsStr]| {
         let mut command = Command::new(program);
         let quiet = command

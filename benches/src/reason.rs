@@ -1,14 +1,14 @@
-//! What stands in the way of the figures that are missed, as far as it was found out.
+//! Known reasons for missed targets.
 
-/// Which rows a reason is about.
+/// The rows that a reason explains.
 enum Rows {
-    /// The one of this name.
+    /// The row with this name.
     Named(&'static str),
-    /// Those whose names begin so.
+    /// Rows whose names start with this.
     Begin(&'static str),
-    /// Those whose names end so.
+    /// Rows whose names end with this.
     End(&'static str),
-    /// Those whose names have it in them.
+    /// Rows whose names contain this.
     Have(&'static str),
 }
 
@@ -23,91 +23,88 @@ impl Rows {
     }
 }
 
-const RESTORE: &str = "The network slot, the rules, the committed states, the daemon's new settings \
-and the command are in Shoal's time and not in that of the bare restore, which is over before anything \
-inside answers.";
+const RESTORE: &str = "Shoal's time includes the network slot, the rules, the commits, the daemon's new settings \
+    and the command. The bare restore ends before anything inside answers.";
 
-/// The first that is about a row counts.
+/// The first match applies.
 const REASONS: [(Rows, &str); 14] = [
     (
         Rows::Begin("pause, with "),
-        "A pause outlives the machine: it waits for the disk, which the bare checkpoint does not (the \
-         row below it is the one with `sync`), holds the sandbox still before its memory is written \
-         and not only while, so that memory and files are of one moment and a failure ends nothing, \
-         and it counts a digest of all that was written. Its pages go to a disk with quotas in a \
-         file, those of the bare one to the machine's own.",
+        "An answered pause survives a power failure: it waits for the disk, which the bare \
+        checkpoint does not (the row below includes `sync`). It also freezes the sandbox before \
+        the memory is written, so that memory and files belong to one moment and a failure ends \
+        nothing, and it computes a digest of all data. Shoal writes to a disk with quotas in a \
+        file, the bare tool to the machine's own file system.",
     ),
     (Rows::End("→ first command"), RESTORE),
     (Rows::End("from a built template"), RESTORE),
     (
         Rows::Begin("gateway, 50 connections"),
-        "The request is parsed and written by hyper with a check of the sandbox, the token and the \
-         limit each time, where nginx does none; server, gateway and load share two cores, so what \
-         the gateway takes the server lacks.",
+        "hyper parses and writes each request, and the gateway checks the sandbox, the token and \
+        the limit; nginx does none of these. Server, gateway and load generator share two cores.",
     ),
     (
         Rows::Have("load of 256 MiB"),
-        "nginx sends and takes a file in the machine's own kernel, with `sendfile`. Here the bytes \
-         pass the sandbox's network (in gVisor a network stack and a file system of its own), the \
-         daemon and the gateway, on the same two cores as the client; the row below shows how much \
-         of it is the gateway's.",
+        "nginx reads and writes files in the machine's kernel, with `sendfile`. Here the bytes \
+        pass the sandbox's network (under gVisor a network stack and file system of its own), \
+        the daemon and the gateway, on the same two cores as the client. The row below shows the \
+        gateway's share.",
     ),
     (
         Rows::Begin("fork into "),
-        "A clone alone uses both cores for a part of its time (the digest is counted while the \
-         runtime starts and reads), so less is left to overlap.",
+        "A single clone already uses both cores for part of its time, because the digest is \
+        computed while the runtime starts and reads. That leaves less to overlap.",
     ),
     (
-        Rows::Named("memory of an interpreter that has answered"),
-        "Two kernels run, as is asked for. Deno's holds a table of 76 MiB that only its benchmarks \
-         would need, and has no way to leave it out (from 2.8 on it holds two). Python's has some \
-         130 MiB with numpy, pandas (which loads pyarrow) and matplotlib. gVisor's own processes are \
-         some 60 MiB. What is restored is written to, so sandboxes share none of it.",
+        Rows::Named("memory of a used code interpreter (PSS)"),
+        "Two kernels run, as configured. Deno's holds a table of 76 MiB that only its benchmarks \
+        need and that cannot be disabled (from 2.8 on, two of them). Python's has about 130 MiB \
+        with numpy, pandas (which loads pyarrow) and matplotlib. gVisor's own processes have \
+        about 60 MiB. Restored memory is private, so sandboxes share none of it.",
     ),
     (
         Rows::Begin("memory of a waiting member with a half-started Python kernel"),
-        "ipykernel alone has 61 MiB that it has written to (gVisor's own count), which a restore \
-         copies for each member. Beside it are the sentry's heap (18 MiB) and the files that gVisor \
-         keeps in that same memory (26 MiB), for whose return it has no call.",
+        "ipykernel alone has written to 61 MiB (by gVisor's count), which a restore copies for \
+        each member. Added to that are the heap of gVisor's kernel (18 MiB) and the files that \
+        it caches in the same memory (26 MiB), which no call releases.",
     ),
     (
         Rows::Named("`commands.run(\"true\")` (runsc)"),
-        "Starting `bash -l -c true` inside gVisor takes 6.4 ms by itself (`posix_spawn` to the end, \
-         from a program inside; `/bin/true` alone 3.6 ms), which both sides pay. What can still be \
-         saved is the rest: the way through the sandbox's own network stack, and the daemon's turns \
-         between the end of the process and the end of the stream.",
+        "Starting `bash -l -c true` inside gVisor takes 6.4 ms by itself (`posix_spawn` to the \
+        end, measured from inside; `/bin/true` alone 3.6 ms), and both sides pay for it. What \
+        remains is the sandbox's network stack and the daemon's work between the end of the \
+        process and the end of the stream.",
     ),
     (
         Rows::Named("`1+1` on a warm context"),
-        "It passes the gateway, the sandbox's own network stack, the daemon and the kernel's four \
-         sockets, which are also `jupyter_client`'s; an execution ends for a client when the kernel \
-         says that it is idle, behind its last output.",
+        "The request passes the gateway, the sandbox's network stack, the daemon and the kernel's \
+        four sockets, which `jupyter_client` uses too. An execution ends for a client when the \
+        kernel reports `idle`, after its last output.",
     ),
     (
         Rows::Named("create → first `1+1` (code interpreter)"),
-        "Beside the restore there are the network slot, the committed states, the daemon's new \
-         settings and the execution itself (9 ms warm).",
+        "In addition to the restore: the network slot, the commits, the daemon's new settings and \
+        the execution itself (9 ms on a warm context).",
     ),
     (
         Rows::Begin("server memory, "),
-        "The server has done all other groups before: the row beside it is what it has without a \
-         sandbox, some seconds after the last. One that is started for this group alone has 33 MiB \
-         with 200 of them, and 25 MiB with none.",
+        "The server ran all other groups before: the comparison is its memory without sandboxes, \
+        some seconds after the last one. A server that only ran this group has 33 MiB with 200 \
+        sandboxes and 25 MiB with none.",
     ),
     (
-        Rows::Begin("refill of "),
-        "A restore keeps more than one processor busy for most of its time, so on two of them little \
-         overlaps; the claims, and what a sandbox does in its first moments with its user, fall into \
-         the same time.",
+        Rows::Begin("pool refill"),
+        "A restore keeps more than one processor busy for most of its time, so little overlaps on \
+        two. The claims, and the first activity of the claimed sandboxes, fall into the same \
+        time.",
     ),
     (
         Rows::Begin("create → ready beside "),
-        "Each start shares the two cores with what gVisor's sandboxes do by themselves while they \
-         are idle.",
+        "Each start shares the two cores with the background work of gVisor's idle sandboxes.",
     ),
 ];
 
-/// The reason of the row called `what`, if one is known.
+/// The reason for missing the target of the row `what`, if known.
 pub(crate) fn of(what: &str) -> Option<&'static str> {
     let found = REASONS.iter().find(|(rows, _)| rows.have(what));
     found.map(|(_, reason)| *reason)
@@ -118,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_by_any_part_of_their_name() {
+    fn a_reason_matches_any_part_of_a_row_name() {
         let pause = of("pause, with 61 MiB of memory").unwrap();
         assert!(pause.contains("waits for the disk"));
         assert_eq!(

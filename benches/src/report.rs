@@ -1,4 +1,4 @@
-//! What is printed, and kept in `BENCHMARKS.md`.
+//! The tables that are printed, and the page `BENCHMARKS.md`.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::reason;
 use crate::stats::Samples;
 
-/// What a quantity is counted in.
+/// The unit of a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Millis,
@@ -28,7 +28,7 @@ impl Unit {
     }
 }
 
-/// What a figure was promised to be.
+/// The target of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Promise {
     /// The ratio of the medians is at most this.
@@ -51,7 +51,7 @@ impl Promise {
         }
     }
 
-    /// By how much of what was promised it is missed; none when it is kept.
+    /// The part of the target by which a row misses it, in percent; none when it is met.
     fn missed_by(self, row: &Row) -> Option<f64> {
         let over = match self {
             Self::Ratio(most) => row.ratio()? / most - 1.0,
@@ -69,7 +69,7 @@ pub(crate) struct Row {
     what: String,
     unit: Unit,
     ours: Samples,
-    /// What it is measured beside.
+    /// The comparison.
     beside: Option<(String, Samples)>,
     promise: Option<Promise>,
 }
@@ -104,7 +104,7 @@ impl Row {
         match self.promise {
             None => String::new(),
             Some(promise) => match promise.missed_by(self) {
-                None => format!("{}: kept", promise.show(self.unit)),
+                None => format!("{}: met", promise.show(self.unit)),
                 Some(by) => format!("{}: **missed by {by:.0} %**", promise.show(self.unit)),
             },
         }
@@ -141,17 +141,41 @@ impl Row {
 }
 
 const HEAD: [&str; 8] = [
-    "what",
+    "measurement",
     "Shoal, median",
     "p99",
-    "beside",
+    "compared with",
     "median",
     "p99",
     "ratio",
-    "promised",
+    "target",
 ];
 
-/// The table and what belongs to it.
+/// The rows at the top of the page: the operation, and how the name of its row begins.
+const HEADLINES: [(&str, &str); 8] = [
+    (
+        "Create a sandbox, until it is ready",
+        "create → ready (runsc)",
+    ),
+    ("Claim a sandbox from a pool", "claim from a pool (runsc)"),
+    ("Run a command", "`commands.run(\"true\")` (runsc)"),
+    ("Download a file of 256 MiB", "download of 256 MiB (runsc)"),
+    (
+        "Proxy requests, 50 connections",
+        "gateway, 50 connections (runsc)",
+    ),
+    (
+        "Resume a paused sandbox, until a command has run",
+        "resume → first command",
+    ),
+    (
+        "Memory of an idle sandbox (PSS)",
+        "memory of an idle sandbox (runsc)",
+    ),
+    ("Create beside other sandboxes", "create → ready beside "),
+];
+
+/// The rows and the notes of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
@@ -165,7 +189,7 @@ impl Report {
         self.rows.push(row);
     }
 
-    /// Says how a row was measured.
+    /// Adds a note on how a group was measured.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
@@ -173,36 +197,53 @@ impl Report {
     /// The page.
     pub(crate) fn page(&self, machine: &Machine) -> String {
         let mut page = String::from(
-            "# Benchmarks\n\nWritten by `make bench`: what Shoal does beside the bare tools it is \
-             made of, in one run on one machine, the two in turns so that what else the machine \
-             does meets both. Ratios count; times are this machine's. A p99 of fewer than 100 \
-             samples is the largest.\n\n",
+            "# Benchmarks\n\n`make bench` writes this page. It compares Shoal with the bare tools \
+             that it is made of, in one run on one machine, in turns, so that background load \
+             affects both. Ratios matter; times depend on the machine.\n\n",
         );
-        // Writing into a text cannot fail.
-        let _ = writeln!(page, "{machine}");
+        self.headlines(&mut page);
+        // Writing into a string cannot fail.
+        let _ = writeln!(page, "\n## Machine\n\n{machine}");
+        page.push_str(
+            "## All measurements\n\nThe p99 of fewer than 100 samples is the maximum.\n\n",
+        );
         let _ = writeln!(page, "| {} |", HEAD.join(" | "));
         let _ = writeln!(page, "|{}", "---|".repeat(HEAD.len()));
         for row in &self.rows {
             let _ = writeln!(page, "| {} |", row.cells().join(" | "));
         }
-        page.push_str("\n## What is measured\n\n");
+        page.push_str("\n## Methods\n\n");
         for note in &self.notes {
             let _ = writeln!(page, "- {note}");
         }
-        page.push_str("\n## What was missed\n\n");
+        page.push_str("\n## Missed targets\n\n");
         let missed: Vec<&Row> = self
             .rows
             .iter()
             .filter(|row| row.promise.is_some_and(|p| p.missed_by(row).is_some()))
             .collect();
         for row in &missed {
-            let reason = reason::of(&row.what).unwrap_or("Not looked into yet.");
+            let reason = reason::of(&row.what).unwrap_or("The reason is not known yet.");
             let _ = writeln!(page, "- {}: {}. {reason}", row.what, row.verdict());
         }
         if missed.is_empty() {
             page.push_str("Nothing.\n");
         }
         page
+    }
+
+    /// The table at the top of the page.
+    fn headlines(&self, page: &mut String) {
+        page.push_str(
+            "## Headlines\n\nUnder gVisor (`runsc`), medians.\n\n\
+             | operation | Shoal | compared with | its value | ratio |\n|---|---|---|---|---|\n",
+        );
+        for (operation, begin) in HEADLINES {
+            if let Some(row) = self.rows.iter().find(|row| row.what.starts_with(begin)) {
+                let [_, ours, _, tool, bare, _, ratio, _] = row.cells();
+                let _ = writeln!(page, "| {operation} | {ours} | {tool} | {bare} | {ratio} |");
+            }
+        }
     }
 }
 
@@ -217,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_promise_is_said_with_by_how_much() {
+    fn a_missed_target_shows_the_margin() {
         assert_eq!(
             row(13.0, 10.0, Promise::Ratio(1.3)).verdict(),
-            "≤ 1.3 ×: kept"
+            "≤ 1.3 ×: met"
         );
         assert_eq!(
             row(26.0, 10.0, Promise::Ratio(1.3)).verdict(),
@@ -232,7 +273,24 @@ mod tests {
         );
         assert_eq!(
             row(60.0, 1.0, Promise::AtMost(60.0)).verdict(),
-            "≤ 60.0 ms: kept"
+            "≤ 60.0 ms: met"
         );
+    }
+
+    #[test]
+    fn the_page_begins_with_the_headlines() {
+        let mut report = Report::default();
+        report.add(Row::new("kill (runsc)", Unit::Millis, Samples::one(2.0)));
+        let name = "create → ready beside 200 others (runsc)";
+        report.add(
+            Row::new(name, Unit::Millis, Samples::one(30.0))
+                .beside("the same with none", Samples::one(20.0)),
+        );
+        let page = report.page(&Machine::look());
+        let row =
+            "| Create beside other sandboxes | 30.0 ms | the same with none | 20.0 ms | 1.50 × |";
+        let at = page.find(row).unwrap();
+        assert!(at < page.find("## All measurements").unwrap());
+        assert!(!page[..at].contains("kill"));
     }
 }

@@ -1,4 +1,4 @@
-//! The server that is measured.
+//! The measured server.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -13,10 +13,10 @@ use tokio::process::{Child, Command};
 use crate::http::Client;
 use crate::machine::keyed;
 
-/// How long it may take to serve: a first start makes the template `base`.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The timeout of a start; a first start builds the template `base`.
+const START_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Where network slots have their addresses; four for each slot.
+/// The address range of network slots, four addresses for each.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const NETWORK_BITS: u8 = 16;
 
@@ -44,7 +44,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Kills it as a crash would, starts it again, and returns how long that took to serve.
+    /// Kills the server with SIGKILL, restarts it, and returns the time until it serves.
     pub(crate) async fn crash_and_start(&mut self) -> anyhow::Result<Duration> {
         self.child.kill().await?;
         let begun = Instant::now();
@@ -53,7 +53,7 @@ impl Server {
         Ok(begun.elapsed())
     }
 
-    /// Ends it as an operator does.
+    /// Stops the server with SIGTERM.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             anyhow::bail!("the server ended by itself with {status}");
@@ -83,7 +83,7 @@ impl Server {
         Ok(keyed(&status, "VmRSS") / 1024.0)
     }
 
-    /// Where the host reaches the ports of a sandbox, as the gateway does.
+    /// The address at which the host reaches a sandbox.
     pub(crate) fn address(&self, sandbox: &str) -> anyhow::Result<Ipv4Addr> {
         let manifest = self.sandbox(sandbox).join("sandbox.json");
         let manifest: serde_json::Value = serde_json::from_slice(&fs::read(manifest)?)?;
@@ -104,7 +104,7 @@ impl Server {
     }
 
     async fn wait(&mut self) -> anyhow::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         let (client, url) = (Client::new(), format!("{}/health", self.url()));
         loop {
             if client.call(http::Method::GET, &url, &[], "").await.is_ok() {

@@ -1,6 +1,6 @@
 //! Samples of one quantity.
 
-/// What was measured of one quantity, in the order of measuring.
+/// The measured values of one quantity, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples(Vec<f64>);
 
@@ -18,7 +18,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The value below which half of the samples lie; not a number when there are none.
+    /// The median; NaN without samples.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
         let (low, high) = (sorted.len().saturating_sub(1) / 2, sorted.len() / 2);
@@ -28,7 +28,7 @@ impl Samples {
         }
     }
 
-    /// The value below which 99 of 100 samples lie: the largest, of fewer than 100.
+    /// The 99th percentile; the maximum of fewer than 100 samples.
     pub(crate) fn p99(&self) -> f64 {
         let sorted = self.sorted();
         let beyond = sorted.len() / 100;

@@ -1,4 +1,4 @@
-//! Building a template through E2B's wire.
+//! Template builds over E2B's API.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 
-/// How long a build may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The timeout of a build.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A build that was announced.
+/// An announced build.
 pub(crate) struct Build {
     pub(crate) template: String,
     id: String,
 }
 
 impl Build {
-    /// Announces one of the template `name`.
+    /// Announces a build of the template `name`.
     pub(crate) async fn announce(api: &Api, name: &str) -> anyhow::Result<Self> {
         let body = json!({"name": name});
         let (announced, _) = api.call(Method::POST, "/v3/templates", body).await?;
@@ -32,7 +32,7 @@ impl Build {
         })
     }
 
-    /// Begins it and waits for its end, which is looked for so often. Returns what was said.
+    /// Starts the build and polls until it ends. Returns the log.
     pub(crate) async fn run(
         &self,
         api: &Api,
@@ -52,10 +52,10 @@ impl Build {
                 .collect();
             match status["status"].as_str() {
                 Some("ready") => return Ok(said),
-                Some("error") => anyhow::bail!("the build has failed: {said:?}"),
+                Some("error") => anyhow::bail!("the build failed: {said:?}"),
                 _ => ensure!(
-                    begun.elapsed() < PATIENCE,
-                    "the build takes too long: {said:?}"
+                    begun.elapsed() < BUILD_TIMEOUT,
+                    "the build timed out: {said:?}"
                 ),
             }
             tokio::time::sleep(every).await;

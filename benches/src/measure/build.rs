@@ -1,4 +1,4 @@
-//! Templates: building one again, and starting from what a build has saved.
+//! Templates: cached builds, and creates from a built template.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,22 @@ use crate::server::Server;
 use crate::stats::Samples;
 use crate::template::Build;
 
-/// What the template is called.
+/// The name of the template.
 const NAME: &str = "bench-built";
 
-/// How often a build is asked for.
+/// The polling interval of a build.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**templates**: a template over `base` with three `RUN` steps, built \
-through E2B's wire. The second build is from the request that announces it until its status is \
-`ready`, which is asked every 2 ms; beside it the first, whose steps are run. A create from it is \
-from the request until the sandbox is ready, with what was saved of its memory; beside it an overlay \
-and `runsc restore --detach` of the checkpoint of a bare container with nothing but the daemon, in a \
-network made ahead, until it returns; and the same until the daemon answers.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**templates**: a template based on `base` with three `RUN` steps, \
+built over E2B's API. The second build: from the request that announces it until its status is \
+`ready`, polled every 2 ms. Compared with the first build, which runs the steps. A create from \
+the template: from the request until the sandbox is ready, restored from its memory. Compared \
+with an overlay and `runsc restore --detach` of the checkpoint of a bare container with only the \
+daemon, in a network created in advance, until the command returns; and the same until the daemon \
+answers.";
 
-/// Measures all of it.
+/// Runs the group.
 pub(crate) async fn measure(
     server: &Server,
     plain: &Sandbox,
@@ -35,7 +36,7 @@ pub(crate) async fn measure(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let api = Api::of(server)?;
-    // What an earlier run has left.
+    // A leftover of an earlier run.
     let _ = forget(&api).await;
     let outcome = templates(server, &api, plain, rounds, report).await;
     forget(&api).await?;
@@ -54,7 +55,7 @@ async fn templates(
     for _ in 0..rounds {
         let (took, said) = build(api, true).await?;
         let ran = said.iter().filter(|line| line.starts_with("step ")).count();
-        ensure!(ran == 0, "a step was run again: {said:?}");
+        ensure!(ran == 0, "the second build ran a step: {said:?}");
         second.push(took);
     }
     report.add(
@@ -73,7 +74,10 @@ async fn templates(
         let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
         created.push(took);
         let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
-        ensure!(origin == "restored", "a create was {origin:?}");
+        ensure!(
+            origin == "restored",
+            "a create did not restore, but was {origin:?}"
+        );
         api.kill(&api.sandbox(&answer, took)?).await?;
         let container = bare.restore(&image).await?;
         restored.push(container.run);
@@ -94,7 +98,7 @@ async fn templates(
     Ok(())
 }
 
-/// Builds the template; returns how long it took, in milliseconds, and what was said.
+/// Builds the template; returns the time in milliseconds and the log.
 async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
     let begun = Instant::now();
     let build = Build::announce(api, NAME).await?;
@@ -105,9 +109,9 @@ async fn build(api: &Api, again: bool) -> anyhow::Result<(f64, Vec<String>)> {
         "echo step 3; cat ~/one ~/two > ~/three",
     ];
     let steps: Vec<Value> = steps.into_iter().map(run).collect();
-    // What an earlier run of all this has left is not to be taken for a first build.
+    // The cache of an earlier run must not serve the first build.
     let body = json!({"fromTemplate": "base", "steps": steps, "force": !again});
-    // The first takes its time; asking all of it would cost it some.
+    // The first build is long: frequent polling would slow it down.
     let every = if again { AGAIN } else { AGAIN * 50 };
     let said = build.run(api, body, every).await?;
     Ok((millis(begun.elapsed()), said))

@@ -28,7 +28,7 @@ pub(crate) async fn measure(
             bare.exec(&container, &line)?,
             bare.exec(&container, &["/bin/true"])?,
         );
-        // The first of each is a warming.
+        // Round 0 is the warm-up.
         if round > 0 {
             ours.push(times.0);
             shell.push(times.1);
@@ -48,10 +48,10 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**commands.run**: `process.Process/Start` through the gateway on a \
-kept connection, as the SDKs call it (`/bin/bash -l -c true` as the template's user), until the \
-event of its end. Beside it: `exec` of the same line as the same user in a bare container of the \
-same bundle (with runc without its user namespace, as `runc exec` cannot enter a network namespace \
-made outside of one), and `exec` of `/bin/true` without a shell, from the fork of the runtime's program to \
-its end.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**commands.run**: `process.Process/Start` through the gateway on \
+a kept-alive connection, as the SDKs call it (`/bin/bash -l -c true` as the template's user), \
+until the end event. Compared with `exec` of the same command line and user in a bare container \
+of the same bundle, and with `exec` of `/bin/true` without a shell; both from the start of the \
+runtime's process to its end. With runc the container has no user namespace, because `runc exec` \
+cannot enter a network namespace that was created outside it.";

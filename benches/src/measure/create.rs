@@ -1,4 +1,4 @@
-//! Creating and killing, one at a time.
+//! Create and kill, one at a time.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// After this the server has done what it puts off while sandboxes start (the next network slot),
-/// which the bare runtime is not to pay for.
+/// Time for the server's deferred work (the next network slot), so that it does not slow the bare
+/// runtime down.
 const SETTLED: Duration = Duration::from_millis(350);
 
-/// The server's own phases that take time.
+/// The phases that the server reports.
 const PHASES: [&str; 3] = ["rootfs", "start", "ready"];
 
-/// Creates in turns with the bare runtime. `plain` shows which layers there are.
+/// Creates in turns with the bare runtime, over the layers of `plain`.
 pub(crate) async fn measure(
     server: &Server,
     runtime: &str,
@@ -25,7 +25,7 @@ pub(crate) async fn measure(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let api = Api::of(server)?;
-    // The first of each warms the page cache and shows the bundle.
+    // Warm-up, and the source of the bundle.
     let shown = api.create(runtime).await?;
     let mut bare = Bare::like(server, runtime, &shown, plain)?;
     api.kill(&shown).await?;
@@ -61,14 +61,15 @@ pub(crate) async fn measure(
             .promised(Promise::Ratio(promise)),
     );
     report.add(
-        Row::new(&what, Unit::Millis, created.clone()).beside("the same, network made ahead", run),
+        Row::new(&what, Unit::Millis, created.clone())
+            .beside("the same, network created in advance", run),
     );
     report.add(
         Row::new(&what, Unit::Millis, created)
             .beside("the same with network, until the daemon answers", answered),
     );
     for (samples, phase) in phases.into_iter().zip(PHASES) {
-        let what = format!("its phase `{phase}` ({runtime})");
+        let what = format!("create: phase `{phase}` ({runtime})");
         report.add(Row::new(what, Unit::Millis, samples));
     }
     report.add(
@@ -80,15 +81,14 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**create → ready**: from `POST /sandboxes` on a kept connection to \
-its answer, when the daemon inside has answered and the state is on disk. Shoal takes a network \
-slot (two namespaces, two veth pairs, rules) that was made ahead. Beside it, by hand: `ip netns \
-add`, a veth pair with addresses and a route (`ip -batch`), rules (`nft -f`), an overlay of the \
-same layers, and `run --detach` of the bundle of one of Shoal's own sandboxes with the same flags \
-and the daemon as its program; it is over when `run` returns, before the daemon answers. Its \
-upper directory lies on the machine's own file system, and with runc its root is not mapped to \
-the users of the sandbox (Shoal's is). `bundle` and directories are written before the clock \
-starts. Between a kill and the next bare start the \
-server is given time to make its next slot. The second row leaves the making of the network out of the bare time, the third waits for \
-the daemon to answer there too.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**create → ready**: from `POST /sandboxes` on a kept-alive \
+connection to its answer, when the daemon has answered and the state is on disk. Shoal takes a \
+network slot (two namespaces, two veth pairs, rules) that it created in advance. The comparison \
+runs by hand: `ip netns add`, a veth pair with addresses and a route (`ip -batch`), rules (`nft \
+-f`), an overlay of the same layers, and `run --detach` of the bundle of one of Shoal's own \
+sandboxes, with the same flags and the daemon as its program. It ends when `run` returns, before \
+the daemon answers. Its upper directory is on the machine's own file system, and with runc its \
+root is not mapped to other users, as Shoal's is. The bundle and directories are written before \
+the clock starts. After each kill the server gets time to prepare its next slot. The second row \
+excludes the network from the comparison; the third waits for the daemon's answer there too.";

@@ -1,4 +1,4 @@
-//! Many sandboxes at once.
+//! Many idle sandboxes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,19 +11,19 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// How many sandboxes there are, if the memory holds them.
+/// The number of sandboxes, if the memory holds them.
 const CROWD: usize = 200;
-/// What one is reckoned to need, and what is left to the machine, in MiB.
+/// The estimated memory of one, and the memory left to the machine, in MiB.
 const EACH: f64 = 64.0;
 const SPARE: f64 = 3072.0;
-/// How many are created at once.
+/// The number of parallel creates.
 const AT_ONCE: usize = 8;
-/// How many creates are compared.
+/// The number of creates to compare.
 const COMPARED: usize = 16;
-/// How long idle sandboxes are watched.
+/// How long idle sandboxes are observed.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Fills the machine, and looks at what that does.
+/// Fills the machine and measures the effect.
 pub(crate) async fn measure(server: &mut Server, report: &mut Report) -> anyhow::Result<()> {
     let room = (memory("MemAvailable") - SPARE) / EACH;
     let crowd = (0..CROWD).take_while(|n| (*n as f64) < room).count();
@@ -43,7 +43,7 @@ pub(crate) async fn measure(server: &mut Server, report: &mut Report) -> anyhow:
         }
     }
     let rate = crowd as f64 / begun.elapsed().as_secs_f64();
-    let what = format!("creates a second, {AT_ONCE} at once (runsc)");
+    let what = format!("creates per second, {AT_ONCE} in parallel (runsc)");
     report.add(Row::new(what, Unit::PerSecond, Samples::one(rate)));
     idle(server, &sandboxes, empty, report).await?;
     let crowded = creates(&api).await?;
@@ -57,7 +57,7 @@ pub(crate) async fn measure(server: &mut Server, report: &mut Report) -> anyhow:
         .promised(Promise::Ratio(1.3)),
     );
     let again = millis(server.crash_and_start().await?);
-    let what = format!("start after a crash, {crowd} sandboxes found");
+    let what = format!("server start after a crash, {crowd} sandboxes adopted");
     report.add(Row::new(what, Unit::Millis, Samples::one(again)));
     clear(server, sandboxes, report).await
 }
@@ -72,7 +72,7 @@ async fn creates(api: &Api) -> anyhow::Result<Samples> {
     Ok(times)
 }
 
-/// What sandboxes cost that do nothing.
+/// The cost of idle sandboxes.
 async fn idle(
     server: &Server,
     sandboxes: &[Sandbox],
@@ -96,7 +96,7 @@ async fn idle(
     let what = "processor time of an idle sandbox (runsc)";
     report.add(Row::new(what, Unit::Percent, Samples::one(share)));
     let proportional: f64 = processes.iter().map(|pid| proportional(*pid)).sum();
-    let what = "memory of an idle sandbox (runsc), shared pages counted in parts";
+    let what = "memory of an idle sandbox (runsc) (PSS)";
     let each = Samples::one(proportional / crowd as f64);
     report.add(Row::new(what, Unit::Mib, each));
     Ok(())
@@ -119,12 +119,12 @@ async fn clear(
         }
     }
     let rate = crowd as f64 / begun.elapsed().as_secs_f64();
-    let what = format!("kills a second, {AT_ONCE} at once (runsc)");
+    let what = format!("kills per second, {AT_ONCE} in parallel (runsc)");
     report.add(Row::new(what, Unit::PerSecond, Samples::one(rate)));
     Ok(())
 }
 
-/// The size of the daemon, and what it needs in a sandbox.
+/// The daemon's size, and its memory in a sandbox.
 pub(crate) async fn daemon(
     server: &Server,
     program: &Path,
@@ -146,14 +146,14 @@ pub(crate) async fn daemon(
     Ok(())
 }
 
-/// The processes in the groups of these sandboxes.
+/// The processes in the cgroups of these sandboxes.
 pub(super) fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let pid = path.file_name().and_then(|n| n.to_str()?.parse().ok());
         let Some(pid) = pid else { continue };
-        // A process that has ended meanwhile is none.
+        // The process may have ended meanwhile.
         let groups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
         let is_of = |line: &str| {
             line.rsplit('/')
@@ -167,7 +167,7 @@ pub(super) fn processes(sandboxes: &HashSet<&str>) -> anyhow::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Hundredths of a second that the processes have had.
+/// The processor time of the processes, in hundredths of a second.
 pub(super) fn ticks(processes: &[u32]) -> f64 {
     let of = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -183,8 +183,8 @@ pub(super) fn proportional(pid: u32) -> f64 {
     keyed(&rollup.unwrap_or_default(), "Pss") / 1024.0
 }
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**many sandboxes**: as many as promised if the machine's memory \
-holds them, each created from `base`, idle. The server's memory is its resident set. The crash is \
-a `SIGKILL`; the start is over when the API answers, which it does when every sandbox has been \
-found again.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**many sandboxes**: 200, or as many as the machine's memory \
+holds, each created from `base` and idle. The server's memory is its resident set. The crash is a \
+`SIGKILL`. The start ends when the API answers, which is after every sandbox has been found \
+again.";

@@ -1,4 +1,4 @@
-//! Large files in and out.
+//! Uploads and downloads of large files.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::stats::Samples;
 
 const SIZE: u64 = 256 << 20;
 
-/// Uploads and downloads in turns with nginx, which serves files on the port `nginx`.
+/// Uploads and downloads in turns with nginx, which serves files on port `nginx`.
 pub(crate) async fn measure(
     server: &Server,
     runtime: &str,
@@ -36,7 +36,7 @@ pub(crate) async fn measure(
     for round in 0..=rounds {
         for (way, url) in [&ways[0], &put, &ways[1]].into_iter().enumerate() {
             let (to, from) = exchange(url, &headers, way == 1).await?;
-            // The first round warms the page cache.
+            // Round 0 warms the page cache.
             if round > 0 {
                 up[way].push(to);
                 down[way].push(from);
@@ -59,7 +59,7 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// One upload and one download over a connection of their own, in milliseconds.
+/// One upload and one download on a new connection, in milliseconds.
 async fn exchange(
     url: &str,
     headers: &[(String, String)],
@@ -79,14 +79,14 @@ async fn exchange(
     let size = client.download(url, &headers).await?;
     let down = millis(begun.elapsed());
     anyhow::ensure!(size == SIZE, "{url} gave {size} bytes");
-    // What was written is on its way to the disk; the next is not to wait for it.
+    // Flush, so that the next turn does not wait for this one's writes.
     nix::unistd::sync();
     Ok((up, down))
 }
 
-/// What was measured.
+/// The note about this group in BENCHMARKS.md.
 pub(crate) const NOTE: &str = "**upload and download**: one request with an `octet-stream` body \
-to `/files` through the gateway, and back; the same client, over loopback, and nginx with `PUT` \
-(`dav_methods`) and `sendfile`. Both write to a btrfs in a file with all its space taken, mounted \
-the same way; Shoal's has quotas. Neither waits for the disk, and `sync` runs between the turns. \
-The second row of each is the same request to the daemon itself, past the gateway.";
+to `/files` through the gateway, and back. Compared with nginx (`PUT` by `dav_methods`, and \
+`sendfile`), with the same client over loopback. Both write to btrfs in a preallocated file, \
+mounted with the same options; Shoal's has quotas. Neither waits for the disk; `sync` runs \
+between turns. The second row of each is the same request sent directly to the daemon.";

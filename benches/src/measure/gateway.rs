@@ -12,14 +12,14 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// How long one turn lasts, and how many there are.
+/// The length of a turn, and the number of turns.
 const SECONDS: u32 = 2;
 const ROUNDS: usize = 5;
 
-/// What is asked for: the daemon's sign of life, the fastest server there is in a sandbox.
+/// The requested path: the daemon's health check, the fastest endpoint in a sandbox.
 const PATH: &str = "/health";
 
-/// Loads the gateway in turns with nginx's proxy on the port `nginx`, which leads to `sandbox`.
+/// Loads the gateway in turns with nginx's proxy to `sandbox` on port `nginx`.
 pub(crate) async fn measure(
     server: &Server,
     runtime: &str,
@@ -49,23 +49,23 @@ pub(crate) async fn measure(
     let what = format!("gateway, 50 connections ({runtime})");
     report.add(
         Row::new(&what, Unit::PerSecond, ours.clone())
-            .beside("nginx's proxy to the same", nginx)
+            .beside("nginx's proxy", nginx)
             .promised(Promise::RatioAtLeast(0.9)),
     );
-    report.add(Row::new(&what, Unit::PerSecond, ours).beside("the same without a proxy", direct));
+    report.add(Row::new(&what, Unit::PerSecond, ours).beside("no proxy", direct));
     let [ours, bare] = slowest;
     report.add(
         Row::new(
-            format!("its slowest of 100 requests ({runtime})"),
+            format!("gateway, p99 latency ({runtime})"),
             Unit::Millis,
             ours,
         )
-        .beside("nginx's", bare),
+        .beside("nginx's proxy", bare),
     );
     first_byte(&gateway, &proxy, &headers, runtime, report).await
 }
 
-/// One request at a time on a kept connection.
+/// One request at a time on a kept-alive connection.
 async fn first_byte(
     gateway: &str,
     proxy: &str,
@@ -90,14 +90,14 @@ async fn first_byte(
     }
     let [ours, bare] = times;
     let what = format!("one request through the gateway ({runtime})");
-    report.add(Row::new(what, Unit::Millis, ours).beside("nginx's proxy to the same", bare));
+    report.add(Row::new(what, Unit::Millis, ours).beside("nginx's proxy", bare));
     Ok(())
 }
 
 struct Load {
-    /// Answers a second.
+    /// Responses per second.
     rate: f64,
-    /// Milliseconds that 99 of 100 requests stay below.
+    /// The 99th percentile of the latency, in milliseconds.
     p99: f64,
 }
 
@@ -115,7 +115,7 @@ async fn load(url: &str, headers: &[(String, String)]) -> anyhow::Result<Load> {
     let after = |key: &str| {
         let rest = said.lines().find_map(|line| line.trim().strip_prefix(key));
         rest.map(|rest| rest.trim().to_owned())
-            .with_context(|| format!("wrk said no {key}: {said}"))
+            .with_context(|| format!("no {key} in the output of wrk: {said}"))
     };
     Ok(Load {
         rate: after("Requests/sec:")?.parse()?,
@@ -123,7 +123,7 @@ async fn load(url: &str, headers: &[(String, String)]) -> anyhow::Result<Load> {
     })
 }
 
-/// Reads `wrk`'s `12.3ms`, in milliseconds.
+/// Parses a duration of `wrk`, such as `12.3ms`, to milliseconds.
 fn duration(text: &str) -> Option<f64> {
     for (unit, factor) in [("us", 1e-3), ("ms", 1.0), ("s", 1e3)] {
         if let Some(number) = text.strip_suffix(unit) {
@@ -133,12 +133,12 @@ fn duration(text: &str) -> Option<f64> {
     None
 }
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**gateway**: `wrk` with one thread and 50 kept connections asks \
-the daemon's `GET /health`, the fastest server there is in a sandbox, so that the proxies weigh \
-most; nginx (one worker a core, kept upstream connections, no buffering, no log, the forwarding \
-headers set) proxies to the same address that the gateway connects to. Load, proxy and sandbox \
-share the machine's cores.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**gateway**: `wrk` with one thread and 50 kept-alive connections \
+requests the daemon's `GET /health`, the fastest endpoint in a sandbox, so that the proxy's share \
+is largest. nginx (one worker per core, kept-alive upstream connections, no buffering, no log, \
+forwarding headers set) proxies to the address that the gateway connects to. Load generator, \
+proxy and sandbox share the machine's cores.";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The code interpreter: from a saved kernel to an answer.
+//! The code interpreter, from restore to answer.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,23 +20,23 @@ use crate::stats::Samples;
 /// The template.
 const NAME: &str = "code-interpreter-v1";
 
-/// Where its server listens (as E2B's clients have it).
+/// The port of its server.
 const PORT: u16 = 49999;
 
-/// How long its first build may take.
-const PATIENCE: Duration = Duration::from_secs(1200);
+/// The timeout of its first build.
+const BUILD_TIMEOUT: Duration = Duration::from_secs(1200);
 
-/// How many members wait when one is claimed.
+/// The pool size.
 const POOLED: usize = 2;
 
-/// How much memory no other template saves, in bytes.
+/// More memory than any other template's snapshot has, in bytes.
 const MUCH: u64 = 64 << 20;
 
-/// How much a cell prints.
+/// The output of a cell, in bytes.
 const PRINTED: usize = 10_000_000;
 
-/// Asks a kernel of its own from inside, as notebooks do: says the median of `1+1` and how long the
-/// large output took, in milliseconds.
+/// Drives a kernel from inside, as notebooks do; prints the median times of `1+1` and of the large
+/// output, in milliseconds.
 const INSIDE: &str = r#"
 import statistics, time
 from jupyter_client.manager import start_new_kernel
@@ -52,17 +52,17 @@ print(small, large)
 manager.shutdown_kernel(now=True)
 "#;
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**code interpreter**: the template `code-interpreter-v1`, which is built \
-when it is not there. From a create until `1+1` is answered by its Python kernel, with what was saved \
-of its memory; beside it an overlay and `runsc restore --detach` of that same memory in a network \
-made ahead, until it returns. An execution on a context that was used before, and one that prints \
-10 MB, from the request to the end of the stream, through the gateway; beside them the same with \
-`jupyter_client` inside the same sandbox and a kernel of its own. From a claim until `1+1` is answered: an \
-entry of the catalogue that stands on the template, its pool full. Memory: the proportional set \
-size of all processes of a sandbox that has answered once.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**code interpreter**: the template `code-interpreter-v1`, built \
+first if it is missing. From a create until its Python kernel answers `1+1`, restored from \
+memory. Compared with an overlay and `runsc restore --detach` of the same memory, in a network \
+created in advance, until the command returns. Executions on a used context, of `1+1` and of a \
+cell that prints 10 MB: from the request to the end of the stream, through the gateway. Compared \
+with `jupyter_client` inside the same sandbox, with a kernel of its own. From a claim until `1+1` \
+is answered: a catalogue entry based on the template, with a full pool. Memory: the proportional \
+set size (PSS) of all processes of a sandbox that has answered once.";
 
-/// Measures all of it.
+/// Runs the group.
 pub(crate) async fn measure(
     server: &Server,
     plain: &Sandbox,
@@ -95,7 +95,7 @@ pub(crate) async fn measure(
             .beside("overlay, `runsc restore`", restored)
             .promised(Promise::Ratio(1.3)),
     );
-    let what = "memory of an interpreter that has answered";
+    let what = "memory of a used code interpreter (PSS)";
     report.add(Row::new(what, Unit::Mib, resident).promised(Promise::AtMost(120.0)));
     let sandbox = create(&api).await?;
     warm(&client, &sandbox, report).await?;
@@ -105,7 +105,7 @@ pub(crate) async fn measure(
     outcome
 }
 
-/// The same from a pool over the template, full each time.
+/// The same from a full pool of the template.
 async fn claimed(
     api: &Api,
     client: &Client,
@@ -113,7 +113,7 @@ async fn claimed(
     report: &mut Report,
 ) -> anyhow::Result<()> {
     let entry = json!({
-        "name": NAME, "template": NAME, "description": "a pool that is measured",
+        "name": NAME, "template": NAME, "description": "a benchmark pool",
         "pool": {"size": POOLED},
     });
     pool::put(api, json!([entry])).await?;
@@ -131,7 +131,7 @@ async fn claimed(
     Ok(())
 }
 
-/// Executions on a context that was used before.
+/// Executions on a used context.
 async fn warm(client: &Client, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
     let [mut small, mut large] = <[Samples; 2]>::default();
     for round in 0..55 {
@@ -156,7 +156,7 @@ async fn warm(client: &Client, sandbox: &Sandbox, report: &mut Report) -> anyhow
     }
     let said = String::from_utf8(said)?;
     let mut inside = said.split_whitespace().map(str::parse::<f64>);
-    let mut next = || inside.next().context("jupyter_client said nothing");
+    let mut next = || inside.next().context("jupyter_client printed nothing");
     for (what, samples) in [
         ("`1+1` on a warm context", small),
         ("10 MB of stdout", large),
@@ -171,11 +171,11 @@ async fn warm(client: &Client, sandbox: &Sandbox, report: &mut Report) -> anyhow
     Ok(())
 }
 
-/// A sandbox of the template, which is built when it is not there.
+/// A sandbox of the template, which is built if it is missing.
 async fn built(api: &Api) -> anyhow::Result<Sandbox> {
     let path = format!("/api/v1/templates/{NAME}/build");
     let begun = Instant::now();
-    // One that is there already may be of an older daemon: what is cached is not done again.
+    // An existing template may have an older daemon; cached steps do not run again.
     api.call(Method::POST, &path, json!({"force": false}))
         .await?;
     loop {
@@ -184,8 +184,11 @@ async fn built(api: &Api) -> anyhow::Result<Sandbox> {
             .await?;
         match template["builds"][0]["status"].as_str() {
             Some("ready") => return create(api).await,
-            Some("error") => anyhow::bail!("{NAME} cannot be built"),
-            status => ensure!(begun.elapsed() < PATIENCE, "{NAME} is still {status:?}"),
+            Some("error") => anyhow::bail!("the build of {NAME} failed"),
+            status => ensure!(
+                begun.elapsed() < BUILD_TIMEOUT,
+                "{NAME} is still {status:?}"
+            ),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -197,7 +200,7 @@ async fn create(api: &Api) -> anyhow::Result<Sandbox> {
     api.sandbox(&answer, took)
 }
 
-/// Executes code; returns how long it took, in milliseconds.
+/// Executes code; returns the time in milliseconds.
 async fn execute(client: &Client, sandbox: &Sandbox, code: &str) -> anyhow::Result<f64> {
     let mut headers = sandbox.headers(PORT);
     headers.push(("content-type".to_owned(), "application/json".to_owned()));

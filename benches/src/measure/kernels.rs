@@ -1,4 +1,4 @@
-//! A pool whose members have a Python kernel that has begun, with gVisor.
+//! A pool whose members have a half-started Python kernel, under gVisor.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,31 +17,31 @@ use crate::server::Server;
 use crate::stats::Samples;
 use crate::template::Build;
 
-/// What the template is called.
+/// The name of the template.
 const TEMPLATE: &str = "bench-kernel";
 
-/// What the entry is called: not so, for a team's own template comes before an entry.
+/// The name of the entry. Different, because a team's own template takes precedence over an entry.
 const ENTRY: &str = "half-started";
 
-/// How many members wait.
+/// The pool size.
 const SIZE: usize = 20;
 
-/// How many are claimed at once.
+/// The number of parallel clients.
 const CLIENTS: usize = 4;
 
-/// Where the packages are in the archive.
+/// The path of the packages in the archive.
 const PLACE: &str = "home/user/kernel";
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**half-started kernels**: a pool of 20 over a template that has ipykernel, whose \
-`warmupCmd` starts a kernel and whose `probePort` is the kernel's. The first member is warmed up, the \
-others begin with its memory. Memory: the proportional set size of all processes of the members, \
-divided by their number. Processor time: what the kernel's statistics say of the same processes, from \
-when the members are held still. Refill: from the first of 20 claims until 20 others are ready; beside \
-it 20 times one overlay and `runsc restore --detach` of what such a member begins with, in a network \
-made ahead, until it returns.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**half-started kernels**: a pool of 20 based on a template with \
+ipykernel. Its `warmupCmd` starts a kernel, and its `probePort` is the kernel's. The first member \
+warms up; the others start from its memory. Memory: the PSS of all processes of the members, \
+divided by their number. Processor time: from the kernel's statistics of the same processes, \
+while the members are frozen. Refill: from the first of 20 claims until 20 others are ready. \
+Compared with 20 times one overlay and `runsc restore --detach` of a member's initial memory, in \
+a network created in advance, until the command returns.";
 
-/// Measures all of it.
+/// Runs the group.
 pub(crate) async fn measure(
     server: &Server,
     rounds: usize,
@@ -62,7 +62,7 @@ async fn pools(
 ) -> anyhow::Result<()> {
     let template = build(server, api).await?;
     let entry = json!({
-        "name": ENTRY, "template": template, "description": "a kernel that has begun",
+        "name": ENTRY, "template": template, "description": "a half-started kernel",
         "runtime": "runsc",
         "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
         "pool": {
@@ -92,11 +92,11 @@ async fn pools(
             }
         }
     }
-    let shown = shown.context("nothing was claimed")?;
+    let shown = shown.context("no sandbox was claimed")?;
     let restored = restores(server, api, &shown, rounds).await?;
     report.add(
         Row::new(
-            format!("refill of {SIZE} with half-started kernels, after a burst"),
+            format!("pool refill after a burst, {SIZE} members with half-started kernels"),
             Unit::Millis,
             refilled,
         )
@@ -106,7 +106,7 @@ async fn pools(
     Ok(())
 }
 
-/// Claims as many as there are, several at once.
+/// Claims all members with several clients.
 async fn burst(api: &Api) -> anyhow::Result<Vec<Sandbox>> {
     let clients = (0..CLIENTS).map(|_| {
         let api = api.clone();
@@ -125,8 +125,7 @@ async fn burst(api: &Api) -> anyhow::Result<Vec<Sandbox>> {
     Ok(claimed)
 }
 
-/// As many times as there are members what one restore of the bare tool takes, with the memory that
-/// the pool's members begin with.
+/// The time of one bare restore of a member's initial memory, times the number of members.
 async fn restores(
     server: &Server,
     api: &Api,
@@ -134,7 +133,7 @@ async fn restores(
     rounds: usize,
 ) -> anyhow::Result<Samples> {
     let plain = api.create("runsc").await?;
-    // Of the first member: nothing was saved since.
+    // The newest snapshot is the first member's.
     let (mut bare, image) = Bare::of_saved(server, shown, &plain, 0)?;
     let mut restored = Samples::default();
     for _ in 0..rounds.max(5) {
@@ -163,7 +162,7 @@ async fn build(server: &Server, api: &Api) -> anyhow::Result<String> {
         "steps": [{"type": "COPY", "args": [PLACE, format!("/{PLACE}"), "", ""], "filesHash": hash}],
     });
     build.run(api, plan, Duration::from_millis(100)).await?;
-    // An entry of the catalogue is everybody's, and so is what it stands on.
+    // The template of a catalogue entry must be public, because all tenants can use the entry.
     let path = format!("/v2/templates/{template}");
     let public = json!({"public": true});
     api.call(Method::PATCH, &path, public).await?;

@@ -1,4 +1,4 @@
-//! Sandboxes that are there before somebody asks, with gVisor.
+//! Pools, under gVisor.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -14,37 +14,36 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// What the entry is called.
+/// The name of the entry.
 const NAME: &str = "warm";
-/// Members of the pool of which one is claimed after the other.
+/// Pool size for single claims.
 const SMALL: usize = 4;
-/// How many are claimed so.
+/// The number of single claims.
 const CLAIMS: usize = 100;
-/// Members of the pool that is emptied at once, if the memory holds twice as many, and by how many
-/// clients.
+/// Pool size for parallel claims, if the memory holds twice as many, and the number of clients.
 const LARGE: usize = 100;
 const CLIENTS: usize = 16;
-/// What a member is reckoned to need, and what is left to the machine, in MiB.
+/// The estimated memory of a member, and the memory left to the machine, in MiB.
 const EACH: f64 = 48.0;
 const SPARE: f64 = 2048.0;
-/// Members that are made anew after a burst.
+/// Pool size for the refill.
 const REFILL: usize = 20;
-/// How long members go on when they are ready, with some time to spare.
+/// Longer than ready members run before they are frozen.
 const SETTLED: Duration = Duration::from_secs(15);
-/// How long idle members are watched.
+/// How long idle members are observed.
 const WATCHED: Duration = Duration::from_secs(30);
-/// How long a pool may take to be full.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The timeout for filling a pool.
+const FILL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**pools**: an entry of the catalogue over the image of `base`, whose \
-members have less memory and processor time than what is handed out, so that a claim raises both; no \
-`warmupCmd`, no `startupCmd`. A claim: from the request to its 201, each beside a full pool and no \
-other request; beside it a create of `base`. Claims a second: all members, while the first places \
-are filled again. Refill: from the end of all members until as many others are ready; beside it as \
-many creates, one after the other.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**pools**: a catalogue entry with the image of `base`. Its \
+members have less memory and processor time than claimed sandboxes, so a claim raises both; there \
+is no `warmupCmd` and no `startupCmd`. A claim: from the request to its 201, with a full pool and \
+no other request. Compared with a create of `base`. Claims per second: all members, while the \
+pool refills. Refill: from the end of all members until as many new ones are ready. Compared with \
+as many creates, one after another.";
 
-/// Measures all of it.
+/// Runs the group.
 pub(crate) async fn measure(server: &Server, report: &mut Report) -> anyhow::Result<()> {
     let api = Api::of(server)?;
     let outcome = pools(server, &api, report).await;
@@ -89,7 +88,7 @@ async fn refill(
         memory: None,
     };
     idle(api, NAME, what, &promised, report).await?;
-    let what = "server memory beside waiting members";
+    let what = "server memory with waiting members";
     report.add(Row::new(what, Unit::Mib, Samples::one(server.memory()?)));
     let begun = Instant::now();
     let path = format!("/api/v1/pool/{NAME}");
@@ -97,20 +96,24 @@ async fn refill(
     full(api, REFILL).await?;
     let took = Samples::one(millis(begun.elapsed()));
     let one_by_one = Samples::one(colds.median() * REFILL as f64);
-    let row = Row::new(format!("refill of {REFILL} (runsc)"), Unit::Millis, took);
-    report.add(row.beside(format!("{REFILL} creates one by one"), one_by_one));
+    let row = Row::new(
+        format!("pool refill, {REFILL} members (runsc)"),
+        Unit::Millis,
+        took,
+    );
+    report.add(row.beside(format!("{REFILL} creates, one after another"), one_by_one));
     Ok(())
 }
 
-/// What was promised of a member that waits.
+/// The targets of a waiting member.
 pub(super) struct Promised {
-    /// Milliseconds of processor time a minute.
+    /// Milliseconds of processor time per minute.
     pub(super) processor: f64,
     /// MiB.
     pub(super) memory: Option<f64>,
 }
 
-/// What members cost that wait.
+/// The cost of waiting members.
 pub(super) async fn idle(
     api: &Api,
     name: &str,
@@ -120,7 +123,7 @@ pub(super) async fn idle(
 ) -> anyhow::Result<()> {
     let members = members(api, name).await?;
     let ids: HashSet<&str> = members.iter().map(String::as_str).collect();
-    // They go on for a while when they are ready.
+    // Ready members run for a while before they are frozen.
     tokio::time::sleep(SETTLED).await;
     let processes = crowd::processes(&ids)?;
     let before = crowd::ticks(&processes);
@@ -130,14 +133,14 @@ pub(super) async fn idle(
     let minutes = begun.elapsed().as_secs_f64() / 60.0;
     let each = spent * 1e3 / minutes / ids.len() as f64;
     let row = Row::new(
-        format!("processor time of {what}, a minute"),
+        format!("processor time per minute of {what}"),
         Unit::Millis,
         Samples::one(each),
     );
     report.add(row.promised(Promise::AtMost(promised.processor)));
     let proportional: f64 = processes.iter().map(|pid| crowd::proportional(*pid)).sum();
     let row = Row::new(
-        format!("memory of {what}, shared pages counted in parts"),
+        format!("memory of {what} (PSS)"),
         Unit::Mib,
         Samples::one(proportional / ids.len() as f64),
     );
@@ -148,7 +151,7 @@ pub(super) async fn idle(
     Ok(())
 }
 
-/// Empties a pool as fast as it goes.
+/// Empties a pool as fast as possible.
 async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
     let room = (memory("MemAvailable") - SPARE) / EACH / 2.0;
     let size = (0..LARGE).take_while(|n| (*n as f64) < room).count();
@@ -170,11 +173,11 @@ async fn burst(api: &Api, report: &mut Report) -> anyhow::Result<()> {
         claimed.extend(client.await??);
     }
     let rate = claimed.len() as f64 / begun.elapsed().as_secs_f64();
-    let what = format!("claims a second, {CLIENTS} clients, {size} members (runsc)");
+    let what = format!("claims per second, {CLIENTS} clients, {size} members (runsc)");
     let row = Row::new(what, Unit::PerSecond, Samples::one(rate));
     report.add(row.promised(Promise::AtLeast(150.0)));
     let times = claimed.iter().map(|sandbox| sandbox.took).collect();
-    let what = format!("claim, {CLIENTS} clients at once (runsc)");
+    let what = format!("claim, {CLIENTS} parallel clients (runsc)");
     report.add(Row::new(what, Unit::Millis, times));
     put(api, json!([])).await?;
     for sandbox in &claimed {
@@ -187,10 +190,7 @@ pub(super) async fn claim(api: &Api, name: &str) -> anyhow::Result<Sandbox> {
     let body = asked(&json!(name), 1800);
     let (answer, took) = api.call(Method::POST, "/sandboxes", body).await?;
     let origin = answer["shoal"]["origin"].as_str().unwrap_or_default();
-    anyhow::ensure!(
-        origin == "pooled",
-        "a claim was answered by a {origin} start"
-    );
+    anyhow::ensure!(origin == "pooled", "a claim got a {origin} start");
     api.sandbox(&answer, took)
 }
 
@@ -201,14 +201,14 @@ pub(super) async fn put(api: &Api, entries: Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts a pool of this size in force, and waits until it is full.
+/// Configures a pool of this size and waits until it is full.
 async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
     let (base, _) = api
         .call(Method::GET, "/api/v1/templates/base", Value::Null)
         .await?;
     let image = base["data"]["image"].as_str().context("no image")?;
     let entry = json!({
-        "name": NAME, "image": image, "description": "a pool that is measured",
+        "name": NAME, "image": image, "description": "a benchmark pool",
         "runtime": "runsc",
         "resources": {"cpuLimit": "2", "memoryLimit": "1Gi"},
         "pool": {"size": size, "resources": {"cpuLimit": "200m", "memoryLimit": "128Mi"}},
@@ -218,7 +218,7 @@ async fn fill(api: &Api, size: usize) -> anyhow::Result<()> {
 }
 
 pub(super) async fn full(api: &Api, size: usize) -> anyhow::Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + FILL_TIMEOUT;
     loop {
         let (pools, _) = api.call(Method::GET, "/api/v1/pool", Value::Null).await?;
         let pool = &pools["data"][0];

@@ -1,4 +1,4 @@
-//! Saving, going on, copying and growing, with gVisor.
+//! Pause, resume, snapshots, clones, forks and resizes, under gVisor.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -14,20 +14,21 @@ use crate::report::{Promise, Report, Row, Unit};
 use crate::server::Server;
 use crate::stats::Samples;
 
-/// How many members a fork has.
+/// The members of a fork.
 const FORKS: usize = 20;
 
-/// What was measured.
-pub(crate) const NOTE: &str = "**pause, resume, clone**: a sandbox with a live Python kernel \
-(ipykernel) and 24 MiB more in its memory; the pages that are written are said in the table. Pause: \
-from the request to its answer, when all is on the disk (synced) and the sandbox is being ended; beside it `runsc checkpoint \
---leave-running` of a bare container with the same program, not synced, and `cp -a` of its upper \
-directory. Resume and clone: from the request until `true` has run in it; beside them an overlay, \
-`runsc restore --detach` of the bare checkpoint in a network made ahead, until it returns; and the \
-same until the daemon inside answers. The freeze is what the server says of a snapshot. A fork is \
-beside as many clones one after the other. A paused sandbox: the processes in its group.";
+/// The note about this group in BENCHMARKS.md.
+pub(crate) const NOTE: &str = "**pause, resume, clone**: a sandbox with a running Python kernel \
+(ipykernel) and another 24 MiB in memory; the table has the size of the written pages. Pause: \
+from the request to its answer, when everything is synced to disk and the sandbox is being ended. \
+Compared with `runsc checkpoint --leave-running` of a bare container with the same program, not \
+synced, and `cp -a` of its upper directory. Resume and clone: from the request until `true` has \
+run. Compared with an overlay and `runsc restore --detach` of the bare checkpoint, in a network \
+created in advance, until the command returns; and the same until the daemon answers. The server \
+reports the freeze of a snapshot. A fork is compared with as many clones, one after another. A \
+paused sandbox: the processes in its cgroup.";
 
-/// Measures all of it.
+/// Runs the group.
 pub(crate) async fn measure(
     server: &Server,
     plain: &Sandbox,
@@ -74,12 +75,13 @@ pub(crate) async fn measure(
     let what = format!("pause, with {pages:.0} MiB of memory");
     report.add(
         Row::new(&what, Unit::Millis, paused.clone())
-            .beside("`runsc checkpoint`, `cp -a` of the upper", checkpointed)
+            .beside(
+                "`runsc checkpoint`, `cp -a` of the upper directory",
+                checkpointed,
+            )
             .promised(Promise::Ratio(1.3)),
     );
-    report.add(
-        Row::new(what, Unit::Millis, paused).beside("the same, `sync -f`: on the disk", on_disk),
-    );
+    report.add(Row::new(what, Unit::Millis, paused).beside("the same and `sync -f`", on_disk));
     for (what, samples) in [("resume", resumed), ("clone", cloned.clone())] {
         let what = format!("{what} → first command");
         report.add(
@@ -93,12 +95,7 @@ pub(crate) async fn measure(
         );
     }
     report.add(
-        Row::new(
-            "freeze of a snapshot that keeps running",
-            Unit::Millis,
-            frozen,
-        )
-        .promised(Promise::AtMost(150.0)),
+        Row::new("freeze during a snapshot", Unit::Millis, frozen).promised(Promise::AtMost(150.0)),
     );
     fork(&api, &sandbox, cloned.median(), report).await?;
     unchanged(&api, &sandbox, report).await?;
@@ -158,7 +155,7 @@ async fn fork(api: &Api, sandbox: &Sandbox, one: f64, report: &mut Report) -> an
         ran??;
     }
     let took = Samples::one(millis(begun.elapsed()));
-    anyhow::ensure!(made.len() == FORKS, "a fork has lost members");
+    anyhow::ensure!(made.len() == FORKS, "a fork has too few members");
     for fork in &made {
         api.kill(fork).await?;
     }
@@ -169,13 +166,13 @@ async fn fork(api: &Api, sandbox: &Sandbox, one: f64, report: &mut Report) -> an
             Unit::Millis,
             took,
         )
-        .beside(format!("{FORKS} clones, one after the other"), alone)
+        .beside(format!("{FORKS} clones, one after another"), alone)
         .promised(Promise::Ratio(0.7)),
     );
     Ok(())
 }
 
-/// A snapshot of a sandbox with much on its disk, that it has not touched since the last one.
+/// A snapshot of a sandbox with large files that did not change since the last one.
 async fn unchanged(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
     let mut little = Samples::default();
     let mut much = Samples::default();
@@ -184,7 +181,7 @@ async fn unchanged(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow:
             let (taken, took) = api
                 .call(Method::POST, &of(sandbox, "snapshots"), json!({}))
                 .await?;
-            // The first after a write has that to put on the disk.
+            // The first after a write flushes it.
             if round > 0 {
                 samples.push(took);
             }
@@ -194,18 +191,14 @@ async fn unchanged(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow:
         run(&sandbox.envd()?, write).await?;
     }
     report.add(
-        Row::new(
-            "snapshot with 1 GiB unchanged on the disk",
-            Unit::Millis,
-            much,
-        )
-        .beside("the same with next to nothing", little)
-        .promised(Promise::Ratio(1.3)),
+        Row::new("snapshot with 1 GiB of unchanged files", Unit::Millis, much)
+            .beside("the same with an almost empty disk", little)
+            .promised(Promise::Ratio(1.3)),
     );
     Ok(())
 }
 
-/// What a paused sandbox costs: nothing of it runs.
+/// The memory of a paused sandbox, which has no processes.
 async fn resting(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Result<()> {
     api.call(Method::POST, &of(sandbox, "pause"), json!({}))
         .await?;
@@ -233,6 +226,6 @@ async fn resize(api: &Api, sandbox: &Sandbox, report: &mut Report) -> anyhow::Re
         let body = json!({"cpu": cpu});
         took.push(api.call(Method::PATCH, &path, body).await?.1);
     }
-    report.add(Row::new("resize → in force", Unit::Millis, took).promised(Promise::AtMost(20.0)));
+    report.add(Row::new("resize", Unit::Millis, took).promised(Promise::AtMost(20.0)));
     Ok(())
 }
