@@ -1,9 +1,8 @@
-//! The processes of a sandbox.
+//! Processes of the sandbox.
 //!
-//! A process is made by [`children`], prints into a [`feed`], and is watched by one task
-//! ([`supervise`]) that ends it at its deadline, whether anybody listens or not, and tells how it
-//! ended. [`table`] knows all of them, and for a while those that ended. [`service`] is the rim
-//! towards the wire.
+//! [`children`] spawns a process, its output goes to an [`output_channel`], and one task
+//! ([`supervise`]) kills it at its deadline and publishes its end. [`table`] indexes live and
+//! recently ended processes. [`service`] maps them to the wire protocol.
 
 use std::sync::Arc;
 
@@ -34,14 +33,14 @@ pub(crate) use table::Processes;
 use feed::Feed;
 use input::Input;
 
-/// A process that was started through the daemon.
+/// A process started through the daemon.
 pub(crate) struct Process {
     pid: u32,
     config: ProcessConfig,
     tag: Option<String>,
     input: Input,
     feed: Arc<Feed>,
-    /// Whether it was told to end, so that nobody waits for what its children may still print.
+    /// Set when the process was signalled: output of its children is no longer awaited.
     hurry: watch::Sender<bool>,
 }
 
@@ -54,7 +53,7 @@ impl Process {
         }
     }
 
-    /// A line of the daemon's own, where its listeners look for errors.
+    /// A message of the daemon on the stream where clients look for errors.
     fn remark(&self, text: &str) -> feed::Event {
         match self.input {
             Input::Pipe(_) => feed::Event::Stderr(format!("shoal: {text}\n").into()),
@@ -62,10 +61,10 @@ impl Process {
         }
     }
 
-    /// Signals it, and it alone: its children are its own affair, as in E2B.
+    /// Signals this process only, not its children, as in E2B.
     ///
-    /// What its children print after it ended is no longer waited for. That it has ended already
-    /// is no error: only its output is still open then, and ends now.
+    /// After it exits, output of its children is no longer awaited. If the process has already
+    /// exited this is not an error: its still open output then ends.
     fn signal(&self, children: &Children, signal: Signal) -> rustix::io::Result<()> {
         self.hurry.send_replace(true);
         children.signal(self.pid.cast_signed(), signal).map(drop)

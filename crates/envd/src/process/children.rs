@@ -1,10 +1,9 @@
-//! Whose child ended: every zombie is waited for, and its status reaches whoever started it.
+//! Registry of child processes: reaps every zombie and delivers its status to the starter.
 //!
-//! As process 1 the daemon inherits every orphan of the sandbox, so it must wait for *any* child,
-//! and then a status may come in before the thread that made the child knows its process id. So a
-//! child's process id is written, by the kernel and before the child runs, into a [`Birth`] that
-//! this registry already knows. And a process id is looked up while the zombie still holds it, so
-//! that it can be nobody else's.
+//! As PID 1 the daemon inherits every orphan of the sandbox, so it must reap *any* child. A status
+//! may then arrive before the spawning thread knows the process id. So the kernel writes the id,
+//! before the child runs, into a [`Birth`] that is registered beforehand. A process id is looked up
+//! while the zombie still holds it, so it cannot have been reused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +16,20 @@ use tokio::sync::{Notify, oneshot};
 use super::exit::Status;
 use super::raw;
 
-/// A child that is being made.
+/// A child being spawned.
 #[derive(Default)]
 struct Birth {
-    /// Its process id, from the moment that it exists; 0 before.
+    /// Process id, 0 before the child exists.
     pid: AtomicI32,
-    /// How it ended, if it did so already.
+    /// Exit status, if it has exited already.
     ended: Mutex<Option<Status>>,
 }
 
 /// A child that runs its program.
 pub(super) struct Child {
-    /// Its process id.
+    /// Process id.
     pub(super) pid: i32,
-    /// How it ends.
+    /// Delivers the exit status.
     pub(super) exit: oneshot::Receiver<Status>,
 }
 
@@ -38,7 +37,7 @@ pub(super) struct Child {
 #[derive(Default)]
 pub(crate) struct Children {
     state: Mutex<State>,
-    /// Told whenever some have been waited for.
+    /// Notified after each round of reaping.
     reaped: Notify,
 }
 
@@ -49,7 +48,7 @@ struct State {
 }
 
 impl Children {
-    /// Makes a child. The calling thread sleeps until it runs its program.
+    /// Spawns a child. Blocks the calling thread until the child has called `exec`.
     pub(super) fn spawn(&self, image: &raw::Image<'_>) -> Result<Child, raw::Failure> {
         let birth = Arc::new(Birth::default());
         self.state.lock().births.push(Arc::clone(&birth));
@@ -57,18 +56,18 @@ impl Children {
 
         let mut state = self.state.lock();
         state.births.retain(|other| !Arc::ptr_eq(other, &birth));
-        // A child that failed has ended, and is waited for like an orphan.
+        // A failed child exits, and is reaped like an orphan.
         let pid = spawned?;
         let (tx, exit) = oneshot::channel();
         match birth.ended.lock().take() {
-            // Nobody can have dropped the other end yet.
+            // The receiver is still in scope.
             Some(status) => drop(tx.send(status)),
             None => drop(state.running.insert(pid, tx)),
         }
         Ok(Child { pid, exit })
     }
 
-    /// Waits for every child that has ended, and tells whoever started it.
+    /// Reaps all zombies and delivers their statuses.
     pub(crate) fn reap(&self) {
         loop {
             let mut state = self.state.lock();
@@ -84,7 +83,7 @@ impl Children {
                 continue;
             };
             if let Some(starter) = starter {
-                // Who stopped listening does not want to know.
+                // The starter may have dropped its receiver.
                 let _ = starter.send(status);
             } else if let Some(birth) = birth {
                 *birth.ended.lock() = Some(status);
@@ -92,11 +91,11 @@ impl Children {
         }
     }
 
-    /// Waits until a child has ended and its process id names nothing any more.
+    /// Waits until a child is reaped and its process id is free.
     pub(super) async fn gone(&self, pid: i32) {
         loop {
             let mut reaped = std::pin::pin!(self.reaped.notified());
-            // From here on nothing is missed.
+            // Registers for notification before the check, so that none is missed.
             reaped.as_mut().enable();
             if !self.state.lock().running.contains_key(&pid) {
                 return;
@@ -105,8 +104,8 @@ impl Children {
         }
     }
 
-    /// Signals the group that a child leads, which is each child of ours. False when the child does
-    /// not run any more.
+    /// Signals the process group of a child; every child leads one. False if the child has been
+    /// reaped.
     pub(crate) fn signal_group(&self, pid: i32, signal: Signal) -> rustix::io::Result<bool> {
         let state = self.state.lock();
         match Pid::from_raw(pid) {
@@ -117,8 +116,8 @@ impl Children {
         }
     }
 
-    /// Signals a child that still runs. False when it does not: then its process id may be
-    /// somebody else's.
+    /// Signals a child. False if it has been reaped: its process id may belong to another process
+    /// then.
     pub(super) fn signal(&self, pid: i32, signal: Signal) -> rustix::io::Result<bool> {
         let state = self.state.lock();
         match Pid::from_raw(pid) {

@@ -1,4 +1,4 @@
-//! What a request to start a process comes to: its program, arguments, environment and place.
+//! Translation of a start request into program, arguments, environment and working directory.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,49 +11,49 @@ use crate::path::{self, InvalidPath};
 use crate::settings::{Defaults, Variables};
 use crate::user::User;
 
-/// Where programs are looked up when the environment does not say.
+/// Search path if the environment sets none.
 pub(crate) const DEFAULT_PATH: &str =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The most directories that a program is looked up in.
+/// Limit of directories searched for a program.
 const MAX_DIRECTORIES: usize = 256;
 
-/// Why a process cannot be started as asked.
+/// Invalid start request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidCommand {
-    /// No program is named.
+    /// No program given.
     #[error("process command is empty")]
     Empty,
-    /// A text cannot be passed on.
+    /// A zero byte in a C string.
     #[error("process {0} contains a zero byte")]
     Zero(&'static str),
-    /// A variable would be read as another one.
+    /// Invalid variable name, which would set another variable.
     #[error("environment variable name '{0}' is empty or contains '='")]
     Variable(String),
-    /// The directory's name is none.
+    /// Invalid working directory.
     #[error(transparent)]
     Path(#[from] InvalidPath),
-    /// The directory is not there. Clients compare the text.
+    /// Missing working directory. Clients compare the text.
     #[error("cwd '{0}' does not exist")]
     NoDirectory(String),
 }
 
-/// A process, ready to be made.
+/// A command ready to spawn.
 pub(super) struct Command {
-    /// Paths to try.
+    /// Paths to try, in order.
     pub(super) candidates: Texts,
-    /// The arguments, the program's name first.
+    /// Arguments, with the program's name first.
     pub(super) arguments: Texts,
-    /// Those of the shell that runs a script without a first line.
+    /// Arguments of the shell that runs a script without `#!`.
     pub(super) script_arguments: Texts,
     /// The environment.
     pub(super) environment: Texts,
-    /// Where it starts.
+    /// Working directory.
     pub(super) cwd: CString,
 }
 
 impl Command {
-    /// Works out what a request means for a user.
+    /// Resolves a request for a user.
     pub(super) fn new(
         config: &ProcessConfig,
         user: &User,
@@ -90,7 +90,7 @@ impl Command {
     }
 }
 
-/// What the request says wins over what is global, and that over what the user gives.
+/// Builds the environment. The request overrides global variables, which override the user's.
 pub(super) fn environment(
     config: &ProcessConfig,
     user: &User,
@@ -118,7 +118,7 @@ pub(super) fn environment(
     Ok(environment)
 }
 
-/// Where a program may be: a name with a slash is a path, others are looked up.
+/// Candidate paths of a program: itself if it contains a slash, else one in each search directory.
 fn candidates(program: &str, path: &str) -> Vec<String> {
     if program.contains('/') {
         return vec![program.to_owned()];
@@ -143,7 +143,7 @@ fn directory(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(InvalidCommand::NoDirectory(shown(&cwd)))
         }
-        // Whatever else is wrong with it, the user finds out by going there.
+        // All other errors surface at `chdir`, with the user's permissions.
         _ => Ok(cwd),
     }
 }

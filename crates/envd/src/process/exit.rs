@@ -1,18 +1,18 @@
-//! How processes end, in the words of E2B's daemon, which are those of Go.
+//! Exit statuses, formatted as by E2B's daemon, which uses Go's texts.
 
 use shoal_protocol::process::process_event::EndEvent;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// By itself, with this code.
+    /// Exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Killed(i32),
 }
 
 impl Status {
-    /// The event that says so.
+    /// The end event on the wire.
     pub(crate) fn to_event(self) -> EndEvent {
         let status = self.to_string();
         EndEvent {
@@ -39,7 +39,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What Go calls a signal.
+/// Go's name of a signal.
 fn name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         libc::SIGABRT => "aborted",

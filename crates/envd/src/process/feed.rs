@@ -1,10 +1,10 @@
-//! From one process to all who listen to it.
+//! Broadcast of a process's output to its subscribers.
 //!
-//! Each subscriber has a bounded queue, and a process whose output finds a full one waits: nothing
-//! is lost, and memory stays bounded. Alone, a subscriber may take as long as it likes, just as a
-//! terminal may. In company it may not: while it holds up the others for [`PATIENCE`] it is cut
-//! off, its stream ends with `resource_exhausted`, and the others go on. Who leaves is no longer
-//! waited for. So a slow reader slows the process, and a stuck one stops nobody but itself.
+//! Each subscriber has a bounded queue. If one is full, the process blocks on its output: nothing
+//! is lost and memory stays bounded. A single subscriber may block the process indefinitely, like a
+//! terminal. If there are others, a subscriber that blocks them for [`PATIENCE`] is disconnected
+//! and its stream ends with `resource_exhausted`. A subscriber that disconnects releases the
+//! process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,33 +16,33 @@ use shoal_protocol::process::process_event::EndEvent;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-/// How many events may wait for a subscriber. An event holds at most 32 KiB.
+/// Queue length of a subscriber in events of at most 32 KiB.
 const QUEUE: usize = 32;
 
-/// For how long a subscriber with a full queue may hold up others.
+/// How long a full subscriber may block other subscribers.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most subscribers of one process.
+/// Limit of subscribers per process.
 const MAX_SUBSCRIBERS: usize = 256;
 
-/// What a process did.
+/// Output or end of a process.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
-    /// Printed on standard output.
+    /// Standard output.
     Stdout(Bytes),
-    /// Printed on standard error.
+    /// Standard error.
     Stderr(Bytes),
-    /// Printed on its terminal.
+    /// Terminal output.
     Terminal(Bytes),
-    /// Ended. Nothing follows.
+    /// The end. Always last.
     End(Arc<EndEvent>),
 }
 
-/// The sending end.
+/// Sending side.
 #[derive(Default)]
 pub(super) struct Feed {
     state: Mutex<State>,
-    /// Rings when somebody comes or goes.
+    /// Notified when a subscriber joins or leaves.
     changed: Notify,
 }
 
@@ -60,7 +60,7 @@ struct Seat {
     cut: Arc<AtomicBool>,
 }
 
-/// One listener's end.
+/// Receiving side.
 pub(super) struct Subscription {
     id: u64,
     events: mpsc::Receiver<Event>,
@@ -68,17 +68,17 @@ pub(super) struct Subscription {
     feed: Arc<Feed>,
 }
 
-/// Why nobody else can listen to a process.
+/// Why subscribing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It ended.
+    /// The process has ended.
     Ended,
-    /// Too many do.
+    /// Too many subscribers.
     Full,
 }
 
 impl Feed {
-    /// Listens, from now on.
+    /// Subscribes from now on.
     pub(super) fn subscribe(self: &Arc<Self>) -> Result<Subscription, Refusal> {
         let (queue, events) = mpsc::channel(QUEUE);
         let cut = Arc::new(AtomicBool::new(false));
@@ -106,7 +106,7 @@ impl Feed {
         })
     }
 
-    /// Passes an event on to everybody who listens now.
+    /// Sends an event to all current subscribers.
     pub(super) async fn publish(&self, event: Event) {
         let seats = self.state.lock().seats.clone();
         let mut full = Vec::new();
@@ -121,7 +121,7 @@ impl Feed {
         }
     }
 
-    /// Waits until a full queue has room, its owner leaves, or it held up others for too long.
+    /// Waits until a full queue has room, its subscriber leaves, or the subscriber is disconnected.
     async fn wait_for(&self, seat: &Seat, event: &Event, deadline: &mut Option<Instant>) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -143,7 +143,7 @@ impl Feed {
         }
     }
 
-    /// Passes the last event on and ends.
+    /// Publishes the last event and closes the channel.
     pub(super) async fn close(&self, last: Event) {
         self.state.lock().closed = true;
         self.publish(last).await;
@@ -157,12 +157,12 @@ impl Feed {
 }
 
 impl Subscription {
-    /// The next event. `None` after the last one, or when it was cut off.
+    /// The next event. `None` after the last one, or after a disconnect.
     pub(super) async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 
-    /// Whether it was cut off because it held up others.
+    /// Whether the subscriber was disconnected because it blocked others.
     pub(super) fn was_cut(&self) -> bool {
         self.cut.load(Ordering::Acquire)
     }

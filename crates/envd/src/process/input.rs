@@ -1,4 +1,4 @@
-//! Writing to a process.
+//! Input of a process.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,49 +9,49 @@ use tokio::sync::Mutex;
 
 use crate::polled::Polled;
 
-/// Why nothing can be written to a process. The texts are E2B's.
+/// Why writing failed. The texts are E2B's.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InputError {
-    /// It was started without, or its input was closed.
+    /// Started without standard input, or closed.
     #[error("error writing to stdin: stdin not enabled or closed")]
     NoStdin,
-    /// It has a terminal, and that is where input goes.
+    /// The process has a terminal, which takes its input.
     #[error(
         "error writing to stdin: tty assigned to process — input should be written to the pty, not the stdin"
     )]
     IsTerminal,
-    /// It has no terminal.
+    /// The process has no terminal.
     #[error(
         "error writing to tty: tty not assigned to process — input should be written to the stdin, not the tty"
     )]
     NoTerminal,
-    /// It has no terminal to be resized.
+    /// The process has no terminal to resize.
     #[error("error resizing tty: tty not assigned to process")]
     NoTerminalToResize,
-    /// A terminal has no end of file but by a character.
+    /// End of file on a terminal is a character.
     #[error("error closing stdin: cannot close stdin for PTY process — send Ctrl+D (0x04) instead")]
     TerminalCannotClose,
-    /// The system failed it: it is gone, mostly.
+    /// The system call failed, usually because the process is gone.
     #[error("error writing to process")]
     Failed(#[source] io::Error),
 }
 
-/// Where a process's input is written.
+/// Input channel of a process.
 pub(super) enum Input {
-    /// A pipe, until it is closed. Writers take turns, so that their bytes do not mix.
+    /// A pipe until closed. The lock keeps writes of several clients apart.
     Pipe(Mutex<Option<Polled>>),
-    /// A terminal, which its output comes from too.
+    /// A terminal, shared with the output side.
     Terminal(Arc<Polled>, Mutex<()>),
 }
 
 impl Input {
-    /// A pipe, or no input at all.
+    /// A pipe, or none.
     pub(super) fn pipe(stdin: Option<OwnedFd>) -> io::Result<Self> {
         let stdin = stdin.map(Polled::new).transpose()?;
         Ok(Self::Pipe(Mutex::new(stdin)))
     }
 
-    /// Writes all of it to standard input. Waits while the process does not read.
+    /// Writes all bytes to standard input. Waits while the pipe is full.
     pub(super) async fn write_stdin(&self, bytes: &[u8]) -> Result<(), InputError> {
         let Self::Pipe(pipe) = self else {
             return Err(InputError::IsTerminal);
@@ -61,7 +61,7 @@ impl Input {
         write_all(pipe, bytes).await
     }
 
-    /// Writes all of it to the terminal. Waits while the process does not read.
+    /// Writes all bytes to the terminal. Waits while it is full.
     pub(super) async fn write_terminal(&self, bytes: &[u8]) -> Result<(), InputError> {
         let Self::Terminal(terminal, turn) = self else {
             return Err(InputError::NoTerminal);
@@ -70,7 +70,7 @@ impl Input {
         write_all(terminal, bytes).await
     }
 
-    /// Closes standard input. Closing it twice is no error.
+    /// Closes standard input. Idempotent.
     pub(super) async fn close(&self) -> Result<(), InputError> {
         match self {
             Self::Pipe(pipe) => {
@@ -81,7 +81,7 @@ impl Input {
         }
     }
 
-    /// Changes the terminal's size; its processes are told by a signal.
+    /// Resizes the terminal; the kernel signals its processes.
     pub(super) fn resize(&self, size: Winsize) -> Result<(), InputError> {
         let Self::Terminal(terminal, _) = self else {
             return Err(InputError::NoTerminalToResize);

@@ -1,4 +1,4 @@
-//! Reading what a process prints.
+//! Output of a process.
 
 use std::io;
 use std::sync::Arc;
@@ -11,19 +11,17 @@ use super::feed::{Event, Feed};
 use crate::log::lines::{LineRate, Lines};
 use crate::polled::Polled;
 
-/// The most bytes of a pipe in one event (spec: 32 KiB).
+/// Longest pipe read per event (spec: 32 KiB).
 const PIPE_CHUNK: usize = 32 << 10;
 
-/// The most bytes of a terminal in one event (spec: 16 KiB).
+/// Longest terminal read per event (spec: 16 KiB).
 const TERMINAL_CHUNK: usize = 16 << 10;
 
-/// How many bytes are still taken of a stream whose process was told to end and did: more than a
-/// pipe holds by default, so that nothing of its own is lost, and no more, as its children may
-/// print for ever.
+/// Bytes still read from a stream after its signalled process exited. More than the default pipe
+/// capacity, so that all its own output is read; bounded, because its children may print forever.
 const LEFT_IN_PIPE: usize = 1 << 20;
 
-/// Where bytes are read to before they are known to be few or many. One serves all streams, as
-/// nothing waits while it is in use.
+/// Read buffer shared by all streams: no await occurs while it is locked.
 pub(super) struct Scratch(Mutex<Box<[u8]>>);
 
 impl Default for Scratch {
@@ -32,7 +30,7 @@ impl Default for Scratch {
     }
 }
 
-/// Which stream it is.
+/// Output stream of a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stream {
     /// Standard output.
@@ -59,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// What the log calls it.
+    /// Name in log entries.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -69,22 +67,22 @@ impl Stream {
     }
 }
 
-/// Reads one stream of a process to its end.
+/// Reads one output stream to its end.
 pub(super) struct Reader {
-    /// Which it is.
+    /// The stream.
     pub(super) stream: Stream,
-    /// What it is read from.
+    /// Its descriptor.
     pub(super) fd: Arc<Polled>,
-    /// Who listens.
+    /// Channel to the subscribers.
     pub(super) feed: Arc<Feed>,
-    /// Becomes true when only what is there already shall be read.
+    /// Set when only buffered output is still to be read.
     pub(super) leave: watch::Receiver<bool>,
-    /// Makes log entries of it. A terminal is not logged: it is pictures rather than lines.
+    /// Line logger. Terminal output is not logged: it consists of screen updates, not lines.
     pub(super) lines: Option<Lines>,
 }
 
 impl Reader {
-    /// Reads until there is nothing more to come.
+    /// Reads until the end of the stream.
     pub(super) async fn run(mut self, scratch: Arc<Scratch>, rate: Arc<LineRate>) {
         let mut left = LEFT_IN_PIPE;
         loop {
@@ -112,7 +110,7 @@ impl Reader {
         }
     }
 
-    /// What is there now. `None` when there is nothing, an error when nothing can come.
+    /// Reads available bytes. `None` if there are none now; an error at the end of the stream.
     fn read(&self, scratch: &Scratch) -> io::Result<Option<Bytes>> {
         let mut scratch = scratch.0.lock();
         let buffer = scratch
@@ -120,20 +118,20 @@ impl Reader {
             .ok_or(io::ErrorKind::InvalidInput)?;
         let read = || rustix::io::read(self.fd.fd(), &mut *buffer);
         match rustix::io::retry_on_intr(read) {
-            // The last writer is gone.
+            // All writers have closed.
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => Ok(buffer.get(..count).map(Bytes::copy_from_slice)),
             Err(rustix::io::Errno::AGAIN) => Ok(None),
-            // A terminal nobody has open any more says so by EIO.
+            // The end of a terminal is reported as EIO.
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Waits until there is something, or nobody waits any longer.
+    /// Waits for readiness, or for the signal to stop waiting.
     async fn wait(&mut self) {
         tokio::select! {
             ready = self.fd.readable() => {
-                // Reading goes on until there is nothing, so what is asked for next is news.
+                // The next read drains the stream until EAGAIN, so no data is missed.
                 if let Ok(mut ready) = ready {
                     ready.clear_ready();
                 }

@@ -1,4 +1,4 @@
-//! Processes that the daemon starts for itself: they are in no list, and print for nobody.
+//! Internal processes of the daemon. They are not listed and have no subscribers.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -15,39 +15,39 @@ use crate::hardening::Original;
 use crate::settings::{Defaults, Variables};
 use crate::user::User;
 
-/// What such a process is started with.
+/// Start parameters of an internal process.
 pub(crate) struct Own {
-    /// Its program, arguments, variables and place.
+    /// Program, arguments, variables and working directory.
     pub(crate) config: ProcessConfig,
-    /// Who it is.
+    /// User.
     pub(crate) user: User,
-    /// All groups it is in.
+    /// All groups of the user.
     pub(crate) groups: Vec<u32>,
     /// The environment of every process.
     pub(crate) environment: Arc<Variables>,
-    /// What the daemon changed for itself.
+    /// Limits to restore.
     pub(crate) original: Original,
 }
 
-/// A process of the daemon's own. It leads a group and a session of its own.
+/// A running internal process. It leads its own process group and session.
 pub(crate) struct Running {
-    /// Its process id.
+    /// Process id.
     pub(crate) pid: i32,
-    /// How it ends.
+    /// Delivers the exit status.
     pub(crate) exit: oneshot::Receiver<Status>,
     /// Its environment.
     pub(crate) variables: Variables,
-    /// What that would be if there were none of every process.
+    /// Its environment without the global variables.
     pub(crate) inherited: Variables,
-    /// What it prints, on both streams. To be read, or it waits.
+    /// Standard output and error. Must be read, or the process blocks.
     pub(crate) output: [OwnedFd; 2],
 }
 
 impl Own {
-    /// Starts it.
+    /// Starts the process.
     pub(crate) async fn start(self, children: &Arc<Children>) -> Result<Running, StartError> {
         let children = Arc::clone(children);
-        // On a thread for that, as for any other process.
+        // Spawning blocks, so it runs on the blocking pool.
         let started = tokio::task::spawn_blocking(move || self.start_here(&children));
         started.await.unwrap_or(Err(StartError::Ending))
     }

@@ -1,23 +1,23 @@
-//! The few system calls that have no safe form: making a child, waiting for children, and closing
-//! what was inherited.
+//! System calls without a safe wrapper: spawning a child, reaping, and closing inherited
+//! descriptors.
 //!
-//! # Making a child
+//! # Spawning
 //!
-//! `fork` copies the daemon's address space to throw the copy away a moment later. Here the child
-//! runs in the daemon's own memory on a small stack of its own, while the calling thread (only that
-//! one) sleeps until the child has become its program: `clone` with `CLONE_VM | CLONE_VFORK`.
-//! Measured inside gVisor, from the call to the end of `/bin/true`: 3.2 ms with `fork`, 1.9 ms so.
-//! What E2B does with a shell, `ionice` and `nice` around every program, the child does itself with
-//! three system calls; each `exec` saved is another 1.5 to 4 ms there.
+//! `fork` copies the daemon's address space, only to discard the copy. Here the child runs in the
+//! daemon's memory on its own small stack, while the calling thread sleeps until the child calls
+//! `exec`: `clone` with `CLONE_VM | CLONE_VFORK`. Measured in gVisor, from the call to the end of
+//! `/bin/true`: 3.2 ms with `fork`, 1.9 ms with this. E2B wraps every program in a shell, `ionice`
+//! and `nice`. The child does the same with three system calls and saves one `exec` each, 1.5 to 4
+//! ms in gVisor.
 //!
-//! The price is that the child must not allocate, lock, unwind, or run a signal handler of ours:
-//! [`child`] only makes system calls on what [`Image`] prepared, with all signals blocked until every
-//! handler is taken down. It changes its user before `exec` while it shares our memory; nobody can
-//! use that, as the daemon is not dumpable.
+//! In return the child must not allocate, lock, unwind or run a signal handler of the daemon.
+//! [`child`] only makes system calls on data that [`Image`] prepared, with all signals blocked
+//! until every handler is reset. It changes its user before `exec` while sharing the daemon's
+//! memory; that cannot be exploited, because the daemon is not dumpable.
 
 #![expect(
     unsafe_code,
-    reason = "clone, waitid and close of a number have no safe form"
+    reason = "clone, waitid and close of a raw descriptor have no safe wrapper"
 )]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -31,98 +31,99 @@ use rustix::process::Rlimit;
 
 use super::exit::Status;
 
-/// The child's stack. It calls nothing deep; a page or two are touched.
+/// Stack size of the child. Call depth is small; it touches a page or two.
 const STACK: usize = 64 << 10;
 
-/// How eagerly the kernel kills children when memory runs out, as in E2B: before the daemon.
+/// `oom_score_adj` of children, as in E2B: the kernel kills them before the daemon.
 const OOM_SCORE: &[u8] = b"100";
 
-/// Best effort, the middle of its levels: what `ionice -c 2 -n 4` asks for.
+/// Best-effort class, middle level: `ionice -c 2 -n 4`.
 const IO_PRIORITY: c_int = (2 << 13) | 4;
 
-/// `IOPRIO_WHO_PROCESS`, which the C library does not name.
+/// `IOPRIO_WHO_PROCESS`, which libc does not define.
 const IO_PRIORITY_OF_PROCESS: c_int = 1;
 
-/// Texts as `execve` takes them: an array of pointers with a null at its end.
+/// A null-terminated array of C strings for `execve`.
 pub(super) struct Texts {
     texts: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
 impl Texts {
-    /// Takes the texts in order.
+    /// Builds the array in the given order.
     pub(super) fn new(texts: Vec<CString>) -> Self {
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
         pointers.push(ptr::null());
         Self { texts, pointers }
     }
 
-    /// The texts.
+    /// The strings.
     #[cfg(test)]
     pub(super) fn as_slice(&self) -> &[CString] {
         &self.texts
     }
 }
 
-// SAFETY: the pointers point into the texts, which move with them and are never changed.
+// SAFETY: the pointers point into the heap buffers of the strings, which are owned and never
+// changed.
 unsafe impl Send for Texts {}
 // SAFETY: as above.
 unsafe impl Sync for Texts {}
 
-/// A child, prepared to the last byte.
+/// A fully prepared child.
 pub(super) struct Image<'a> {
-    /// What to try to execute, in order, until one is there.
+    /// Programs to try, in order.
     pub(super) candidates: &'a Texts,
-    /// The arguments, the program's name first.
+    /// Arguments, with the program's name first.
     pub(super) arguments: &'a Texts,
-    /// The same for `/bin/sh`, for a script without a first line; its second text is replaced by
-    /// the candidate.
+    /// Arguments of `/bin/sh` for a script without `#!`. The second one is replaced by the
+    /// candidate.
     pub(super) script_arguments: &'a Texts,
     /// The environment.
     pub(super) environment: &'a Texts,
-    /// Where it starts.
+    /// Working directory.
     pub(super) cwd: &'a CString,
-    /// Standard input, output and error. None is a standard descriptor of ours.
+    /// Standard input, output and error. None of them is descriptor 0, 1 or 2.
     pub(super) stdio: [BorrowedFd<'a>; 3],
-    /// Whether standard input is a terminal to take control of.
+    /// Whether standard input becomes the controlling terminal.
     pub(super) terminal: bool,
-    /// Who it is.
+    /// User id.
     pub(super) uid: u32,
-    /// Its first group.
+    /// Primary group id.
     pub(super) gid: u32,
-    /// All its groups.
+    /// All group ids.
     pub(super) groups: &'a [u32],
-    /// The limit of descriptors to go back to.
+    /// Descriptor limit to restore.
     pub(super) descriptors: Option<Rlimit>,
-    /// Whether to go back to the usual priority.
+    /// Whether to reset the priority.
     pub(super) reset_nice: bool,
 }
 
-/// What a child was doing when it failed.
+/// Step at which spawning failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Being made.
+    /// `clone`.
     Clone,
-    /// Getting a session, a terminal, and its streams.
+    /// Session, terminal and streams.
     Streams,
-    /// Becoming its user.
+    /// User and groups.
     User,
-    /// Going to its directory.
+    /// Working directory.
     Directory,
-    /// Becoming its program.
+    /// `exec`.
     Execute,
 }
 
-/// Why there is no child.
+/// A spawn failure.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// What failed.
+    /// The failed step.
     pub(super) step: Step,
-    /// How.
+    /// The error.
     pub(super) error: io::Error,
 }
 
-/// What parent and child share.
+/// Data shared by parent and child.
 struct Shared<'a> {
     image: &'a Image<'a>,
     script_arguments: *mut *const c_char,
@@ -131,8 +132,8 @@ struct Shared<'a> {
     errno: c_int,
 }
 
-/// Makes a child. Its process id is in `pid` before it runs at all, and stays there also when this
-/// fails later: then the child has ended and must be waited for.
+/// Spawns a child. The kernel stores its process id in `pid` before the child runs. The id stays
+/// there if a later step fails: that child has exited and must be reaped.
 pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> {
     let mut stack: Vec<u8> = Vec::with_capacity(STACK);
     let mut script_arguments = image.script_arguments.pointers.clone();
@@ -144,8 +145,8 @@ pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> 
         errno: 0,
     };
     let old = set_signal_mask(u64::MAX);
-    // SAFETY: the stack is ours, its end is aligned to 16 bytes below, and the child runs on it
-    // only while this thread sleeps. `shared` and all it points to outlive the child's use of them
+    // SAFETY: the stack is owned by this function, its top is aligned to 16 bytes, and the child
+    // uses it only while this thread sleeps. `shared` and everything it points to outlive that use
     // for the same reason. `pid` is an aligned integer that the kernel writes once.
     let result = unsafe {
         let top = stack.as_mut_ptr().add(STACK);
@@ -176,7 +177,7 @@ pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> 
     Ok(result)
 }
 
-/// The child, from its birth to its program.
+/// The child, from `clone` to `exec`.
 extern "C" fn child(shared: *mut c_void) -> c_int {
     // SAFETY: `spawn` passes its `Shared` and sleeps while this runs.
     let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
@@ -184,17 +185,17 @@ extern "C" fn child(shared: *mut c_void) -> c_int {
         Ok(never) => match never {},
         Err(errno) => errno,
     };
-    // SAFETY: ends this child without running anything of ours.
+    // SAFETY: exits the child without running destructors or exit handlers.
     unsafe { libc::_exit(127) }
 }
 
-/// Nothing: a successful `exec` does not return.
+/// Uninhabited: a successful `exec` does not return.
 enum Never {}
 
-/// Turns `-1` into the error number.
+/// Converts `-1` into `errno`.
 fn check(result: i64) -> Result<(), c_int> {
     if result == -1 {
-        // SAFETY: the C library's error number is always there to be read.
+        // SAFETY: `errno` is always readable.
         Err(unsafe { *libc::__errno_location() })
     } else {
         Ok(())
@@ -205,7 +206,7 @@ fn become_image(shared: &mut Shared<'_>) -> Result<Never, c_int> {
     let image = shared.image;
     shared.step = Step::Streams;
     reset_signals(shared.handled);
-    // SAFETY: plain system calls with numbers; the descriptors are open, as `Image` borrows them.
+    // SAFETY: plain system calls on integers; `Image` borrows the descriptors, so they are open.
     unsafe {
         check(libc::setsid().into())?;
         if image.terminal {
@@ -218,8 +219,8 @@ fn become_image(shared: &mut Shared<'_>) -> Result<Never, c_int> {
     }
     set_priorities(image);
     shared.step = Step::User;
-    // SAFETY: plain system calls. They are made directly, as the C library's functions would change
-    // all threads, and here the threads are the daemon's.
+    // SAFETY: plain system calls. Made directly, because the libc wrappers change all threads,
+    // which here belong to the daemon.
     unsafe {
         let groups = image.groups;
         check(libc::syscall(
@@ -241,20 +242,20 @@ fn become_image(shared: &mut Shared<'_>) -> Result<Never, c_int> {
         ))?;
     }
     shared.step = Step::Directory;
-    // SAFETY: the path ends with a zero.
+    // SAFETY: the path is null-terminated.
     check(unsafe { libc::chdir(image.cwd.as_ptr()) }.into())?;
     shared.step = Step::Execute;
     set_signal_mask(0);
     Err(execute(shared))
 }
 
-/// Tries each candidate. Returns what was most wrong, as a shell would say it.
+/// Tries each candidate. Returns the most relevant error, with a shell's precedence.
 fn execute(shared: &Shared<'_>) -> c_int {
     let image = shared.image;
     let mut worst = libc::ENOENT;
     for candidate in image.candidates.texts.iter() {
         let environment = image.environment.pointers.as_ptr();
-        // SAFETY: all arrays end with a null and all texts with a zero.
+        // SAFETY: all arrays and strings are null-terminated.
         let result = unsafe {
             libc::execve(
                 candidate.as_ptr(),
@@ -269,8 +270,8 @@ fn execute(shared: &Shared<'_>) -> c_int {
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => worst = libc::EACCES,
             libc::ENOEXEC => {
-                // SAFETY: the array is a copy of `script_arguments`, which has at least two texts
-                // and a null at its end.
+                // SAFETY: the array is a copy of `script_arguments`, which has at least two strings
+                // and a terminating null.
                 unsafe {
                     *shared.script_arguments.add(1) = candidate.as_ptr();
                     libc::execve(c"/bin/sh".as_ptr(), shared.script_arguments, environment);
@@ -283,17 +284,17 @@ fn execute(shared: &Shared<'_>) -> c_int {
     worst
 }
 
-/// What a signal does, as the kernel has it: the handler, flags, the way back, and a mask. All zeros
-/// is the default. The C library's functions would keep two signals to themselves.
+/// The kernel's `sigaction`: handler, flags, restorer and mask. All zeros is the default action.
+/// The libc wrappers would withhold two signals.
 type Action = [u64; 4];
 
-/// Asks what a signal does, or says it.
+/// Reads or sets a signal's action.
 fn action(signal: c_int, new: *const Action, old: *mut Action) -> bool {
-    // SAFETY: the caller's pointers are null or to actions, of which the mask has eight bytes.
+    // SAFETY: the pointers are null or point to actions, whose mask has eight bytes.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, size_of::<u64>()) == 0 }
 }
 
-/// Takes down every handler, so that none runs in the child and nothing stays ignored.
+/// Resets every handler, so that none runs in the child and no signal stays ignored.
 fn reset_signals(handled: &[c_int]) {
     let default: Action = [0; 4];
     for signal in handled.iter() {
@@ -301,7 +302,7 @@ fn reset_signals(handled: &[c_int]) {
     }
 }
 
-/// Sets how the kernel treats the child. All of it is best effort: a sandbox may not allow it.
+/// Sets priorities of the child. Best effort: a sandbox may forbid it.
 fn set_priorities(image: &Image<'_>) {
     // SAFETY: plain system calls; the path and the buffer are constants.
     unsafe {
@@ -327,11 +328,11 @@ fn set_priorities(image: &Image<'_>) {
     }
 }
 
-/// Replaces the calling thread's mask of blocked signals, all 64 of them.
+/// Replaces the calling thread's signal mask, all 64 signals.
 fn set_signal_mask(mask: u64) -> u64 {
     let mut old = 0_u64;
-    // SAFETY: both masks are as large as the last argument says. The system call is made directly,
-    // as the C library would leave its own two signals open.
+    // SAFETY: both masks have the size of the last argument. Called directly, because libc would
+    // leave its own two signals unblocked.
     unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
@@ -344,8 +345,8 @@ fn set_signal_mask(mask: u64) -> u64 {
     old
 }
 
-/// The signals that do not have their default action in the daemon. It sets its handlers before it
-/// makes its first child, so they are asked for once.
+/// Signals with a non-default action in the daemon. Cached, because the daemon installs its
+/// handlers before it spawns its first child.
 fn handled_signals() -> &'static [c_int] {
     static HANDLED: OnceLock<Vec<c_int>> = OnceLock::new();
     HANDLED.get_or_init(|| {
@@ -357,15 +358,14 @@ fn handled_signals() -> &'static [c_int] {
     })
 }
 
-/// A child that has ended and not been waited for, if there is one. It stays so, and its process id
-/// stays taken, until [`reap`].
+/// A zombie child, if any. It stays a zombie and keeps its process id until [`reap`].
 pub(super) fn peek_ended() -> Option<i32> {
     let info = wait(libc::P_ALL, 0, libc::WNOWAIT)?;
     // SAFETY: `waitid` filled it in for a child.
     Some(unsafe { info.si_pid() }).filter(|pid| *pid > 0)
 }
 
-/// Waits for a child that has ended, which frees its process id.
+/// Reaps an exited child, which frees its process id.
 pub(super) fn reap(pid: i32) -> Option<Status> {
     let info = wait(libc::P_PID, u32::try_from(pid).ok()?, 0)?;
     // SAFETY: `waitid` filled it in for a child.
@@ -386,15 +386,15 @@ fn wait(kind: libc::idtype_t, id: u32, flags: c_int) -> Option<libc::siginfo_t> 
     }
 }
 
-/// Closes every descriptor that the daemon was started with but the standard three. Must be called
-/// before anything of ours is open.
+/// Closes all inherited descriptors except the standard three. Must run before the daemon opens
+/// any.
 pub(crate) fn close_inherited() {
-    // SAFETY: nobody owns any of these numbers yet.
+    // SAFETY: the daemon owns none of these descriptors.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, c_int::MAX, 0) };
     if closed == 0 {
         return;
     }
-    // An old kernel: one by one, as far as they are known.
+    // Kernels without `close_range`: one by one.
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return;
     };
@@ -403,7 +403,7 @@ pub(crate) fn close_inherited() {
         .filter(|fd| *fd > 2)
         .collect();
     for fd in open {
-        // SAFETY: as above. One of the numbers was that of the directory, and is closed already.
+        // SAFETY: as above. The descriptor of the directory itself is closed already.
         unsafe { libc::close(fd) };
     }
 }

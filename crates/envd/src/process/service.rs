@@ -32,10 +32,10 @@ use crate::clock::sleep_until;
 use crate::hardening::Original;
 use crate::rpc::Caller;
 
-/// How long the answer to a kill waits for the end.
+/// How long a kill request waits for the process to exit.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The service.
+/// The Connect service.
 pub(crate) struct ProcessService {
     caller: Arc<Caller>,
     processes: Arc<Processes>,
@@ -43,7 +43,7 @@ pub(crate) struct ProcessService {
 }
 
 impl ProcessService {
-    /// Serves these processes.
+    /// A service for these processes.
     pub(crate) fn new(caller: Arc<Caller>, processes: Arc<Processes>, original: Original) -> Self {
         Self {
             caller,
@@ -137,8 +137,8 @@ fn started(pid: u32) -> ProcessEvent {
     wire(StartEvent { pid })
 }
 
-/// What one listener hears: the start, what the process prints, its end, and a sign of life when
-/// there is nothing else for a while. At the deadline it ends with `deadline_exceeded`.
+/// Event stream of one subscriber: start, output, end, and keepalives while idle. At the deadline
+/// it ends with `deadline_exceeded`.
 struct Telling {
     first: Option<ProcessEvent>,
     subscription: Subscription,
@@ -177,7 +177,7 @@ impl Telling {
         match event {
             Some(event) => Some(Ok(wire(event))),
             None if self.subscription.was_cut() => Some(Err(ConnectError::resource_exhausted(
-                "this subscriber held up others for too long and was cut off",
+                "subscriber disconnected: it blocked other subscribers for too long",
             ))),
             None => None,
         }
@@ -331,7 +331,7 @@ impl ProcessRpc for ProcessService {
             .signal(&self.processes.children, signal)
             .map_err(|error| ConnectError::internal(format!("error sending signal: {error}")))?;
         if signal == SystemSignal::KILL {
-            // Who looks after the answer finds it gone, unless the kernel takes its time.
+            // Wait briefly for exit, so that a caller that checks after the reply sees it gone.
             let gone = self.processes.children.gone(process.pid.cast_signed());
             let _ = tokio::time::timeout(KILL_PATIENCE, gone).await;
         }

@@ -1,4 +1,4 @@
-//! The streams between the daemon and a process.
+//! Pipes and terminals between the daemon and a process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,21 +11,21 @@ use rustix::termios::Winsize;
 
 use crate::user::User;
 
-/// The most columns or rows of a terminal: what its size can hold.
+/// Largest terminal dimension, limited by `winsize`.
 const MAX_SIZE: u32 = u16::MAX as u32;
 
-/// Who may do what with a terminal: its owner everything, others may write to it, as `tty` has it.
+/// Permissions of a terminal, as for `tty`: read and write for the owner, write for the group.
 const TERMINAL_MODE: u32 = 0o620;
 
 /// The daemon's ends.
 pub(super) enum Ours {
-    /// Three streams.
+    /// Three pipes.
     Pipes {
-        /// To write to its standard input, if it has one.
+        /// Write end of standard input, if any.
         stdin: Option<OwnedFd>,
-        /// To read its standard output.
+        /// Read end of standard output.
         stdout: OwnedFd,
-        /// To read its standard error.
+        /// Read end of standard error.
         stderr: OwnedFd,
     },
     /// A terminal.
@@ -36,12 +36,12 @@ pub(super) enum Ours {
 pub(super) enum Theirs {
     /// Standard input, output and error.
     Pipes([OwnedFd; 3]),
-    /// All three in one.
+    /// A terminal for all three.
     Terminal(OwnedFd),
 }
 
 impl Theirs {
-    /// What becomes standard input, output and error.
+    /// Descriptors for standard input, output and error.
     pub(super) fn stdio(&self) -> [BorrowedFd<'_>; 3] {
         match self {
             Self::Pipes([stdin, stdout, stderr]) => [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
@@ -49,13 +49,13 @@ impl Theirs {
         }
     }
 
-    /// Whether it is a terminal.
+    /// Whether this is a terminal.
     pub(super) fn is_terminal(&self) -> bool {
         matches!(self, Self::Terminal(_))
     }
 }
 
-/// Makes three streams.
+/// Creates three pipes.
 pub(super) fn pipes(with_stdin: bool) -> io::Result<(Ours, Theirs)> {
     let (stdout, their_stdout) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, their_stderr) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -79,7 +79,7 @@ pub(super) fn pipes(with_stdin: bool) -> io::Result<(Ours, Theirs)> {
     ))
 }
 
-/// Makes a terminal that belongs to a user.
+/// Creates a terminal owned by a user.
 pub(super) fn terminal(size: Winsize, user: &User) -> io::Result<(Ours, Theirs)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
@@ -90,7 +90,8 @@ pub(super) fn terminal(size: Winsize, user: &User) -> io::Result<(Ours, Theirs)>
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let theirs = rustix::fs::open(name, flags, Mode::empty())?;
     rustix::termios::tcsetwinsize(&ours, size)?;
-    // So that its user can open it by its name. Where that is not possible it still has it open.
+    // Lets the user open the terminal by name. Without permission to do so it is still open as
+    // stdio.
     let _ = rustix::fs::fchown(
         &theirs,
         Some(Uid::from_raw(user.uid)),
@@ -101,7 +102,7 @@ pub(super) fn terminal(size: Winsize, user: &User) -> io::Result<(Ours, Theirs)>
     Ok((Ours::Terminal(ours), Theirs::Terminal(theirs)))
 }
 
-/// A terminal's size, as much of it as fits.
+/// A terminal size, clamped to the supported range.
 pub(super) fn size(cols: u32, rows: u32) -> Winsize {
     let fit = |value: u32| u16::try_from(value.min(MAX_SIZE)).unwrap_or(u16::MAX);
     Winsize {

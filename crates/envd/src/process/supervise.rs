@@ -1,4 +1,4 @@
-//! The life of a process: made, listened to, ended at its deadline, waited for.
+//! Supervision of a process: spawn, output, deadline, exit.
 
 use std::io;
 use std::sync::Arc;
@@ -25,51 +25,51 @@ use crate::polled::Polled;
 use crate::settings::{Defaults, Variables};
 use crate::user::User;
 
-/// Why a process was not started.
+/// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// The request makes no sense.
+    /// Invalid request.
     #[error(transparent)]
     Invalid(#[from] InvalidCommand),
-    /// The system has no streams left.
-    #[error("cannot make the streams of process '{0}': {1}")]
+    /// Creating pipes or a terminal failed.
+    #[error("cannot create the streams of process '{0}': {1}")]
     Streams(String, #[source] io::Error),
-    /// It cannot run where it shall.
+    /// The working directory is inaccessible.
     #[error("cannot enter cwd '{0}': {1}")]
     Directory(String, #[source] io::Error),
-    /// Its program is not there or cannot be executed.
+    /// The program is missing or not executable.
     #[error("error starting process '{0}': {1}")]
     Program(String, #[source] io::Error),
-    /// Too many run.
+    /// The process limit is reached.
     #[error("more than {MAX_PROCESSES} processes")]
     Full,
-    /// The daemon is ending.
-    #[error("the daemon is ending")]
+    /// The daemon is shutting down.
+    #[error("the daemon is shutting down")]
     Ending,
 }
 
-/// What a process is started with.
+/// Start parameters of a process.
 pub(super) struct Order {
-    /// What was asked for.
+    /// The request.
     pub(super) request: StartRequest,
-    /// Who it is.
+    /// User.
     pub(super) user: User,
-    /// All groups it is in.
+    /// All groups of the user.
     pub(super) groups: Vec<u32>,
-    /// Where it starts when the request does not say.
+    /// Default working directory.
     pub(super) defaults: Defaults,
     /// The environment of every process.
     pub(super) environment: Arc<Variables>,
-    /// When it is killed.
+    /// When the process is killed.
     pub(super) deadline: Option<Instant>,
-    /// What the daemon changed for itself.
+    /// Limits to restore.
     pub(super) original: Original,
 }
 
-/// A process and the first who listens to it.
+/// A process and its first subscriber.
 pub(super) type Started = (Arc<Process>, Subscription);
 
-/// Starts a process, and goes on with it even if whoever asked goes away.
+/// Starts a process. It keeps running if the caller disconnects.
 pub(super) async fn start(processes: &Arc<Processes>, order: Order) -> Result<Started, StartError> {
     let room = processes.room().ok_or(StartError::Full)?;
     let (tx, rx) = oneshot::channel();
@@ -77,7 +77,7 @@ pub(super) async fn start(processes: &Arc<Processes>, order: Order) -> Result<St
     tokio::spawn(async move {
         match make(&processes, order).await {
             Ok((process, life)) => {
-                // Subscribed before the process can print anything, so that nothing is missed.
+                // Subscribed before output is read, so that nothing is missed.
                 if let Ok(subscription) = process.feed.subscribe() {
                     let _ = tx.send(Ok((Arc::clone(&process), subscription)));
                 }
@@ -89,7 +89,7 @@ pub(super) async fn start(processes: &Arc<Processes>, order: Order) -> Result<St
     rx.await.unwrap_or(Err(StartError::Ending))
 }
 
-/// What is needed to see a process through.
+/// What supervision needs.
 struct Life {
     child: Child,
     readers: Vec<Reader>,
@@ -154,8 +154,8 @@ async fn make(
     Ok((process, life))
 }
 
-/// Makes the child on a thread for that: a process of the same user can stop the child before it
-/// runs its program, and with it whoever waits for that.
+/// Spawns on the blocking pool. Another process of the same user can stop the child before its
+/// `exec`, which blocks the spawning thread.
 async fn spawn(
     processes: &Arc<Processes>,
     command: Command,
@@ -224,7 +224,7 @@ impl Life {
             reading.spawn(reader.run(scratch, Arc::clone(&processes.rate)));
         }
         let status = self.wait(processes, &process).await;
-        // At once: the id may soon be another process's.
+        // At once, before the process id is reused.
         let reason = processes.want.reason(process.pid.cast_signed(), status);
         self.read_rest(processes, &process, &mut reading).await;
 
@@ -233,7 +233,7 @@ impl Life {
         let entry = entry.with("pid", process.pid).with("exit", event.exit_code);
         let mut entry = entry.with("status", event.status.clone());
         if let Some(reason) = reason {
-            // Some clients show standard error alone.
+            // Some clients show standard error only.
             process.feed.publish(process.remark(&reason)).await;
             event.error = Some(format!("{}: {reason}", event.status));
             entry = entry.with("reason", reason);
@@ -245,13 +245,13 @@ impl Life {
         process.feed.close(Event::End(event)).await;
     }
 
-    /// Waits until the process ended, and kills it at its deadline.
+    /// Waits for the exit, and kills the process at its deadline.
     async fn wait(&mut self, processes: &Processes, process: &Process) -> Status {
         loop {
             let deadline = self.deadline;
             tokio::select! {
                 status = &mut self.child.exit => {
-                    // The registry of children never drops the other end untold.
+                    // The registry never drops the sender without a status.
                     return status.unwrap_or(Status::Killed(0));
                 }
                 () = processes.time.sleep_until(deadline) => {
@@ -262,8 +262,8 @@ impl Life {
         }
     }
 
-    /// Waits for the end of the output, as its children may still print; but not after somebody
-    /// told it to end, and not beyond its deadline. What it printed itself is there by now.
+    /// Reads remaining output. The process has exited, so its own output is buffered by now; its
+    /// children may still print. Waits for them until a signal was sent or the deadline passes.
     async fn read_rest(&self, processes: &Processes, process: &Process, reading: &mut JoinSet<()>) {
         let mut hurry = process.hurry.subscribe();
         tokio::select! {
@@ -280,7 +280,7 @@ async fn all(reading: &mut JoinSet<()>) {
     while reading.join_next().await.is_some() {}
 }
 
-/// A command line for people.
+/// A command line for display.
 pub(super) fn shown(cmd: &str, args: &[String]) -> String {
     let words: Vec<&str> = std::iter::once(cmd)
         .chain(args.iter().map(String::as_str))

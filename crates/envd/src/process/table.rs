@@ -1,4 +1,4 @@
-//! All processes, and for a while those that ended.
+//! Live and recently ended processes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,50 +18,50 @@ use crate::log::lines::LineRate;
 use crate::process::output::Scratch;
 use crate::want::Want;
 
-/// How long the end of a process is kept for who connects too late (spec).
+/// How long an end event is retained for late subscribers (spec).
 const KEPT: Duration = Duration::from_secs(30);
 
-/// The most ends that are kept; beyond, the oldest is forgotten early.
+/// Limit of retained end events; beyond it the oldest is dropped early.
 const MAX_KEPT: usize = 4096;
 
-/// The most processes at a time. Each costs the daemon three descriptors and some memory.
+/// Process limit. Each process costs the daemon three descriptors and some memory.
 pub(super) const MAX_PROCESSES: usize = 8192;
 
-/// How a process ended, for who connects after that.
+/// The end of a process, for late subscribers.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
-    /// Its process id.
+    /// Process id.
     pub(super) pid: u32,
-    /// How it ended.
+    /// The end event.
     pub(super) event: Arc<EndEvent>,
     tag: Option<String>,
-    /// Tells it from a later process with the same process id.
+    /// Distinguishes processes with the same process id.
     serial: u64,
 }
 
-/// What a selector names.
+/// Result of a lookup.
 pub(super) enum Found {
-    /// A process that runs, or whose output is still open.
+    /// A process that runs or whose output is still open.
     Live(Arc<Process>),
-    /// A process that ended a short while ago.
+    /// A recently ended process.
     Ended(Ended),
 }
 
-/// A selector that names nothing. The texts are E2B's: clients compare them.
+/// Lookup failure. The texts are E2B's: clients compare them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotFound {
-    /// No process has the number.
+    /// Unknown process id.
     #[error("process with pid {0} not found")]
     Pid(u32),
-    /// No process has the name.
+    /// Unknown tag.
     #[error("process with tag {0} not found")]
     Tag(String),
-    /// Neither is given.
+    /// Empty selector.
     #[error("process selector is empty")]
     Empty,
 }
 
-/// All processes that were started through the daemon.
+/// All processes started through the daemon.
 pub(crate) struct Processes {
     pub(super) children: Arc<Children>,
     pub(super) time: Arc<ActiveTime>,
@@ -77,13 +77,13 @@ pub(crate) struct Processes {
 struct State {
     live: BTreeMap<u32, Arc<Process>>,
     ended: HashMap<u32, Ended>,
-    /// The ends in the order of their time, by process id and serial.
+    /// Ends in chronological order, by process id and serial.
     order: VecDeque<(u32, u64)>,
     serial: u64,
 }
 
 impl Processes {
-    /// None yet.
+    /// An empty table.
     pub(crate) fn new(
         children: Arc<Children>,
         time: Arc<ActiveTime>,
@@ -102,12 +102,12 @@ impl Processes {
         }
     }
 
-    /// Room for one more, until it is dropped. `None` when there are too many.
+    /// Reserves a slot until dropped. `None` at the limit.
     pub(super) fn room(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
-    /// Adds a process. Whatever had its process id or its name before is forgotten.
+    /// Adds a process. Drops the retained ends with the same process id or tag.
     pub(super) fn add(&self, process: &Arc<Process>) {
         let mut state = self.state.lock();
         state.ended.remove(&process.pid);
@@ -117,7 +117,7 @@ impl Processes {
         state.live.insert(process.pid, Arc::clone(process));
     }
 
-    /// Moves a process to those that ended, where it stays for a while.
+    /// Marks a process as ended and retains its end.
     pub(super) fn end(self: &Arc<Self>, process: &Process, event: Arc<EndEvent>) {
         let pid = process.pid;
         let mut state = self.state.lock();
@@ -143,13 +143,13 @@ impl Processes {
         });
     }
 
-    /// The processes that have not ended.
+    /// All live processes.
     pub(super) fn list(&self) -> Vec<ProcessInfo> {
         let state = self.state.lock();
         state.live.values().map(|process| process.info()).collect()
     }
 
-    /// What a selector names. Of several with one name, the youngest.
+    /// Looks up a process. If several have the tag, the newest.
     pub(super) fn find(&self, selector: Option<&Selector>) -> Result<Found, NotFound> {
         let state = self.state.lock();
         let found = match selector {
@@ -176,7 +176,7 @@ impl Processes {
         })
     }
 
-    /// What a selector names, if it has not ended.
+    /// Looks up a live process.
     pub(super) fn find_live(&self, selector: Option<&Selector>) -> Result<Arc<Process>, NotFound> {
         match self.find(selector)? {
             Found::Live(process) => Ok(process),
