@@ -1,7 +1,7 @@
-//! The contents of files, over plain HTTP.
+//! File contents over plain HTTP.
 //!
-//! Bodies are streamed both ways: never is more of one in memory than a few pieces. What touches
-//! the disk runs on threads for that.
+//! Bodies are streamed in both directions, with a few pieces in memory at a time. Disk access runs
+//! on the blocking pool.
 
 use std::sync::Arc;
 
@@ -34,10 +34,10 @@ mod range;
 mod target;
 mod upload;
 
-/// The most uploads and compositions at a time, each of which keeps a thread; others wait.
+/// Limit of concurrent uploads and compositions, each of which holds a thread; others wait.
 const MAX_WRITERS: usize = 64;
 
-/// Why a request about a file fails.
+/// A failed file request.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refusal {
@@ -57,7 +57,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// The answer that says so.
+    /// Converts to an error response.
     pub(crate) fn into_answer(self) -> Answer {
         answer::error(self.status, self.message)
     }
@@ -75,7 +75,7 @@ impl From<InvalidSignature> for Refusal {
     }
 }
 
-/// Serves `/files` and what is below.
+/// Serves `/files` and subpaths.
 pub(crate) struct Files {
     settings: Arc<Settings>,
     users: Arc<Users>,
@@ -84,7 +84,7 @@ pub(crate) struct Files {
     memory: Arc<Memory>,
 }
 
-/// The query of a request about a file.
+/// Query parameters of a file request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parameters {
     path: Option<String>,
@@ -110,7 +110,7 @@ impl Parameters {
     }
 }
 
-/// Who acts on a file, and where paths begin.
+/// The user and working directory of a request.
 #[derive(Debug, Clone)]
 struct Actor {
     user: User,
@@ -118,7 +118,7 @@ struct Actor {
 }
 
 impl Files {
-    /// Serves the files of this sandbox.
+    /// A service for the files of this sandbox.
     pub(crate) fn new(settings: Arc<Settings>, users: Arc<Users>, log: Log) -> Self {
         Self {
             settings,
@@ -129,7 +129,7 @@ impl Files {
         }
     }
 
-    /// Answers a request. Its token, if it has one, has not been looked at.
+    /// Handles a request. The router has not checked its token.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -162,7 +162,7 @@ impl Files {
         }
     }
 
-    /// Checks that the caller may do this to the path: by the token, or by a signature.
+    /// Authorises the operation by token or signature.
     fn authorise(
         &self,
         side: Side,
@@ -202,7 +202,7 @@ impl Files {
         )?)
     }
 
-    /// Who a name means; the default user when there is none.
+    /// The user of this name, or the default user.
     fn actor(&self, username: Option<&str>) -> Result<Actor, Refusal> {
         let defaults = self.settings.defaults();
         let name = username.unwrap_or(&defaults.user);

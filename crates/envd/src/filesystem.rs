@@ -1,8 +1,7 @@
-//! The files of a sandbox, but for their contents.
+//! Files and directories of the sandbox, without file contents.
 //!
-//! [`entry`] describes a file, [`tree`] makes, lists, moves and removes, [`watch`] hears of changes,
-//! and [`service`] is the rim towards the wire. Everything that touches a disk runs on a thread for
-//! that, never on the one that answers everybody.
+//! [`entry`] describes a file; [`tree`] creates, lists, moves and removes; [`watch`] reports
+//! changes; [`service`] maps these to the wire protocol. All disk access runs on the blocking pool.
 
 pub(crate) mod directories;
 pub(crate) mod entry;
@@ -17,54 +16,54 @@ pub(crate) use service::FilesystemService;
 use std::io;
 use std::path::PathBuf;
 
-/// Why something could not be done with a file.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    /// It is not there.
+    /// The path does not exist.
     #[error("path not found: {}", .0.display())]
     NotFound(PathBuf),
-    /// It is there, and must not be.
+    /// The path exists already.
     #[error("directory already exists: {}", .0.display())]
     Exists(PathBuf),
-    /// Something else is there.
+    /// The path is not a directory.
     #[error("path is not a directory: {}", .0.display())]
     NotDirectory(PathBuf),
-    /// It must not be done to this path.
+    /// The operation is not permitted on this path.
     #[error("refusing to remove {}", .0.display())]
     Protected(PathBuf),
-    /// Links lead in a circle.
+    /// Symlink loop.
     #[error("cyclic symlink at {}", .0.display())]
     Cycle(PathBuf),
-    /// There is more than can be told at once.
+    /// Limit exceeded.
     #[error("more than {limit} {what} in {}", path.display())]
     TooMany {
-        /// What there is too much of.
+        /// The items counted.
         what: &'static str,
-        /// How much is enough.
+        /// The limit.
         limit: usize,
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
-    /// The directory lies on another machine, and changes there would go unseen.
+    /// Network file system, on which remote changes are not reported.
     #[error("cannot watch path on network filesystem: {}", .0.display())]
     Network(PathBuf),
-    /// The kernel lost count of the changes.
-    #[error("changes came faster than they were read, and some were lost")]
+    /// The kernel's event queue overflowed.
+    #[error("event queue overflow: some changes were lost")]
     Lost,
-    /// The system failed.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     System {
-        /// What was to be done.
+        /// The failed action.
         action: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl FileError {
-    /// What failed, with the common failures told apart.
+    /// Classifies a system error.
     pub(crate) fn new(
         action: &'static str,
         path: impl Into<PathBuf>,

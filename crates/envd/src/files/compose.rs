@@ -1,4 +1,4 @@
-//! `POST /files/compose`: joins files into one.
+//! `POST /files/compose`: concatenates files.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,13 +17,13 @@ use crate::answer::{self, Answer};
 use crate::filesystem::directories;
 use crate::path::{self, base_name};
 
-/// The longest request: room for [`MAX_SOURCES`] paths.
+/// Largest request: room for [`MAX_SOURCES`] paths.
 const MAX_BODY: usize = 4 << 20;
 
-/// The most files that are joined at once.
+/// Limit of source files.
 const MAX_SOURCES: usize = 10_000;
 
-/// What is joined into what.
+/// A compose request.
 struct Order {
     actor: Actor,
     sources: Vec<PathBuf>,
@@ -45,9 +45,12 @@ impl Files {
             let _writer = writer;
             order.run()
         });
-        let entry = work
-            .await
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))??;
+        let entry = work.await.map_err(|_| {
+            Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the daemon is shutting down",
+            )
+        })??;
         Ok(answer::json(StatusCode::OK, &entry))
     }
 
@@ -79,8 +82,8 @@ impl Files {
 }
 
 impl Order {
-    /// Joins the files beside the destination, and puts the whole in its place only then: what was
-    /// there stays if this fails in the middle.
+    /// Writes a temporary file next to the destination and renames it, so that a failure leaves an
+    /// existing destination intact.
     fn run(self) -> Result<FileEntry, Refusal> {
         for source in &self.sources {
             self.open(source)?;
@@ -103,12 +106,12 @@ impl Order {
             placed.map_err(|error| failed("", &error))
         });
         if let Err(refusal) = placed {
-            // It may not be there at all.
+            // It may not exist.
             let _ = std::fs::remove_file(&beside);
             return Err(refusal);
         }
         for source in &self.sources {
-            // The whole is in its place; a piece that cannot be removed does no harm.
+            // The result is complete; a leftover source is harmless.
             let _ = std::fs::remove_file(source);
         }
         Ok(FileEntry {
@@ -119,12 +122,12 @@ impl Order {
         })
     }
 
-    /// A source that is the destination by another name would be removed as a source in the end. Asked
-    /// when the directories are there through which the name of the destination leads.
+    /// Rejects a source that is the destination under another name, which would be removed with the
+    /// sources. Runs after the destination's parents exist, so that its name resolves.
     fn must_differ(&self) -> Result<(), Refusal> {
         let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
         let Ok(destination) = identity(&self.destination) else {
-            // There is none yet.
+            // The destination does not exist yet.
             return Ok(());
         };
         let is_same = |source: &&PathBuf| identity(source).is_ok_and(|it| it == destination);
@@ -166,7 +169,7 @@ impl Order {
         let user = &self.actor.user;
         fchown(&whole, Some(user.uid), Some(user.gid)).map_err(failed)?;
         for source in &self.sources {
-            // Inside the kernel, where the file system can.
+            // `io::copy` lets the kernel copy where the file system supports it.
             io::copy(&mut self.open(source)?, &mut whole).map_err(failed)?;
         }
         Ok(())
@@ -180,8 +183,8 @@ fn is_destination(source: &Path) -> Refusal {
     ))
 }
 
-/// A number that nobody guesses.
+/// A random suffix.
 fn random() -> u64 {
-    // Were they ever missing, the file must only not be there yet.
+    // Uniqueness is enforced by `create_new`.
     u64::from_ne_bytes(crate::random::bytes())
 }

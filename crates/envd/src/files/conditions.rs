@@ -1,6 +1,6 @@
-//! Answering only if something is so (RFC 9110, 13), by the time of a file's last change.
+//! Conditional requests (RFC 9110, section 13) by modification time.
 //!
-//! Files have no entity tags here, as in E2B; so the headers that compare tags match `*` only.
+//! Files have no entity tags, as in E2B, so tag conditions match `*` only.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,26 +9,26 @@ use http::header::{
     HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
 };
 
-/// What the conditions of a request come to.
+/// Result of evaluating the conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Answer as asked.
+    /// Send the file.
     Go,
-    /// The client has the file already.
+    /// 304.
     NotModified,
-    /// The file is not what the client thinks.
+    /// 412.
     Failed,
 }
 
-/// Whether a request asks for a part of a file, or sets conditions. Then it is about the file's own
-/// bytes, and not about an encoding of them.
+/// Whether the request has a range or conditions. These refer to the file's own bytes, not to an
+/// encoded form.
 pub(super) fn are_set(headers: &HeaderMap) -> bool {
     [RANGE, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE]
         .iter()
         .any(|name| headers.contains_key(name))
 }
 
-/// Weighs the conditions of a request for a file that was last changed at a time.
+/// Evaluates the conditions against a modification time.
 pub(super) fn weigh(headers: &HeaderMap, modified: Option<SystemTime>) -> Verdict {
     let modified = modified.and_then(whole_seconds);
     if let Some(tags) = text(headers, &IF_MATCH) {
@@ -52,7 +52,7 @@ pub(super) fn weigh(headers: &HeaderMap, modified: Option<SystemTime>) -> Verdic
     Verdict::Go
 }
 
-/// The `Range` header, if it still holds: with `If-Range` only while the file has not changed.
+/// The `Range` header, unless `If-Range` shows that the file has changed.
 pub(super) fn range(headers: &HeaderMap, modified: Option<SystemTime>) -> Option<&str> {
     let holds = match headers.contains_key(IF_RANGE) {
         false => true,
@@ -64,7 +64,7 @@ pub(super) fn range(headers: &HeaderMap, modified: Option<SystemTime>) -> Option
     text(headers, &RANGE).filter(|_| holds)
 }
 
-/// A time as the wire has it, which knows no fractions.
+/// A time truncated to HTTP's precision of a second.
 pub(super) fn whole_seconds(time: SystemTime) -> Option<SystemTime> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(since.as_secs()))
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A file changed half a second after the time in `SAME`.
+    /// Half a second after `SAME`.
     fn modified() -> Option<SystemTime> {
         Some(SystemTime::UNIX_EPOCH + Duration::from_millis(784_111_777_500))
     }

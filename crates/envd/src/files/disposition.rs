@@ -1,11 +1,11 @@
-//! `Content-Disposition`: naming a file to a client, and reading what a client calls one.
+//! `Content-Disposition` headers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use http::HeaderValue;
 
-/// Tells a client the name of a file that it may show.
+/// An inline disposition with this file name.
 pub(super) fn inline(name: &str) -> HeaderValue {
     let value = if name.bytes().all(is_token) && !name.is_empty() {
         format!("inline; filename={name}")
@@ -27,17 +27,17 @@ pub(super) fn inline(name: &str) -> HeaderValue {
     HeaderValue::from_str(&value).unwrap_or_else(|_| HeaderValue::from_static("inline"))
 }
 
-/// What a part of an upload is called.
+/// Names in a part's disposition.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// The field's name.
+    /// Field name.
     pub(super) name: Option<String>,
-    /// The file's name, with all its directories: it may be a whole path.
+    /// File name including directories: it may be an absolute path.
     pub(super) filename: Option<String>,
 }
 
-/// Reads the header of a part. What makes no sense is passed over; of two values the first counts,
-/// and an extended one before a plain one.
+/// Parses a part's disposition. Invalid parameters are skipped. The first of two values wins; an
+/// extended name wins over a plain one.
 pub(super) fn parse(header: &str) -> Named {
     let mut named = Named::default();
     let mut extended = None;
@@ -60,8 +60,8 @@ pub(super) fn parse(header: &str) -> Named {
     named
 }
 
-/// Takes a value, quoted or not, off the front. In quotes a backslash only escapes a quote or
-/// itself: names of files on other systems hold plain ones.
+/// Takes a value, quoted or not, off the front. In quotes a backslash escapes only a quote or
+/// itself, because Windows file names contain unescaped ones.
 fn value(text: &str) -> (Cow<'_, str>, &str) {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find(';').unwrap_or(text.len());
@@ -86,7 +86,7 @@ fn value(text: &str) -> (Cow<'_, str>, &str) {
     (Cow::Owned(value), "")
 }
 
-/// Reads `charset'language'percent-encoded` (RFC 8187), in UTF-8 only.
+/// Decodes `charset'language'percent-encoded` (RFC 8187), UTF-8 only.
 fn decode_extended(value: &str) -> Option<String> {
     let mut parts = value.splitn(3, '\'');
     let charset = parts.next()?;

@@ -29,10 +29,10 @@ use crate::memory::Memory;
 use crate::path::{self, base_name};
 use crate::server::Side;
 
-/// How much is read at once, on a thread for that; the next piece is read while one is sent.
+/// Read size. The next piece is read while one is sent.
 const PIECE: usize = 512 << 10;
 
-/// A file that is open, and what is known about it.
+/// An open file and its metadata.
 struct Opened {
     file: File,
     meta: Metadata,
@@ -54,8 +54,12 @@ impl Files {
         let encoding = negotiate(headers)?;
         let name = base_name(&path);
         let opened = tokio::task::spawn_blocking(move || open(&path)).await;
-        let opened = opened
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))??;
+        let opened = opened.map_err(|_| {
+            Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the daemon is shutting down",
+            )
+        })??;
         let mut answer = match encoding {
             Encoding::Gzip => gzipped(opened, &self.memory),
             Encoding::Identity => plain(opened, headers, &self.memory),
@@ -67,7 +71,7 @@ impl Files {
     }
 }
 
-/// How the answer is encoded: ranges and conditions are about the file's own bytes.
+/// The response encoding. Ranges and conditions require identity.
 fn negotiate(headers: &HeaderMap) -> Result<Encoding, Refusal> {
     let refuse = |error: UnknownEncoding| {
         let text = format!("error parsing Accept-Encoding: {error}");
@@ -106,7 +110,7 @@ fn open(path: &Path) -> Result<Opened, Refusal> {
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
         .open(path);
     let mut file = file.map_err(failed)?;
-    // Once more: somebody may have put something else there.
+    // Checked again: the path may have been replaced in between.
     let meta = file.metadata().map_err(failed)?;
     check_kind(&meta, path)?;
     let kind = match kind::by_name(path) {
@@ -138,7 +142,7 @@ fn check_kind(meta: &Metadata, path: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The file's own bytes, or a part of them.
+/// A response with the file's bytes or a range of them.
 fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
     let Opened {
         mut file,
@@ -161,7 +165,7 @@ fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<An
         Part::Whole => (StatusCode::OK, 0..size),
         Part::Bytes(range) => (StatusCode::PARTIAL_CONTENT, range),
         Part::Unsatisfiable => {
-            let text = "the range is not in the file";
+            let text = "range outside of the file";
             let mut answer = answer::error(StatusCode::RANGE_NOT_SATISFIABLE, text);
             insert(
                 answer.headers_mut(),
@@ -176,7 +180,7 @@ fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<An
         let text = format!("error reading file: {error}");
         Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
     })?;
-    // The files of the kernel say that they are empty, and are not: those are read to their end.
+    // Files of procfs and sysfs report size 0 but have contents: read those to the end.
     let kernels = size == 0 && status == StatusCode::OK && is_kernels(&file);
     let length = (!kernels).then_some(range.end - range.start);
     let mut answer = Answer::new(match length {
@@ -200,13 +204,13 @@ fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<An
     Ok(answer)
 }
 
-/// Whether a file that says it is empty has bytes.
+/// Whether an allegedly empty file has contents.
 fn is_kernels(file: &File) -> bool {
     let mut byte = [0];
     matches!(rustix::io::pread(file, &mut byte, 0), Ok(1))
 }
 
-/// The whole file, packed.
+/// A gzip-compressed response with the whole file.
 fn gzipped(opened: Opened, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
     let bytes = FileBytes::new(opened.file, None, memory);
     let packed = Gzipped {
@@ -228,23 +232,23 @@ fn describe(headers: &mut HeaderMap, kind: &'static str, modified: Option<System
     }
 }
 
-/// Inserts a header of our own making, which any can be.
+/// Inserts a generated header value, which is always valid.
 fn insert(headers: &mut HeaderMap, name: http::HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
     }
 }
 
-/// Something that is read piece by piece, on a thread for that.
+/// A blocking source of pieces.
 trait Pieces: Send + 'static {
-    /// The next piece, and whether there may be more.
+    /// The next piece, and whether more may follow.
     fn next(&mut self) -> io::Result<(Bytes, bool)>;
 }
 
-/// The bytes of a file.
+/// Reads a file.
 struct FileBytes {
     file: File,
-    /// How many are still to come, when that is promised.
+    /// Bytes left, if a length was announced.
     left: Option<u64>,
     moved: u64,
     memory: Arc<Memory>,
@@ -281,7 +285,7 @@ impl Pieces for FileBytes {
         self.moved += piece.len() as u64;
         match &mut self.left {
             Some(left) => {
-                // A promise that cannot be kept: the file became shorter.
+                // The file was truncated below the announced length.
                 if piece.is_empty() && *left > 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
@@ -296,7 +300,7 @@ impl Pieces for FileBytes {
     }
 }
 
-/// Packed bytes.
+/// Compresses a file.
 struct Gzipped {
     bytes: FileBytes,
     encoder: Option<GzEncoder<Vec<u8>>>,
@@ -320,8 +324,8 @@ impl Pieces for Gzipped {
     }
 }
 
-/// A body of pieces. One is read ahead while another is sent; if one cannot be read the connection
-/// is cut, as the length is promised already.
+/// A response body that reads one piece ahead. A read error resets the connection, because the
+/// length is announced already.
 fn body(pieces: impl Pieces) -> Body {
     let frames = ahead(pieces).map(|piece| piece.map(Frame::data).map_err(BodyError::from));
     StreamBody::new(frames).boxed_unsync()

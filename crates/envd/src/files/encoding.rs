@@ -1,34 +1,34 @@
-//! How a body is encoded: as it is, or by gzip.
+//! Content encodings: identity and gzip.
 
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 
-/// An encoding that we know.
+/// A supported encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// As it is.
+    /// No encoding.
     Identity,
     /// RFC 1952.
     Gzip,
 }
 
-/// A header that asks for what we do not have.
+/// An unsupported encoding.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnknownEncoding {
-    /// A body is encoded in a way that we cannot read.
+    /// The request body has an unsupported encoding.
     #[error("unsupported Content-Encoding: {0}, supported: gzip")]
     Content(String),
-    /// Nothing that we can write is acceptable.
+    /// No supported encoding is acceptable.
     #[error("no acceptable encoding found, supported: gzip")]
     Accept,
 }
 
-/// What a client accepts.
+/// Acceptable response encodings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Accepted {
-    /// What it wants most of what we have; nothing when it accepts none of it.
+    /// Preferred supported encoding; `None` if none is acceptable.
     pub(super) best: Option<Encoding>,
-    /// Whether it accepts a body as it is.
+    /// Whether identity is acceptable.
     pub(super) identity: bool,
 }
 
@@ -39,8 +39,8 @@ struct Wish<'a> {
 }
 
 impl Accepted {
-    /// Reads `Accept-Encoding` (RFC 9110, 12.5.3). Among equals the first wins, and gzip must be
-    /// named: `*` means as it is, unless that is refused.
+    /// Parses `Accept-Encoding` (RFC 9110, section 12.5.3). The first of equals wins. gzip must be
+    /// named: `*` means identity, unless that is refused.
     pub(super) fn parse(headers: &HeaderMap) -> Self {
         let header = headers.get(ACCEPT_ENCODING);
         let header = header.and_then(|value| value.to_str().ok());
@@ -58,7 +58,7 @@ impl Accepted {
             (Some(quality), _) | (None, Some(quality)) => quality > 0.0,
             (None, None) => true,
         };
-        // Stable, so that the first of equals stays first.
+        // A stable sort keeps the order of equals.
         wishes.sort_by(|one, other| other.quality.total_cmp(&one.quality));
         let mut wanted = wishes.iter().filter(|wish| wish.quality > 0.0);
         let best = wanted.find_map(|wish| match wish.name.to_ascii_lowercase().as_str() {
@@ -88,7 +88,7 @@ fn wish(text: &str) -> Option<Wish<'_>> {
         };
         if key.trim().eq_ignore_ascii_case("q") {
             let value: Option<f32> = value.trim().parse().ok();
-            // What is no number counts as no wish.
+            // An invalid quality is ignored.
             quality = value
                 .filter(|value| (0.0..=1.0).contains(value))
                 .unwrap_or(1.0);
@@ -97,7 +97,7 @@ fn wish(text: &str) -> Option<Wish<'_>> {
     Some(Wish { name, quality })
 }
 
-/// How the body of a request is encoded.
+/// The encoding of a request body.
 pub(super) fn of_content(headers: &HeaderMap) -> Result<Encoding, UnknownEncoding> {
     let Some(header) = headers.get(CONTENT_ENCODING) else {
         return Ok(Encoding::Identity);

@@ -1,11 +1,11 @@
-//! What a file probably is, by its name or its first bytes.
+//! Content types by file name or leading bytes.
 
 use std::path::Path;
 
-/// How many bytes are looked at when the name says nothing.
+/// Bytes examined if the name is inconclusive.
 pub(super) const SNIFFED: usize = 512;
 
-/// What names end with, for what browsers show and tools send; the rest is told by its bytes.
+/// Content types by extension, for files that browsers display or tools send.
 const BY_NAME: [(&str, &str); 40] = [
     ("avif", "image/avif"),
     ("bmp", "image/bmp"),
@@ -49,7 +49,7 @@ const BY_NAME: [(&str, &str); 40] = [
     ("zip", "application/zip"),
 ];
 
-/// What files begin with.
+/// Content types by leading bytes.
 const BY_BYTES: [(&[u8], &str); 9] = [
     (b"%PDF-", "application/pdf"),
     (b"GIF8", "image/gif"),
@@ -62,10 +62,10 @@ const BY_BYTES: [(&[u8], &str); 9] = [
     (b"ID3", "audio/mpeg"),
 ];
 
-/// What anything may be.
+/// Fallback content type.
 const BYTES: &str = "application/octet-stream";
 
-/// By the name alone.
+/// The content type by name alone.
 pub(super) fn by_name(path: &Path) -> Option<&'static str> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let index = BY_NAME.binary_search_by_key(&extension.as_str(), |(end, _)| end);
@@ -75,7 +75,8 @@ pub(super) fn by_name(path: &Path) -> Option<&'static str> {
         .map(|(_, kind)| *kind)
 }
 
-/// By the name, or else by the first bytes: a known beginning, or text without control characters.
+/// The content type by name, else by leading bytes: a known signature, or text without control
+/// characters.
 pub(super) fn guess(path: &Path, start: &[u8]) -> &'static str {
     by_name(path).unwrap_or_else(|| {
         let known = BY_BYTES.iter().find(|(magic, _)| start.starts_with(magic));
@@ -90,7 +91,7 @@ pub(super) fn guess(path: &Path, start: &[u8]) -> &'static str {
 fn is_text(start: &[u8]) -> bool {
     let whole = match std::str::from_utf8(start) {
         Ok(_) => true,
-        // A character that is cut at the end is still text.
+        // A truncated character at the end is still text.
         Err(error) => error.error_len().is_none() && start.len() - error.valid_up_to() < 4,
     };
     let control = |byte: &u8| *byte < 0x20 && !matches!(byte, b'\t' | b'\n' | 0x0c | b'\r' | 0x1b);

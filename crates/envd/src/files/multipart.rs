@@ -1,4 +1,4 @@
-//! Reading `multipart/form-data` (RFC 7578, RFC 2046) as it comes in.
+//! Streaming parser of `multipart/form-data` (RFC 7578, RFC 2046).
 
 use std::io::{self, Read};
 
@@ -6,36 +6,36 @@ use memchr::memmem::Finder;
 
 use super::disposition::{self, Named};
 
-/// How much of the body is looked at together. A part is passed on in pieces of up to this size.
+/// Size of the parse window, and the limit of a piece.
 const WINDOW: usize = 256 << 10;
 
-/// The longest headers of a part, in bytes.
+/// Longest part headers, in bytes.
 const MAX_HEADERS: usize = 16 << 10;
 
-/// The longest delimiter that RFC 2046 allows.
+/// Longest boundary, as in RFC 2046.
 const MAX_BOUNDARY: usize = 70;
 
-/// A body that is no multipart body.
+/// Invalid multipart body.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MultipartError {
-    /// The content type does not say how parts are told apart.
+    /// The content type has no boundary.
     #[error("no multipart boundary param in Content-Type")]
     NoBoundary,
-    /// It ends in the middle.
+    /// Premature end.
     #[error("unexpected end of multipart body")]
     Truncated,
-    /// A part's headers have no end.
+    /// Part headers too long.
     #[error("headers of a part exceed {MAX_HEADERS} bytes")]
     LongHeaders,
-    /// Something other than a part follows a delimiter.
+    /// Unexpected data after a delimiter.
     #[error("malformed multipart delimiter")]
     Malformed,
-    /// It could not be read.
+    /// Reading failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Takes the boundary from a content type.
+/// The boundary in a content type.
 pub(super) fn boundary(content_type: &str) -> Result<String, MultipartError> {
     let parameters = content_type.split(';').skip(1);
     let mut parameters = parameters.filter_map(|parameter| parameter.split_once('='));
@@ -46,13 +46,13 @@ pub(super) fn boundary(content_type: &str) -> Result<String, MultipartError> {
         .ok_or(MultipartError::NoBoundary)
 }
 
-/// A body, part by part. Reading it reads the present part.
+/// A multipart body. `Read` reads the current part.
 pub(super) struct Multipart<R> {
     body: R,
     delimiter: Vec<u8>,
     finder: Finder<'static>,
     window: Box<[u8]>,
-    /// What of the window is read and not yet passed on.
+    /// Unconsumed range of the window.
     start: usize,
     end: usize,
     at_end: bool,
@@ -65,18 +65,18 @@ enum State {
     Preamble,
     /// In a part.
     Part,
-    /// Behind a part's delimiter.
+    /// After a delimiter.
     Delimiter,
-    /// Behind the last one.
+    /// After the last delimiter.
     Over,
 }
 
 impl<R: Read> Multipart<R> {
-    /// Reads parts from a body.
+    /// A parser of a body.
     pub(super) fn new(body: R, boundary: &str) -> Self {
         let delimiter = format!("\r\n--{boundary}").into_bytes();
         let mut window = vec![0; WINDOW].into_boxed_slice();
-        // The first delimiter may stand at the very beginning, without a line before it.
+        // The first delimiter may start the body, without a preceding line break.
         window[..2].copy_from_slice(b"\r\n");
         Self {
             body,
@@ -90,7 +90,8 @@ impl<R: Read> Multipart<R> {
         }
     }
 
-    /// Goes to the next part, past what is left of the present one. `None` behind the last.
+    /// Skips the rest of the current part. Returns the next part's names, or `None` after the last
+    /// part.
     pub(super) fn next_part(&mut self) -> Result<Option<Named>, MultipartError> {
         while matches!(self.state, State::Preamble | State::Part) {
             let count = self.available()?;
@@ -99,7 +100,7 @@ impl<R: Read> Multipart<R> {
         if self.state == State::Over {
             return Ok(None);
         }
-        // Behind the delimiter stands `--` for the end, or the end of the line and headers.
+        // A delimiter is followed by `--` at the end, else by a line break and headers.
         while self.end - self.start < 2 {
             self.fill()?;
         }
@@ -112,7 +113,7 @@ impl<R: Read> Multipart<R> {
         Ok(Some(named))
     }
 
-    /// Reads what stands behind a delimiter up to the part itself.
+    /// Parses headers up to the start of the contents.
     fn headers(&mut self) -> Result<Named, MultipartError> {
         let end = loop {
             let unread = self.unread();
@@ -129,7 +130,7 @@ impl<R: Read> Multipart<R> {
         }
         let head = self.unread().get(..end + 2).unwrap_or_default();
         let mut lines = head.split(|byte| *byte == b'\n');
-        // The rest of the delimiter's own line: nothing but spaces.
+        // The rest of the delimiter's line may only be whitespace.
         let rest = lines.next().unwrap_or_default();
         if !rest.iter().all(u8::is_ascii_whitespace) {
             return Err(MultipartError::Malformed);
@@ -138,7 +139,7 @@ impl<R: Read> Multipart<R> {
         let found = lines.find(|(name, _)| name.trim().eq_ignore_ascii_case("content-disposition"));
         let named = found.map(|(_, value)| disposition::parse(value.trim()));
         let named = named.unwrap_or_default();
-        // The end of the empty line belongs to the next delimiter if the part has no contents.
+        // If the part is empty, the line break before its contents belongs to the next delimiter.
         self.start += end + 2;
         while self.end - self.start < self.delimiter.len() {
             self.fill()?;
@@ -149,8 +150,8 @@ impl<R: Read> Multipart<R> {
         Ok(named)
     }
 
-    /// How many bytes of the present part are at hand, at least one; 0 at its end, where the
-    /// delimiter is passed over.
+    /// Number of contents bytes in the window, at least one. 0 at the end of the part, where the
+    /// delimiter is consumed.
     fn available(&mut self) -> Result<usize, MultipartError> {
         loop {
             let unread = self.unread();
@@ -161,7 +162,7 @@ impl<R: Read> Multipart<R> {
                     return Ok(0);
                 }
                 Some(count) => return Ok(count),
-                // The end of the window may be the beginning of a delimiter.
+                // The end of the window may be the start of a delimiter.
                 None if unread.len() >= self.delimiter.len() => {
                     return Ok(unread.len() - (self.delimiter.len() - 1));
                 }
@@ -174,7 +175,7 @@ impl<R: Read> Multipart<R> {
         self.window.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Reads more. There is always room, as what is kept is shorter than the window.
+    /// Reads more. There is always room, because the unconsumed rest is shorter than the window.
     fn fill(&mut self) -> Result<(), MultipartError> {
         if self.at_end {
             return Err(MultipartError::Truncated);
@@ -214,7 +215,7 @@ impl<R: Read> Read for Multipart<R> {
     }
 }
 
-// Named, because `fuzz/` borrows this file.
+// Explicit path, because `fuzz/` includes this file.
 #[cfg(test)]
 #[path = "multipart/tests.rs"]
 mod tests;

@@ -1,20 +1,19 @@
-//! Asking for a part of a file (RFC 9110, 14).
+//! Range requests (RFC 9110, section 14).
 
 use std::ops::Range;
 
-/// What a `Range` header comes to for a file of a known size.
+/// A `Range` header applied to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The whole file: none was asked for, in no way that we understand, or several at once, which
-    /// a server need not serve.
+    /// The whole file: no range, an invalid one, or several, which a server need not support.
     Whole,
-    /// These bytes, at least one.
+    /// These bytes, never empty.
     Bytes(Range<u64>),
-    /// Bytes that the file does not have.
+    /// Outside of the file.
     Unsatisfiable,
 }
 
-/// Reads a `Range` header.
+/// Parses a `Range` header.
 pub(super) fn parse(header: Option<&str>, size: u64) -> Part {
     let Some(ranges) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else {
         return Part::Whole;
@@ -50,12 +49,12 @@ pub(super) fn parse(header: Option<&str>, size: u64) -> Part {
             Part::Bytes(first..last.saturating_add(1).min(size))
         }
         Some(last) if last >= first => Part::Unsatisfiable,
-        // No range at all.
+        // Not a valid range.
         Some(_) | None => Part::Whole,
     }
 }
 
-/// A number of digits only; one that is too large is as good as any other large one.
+/// Parses digits; saturates at the maximum.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

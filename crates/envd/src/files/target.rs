@@ -1,4 +1,4 @@
-//! Writing a file for a user.
+//! Writing of uploaded files.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,29 +14,29 @@ use crate::filesystem::{FileError, directories, metadata};
 use crate::path::base_name;
 use crate::user::User;
 
-/// The mode of new files, before the mask (spec).
+/// Mode of new files before the umask (spec).
 const MODE: u32 = 0o666;
 
-/// How much is read and written at once.
+/// Copy buffer size.
 const PIECE: usize = 256 << 10;
 
-/// A file to be written.
+/// A file to write.
 pub(super) struct Target<'a> {
-    /// Where.
+    /// Path.
     pub(super) path: PathBuf,
-    /// Whose it is.
+    /// Owner.
     pub(super) user: &'a User,
-    /// What is attached to it, in place of what was.
+    /// Metadata, which replaces the existing one.
     pub(super) metadata: &'a BTreeMap<String, String>,
-    /// How long the caller says the whole body is.
+    /// Announced length of the body.
     pub(super) announced: Option<u64>,
 }
 
 impl Target<'_> {
-    /// Writes the file, with its parents. What was at its path is overwritten.
+    /// Writes the file and creates its parents. An existing file is overwritten.
     ///
     /// # Errors
-    /// 400 when something else than a file is there, 507 when the disk is full.
+    /// 400 if the path is not a file, 507 if the disk is full.
     pub(super) fn write(&self, contents: &mut dyn Read) -> Result<FileEntry, Refusal> {
         if let Some(parent) = self.path.parent() {
             directories::ensure(parent, self.user)?;
@@ -45,7 +45,7 @@ impl Target<'_> {
         self.own(&file)?;
         self.copy(contents, &mut file)?;
         if let Err(error) = metadata::replace(&file, self.metadata) {
-            // Whoever reads the answer sees what is attached and what is not.
+            // The response lists the metadata that is stored.
             if !metadata::is_unsupported(&error) {
                 return Err(failed("not enough space for file metadata", &error));
             }
@@ -71,7 +71,7 @@ impl Target<'_> {
                 return Err(Refusal::bad_request(format!("path is not a file: {shown}")));
             }
         }
-        // Not to wait, if somebody puts a pipe there just now.
+        // Does not block if the path has become a pipe.
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -87,7 +87,7 @@ impl Target<'_> {
         })
     }
 
-    /// Gives the file to its user. Devices and the files of the kernel stay whose they are.
+    /// Changes the owner to the user, except for devices and kernel files.
     fn own(&self, file: &File) -> Result<(), Refusal> {
         let meta = file.metadata().map_err(|error| failed("", &error))?;
         let (uid, gid) = (self.user.uid, self.user.gid);
@@ -122,11 +122,11 @@ impl Target<'_> {
     }
 }
 
-/// What is said when the disk is full. The text is E2B's.
+/// Message for a full disk. The text is E2B's.
 pub(super) const FULL: &str = "not enough disk space available";
 
-/// Turns an error of the system into an answer: 507 with `when_full` if the disk is full or the
-/// user's share of it used up, else 500.
+/// Converts a system error: 507 with `when_full` if the disk or the user's quota is exhausted, else
+/// 500.
 pub(super) fn failed(when_full: &str, error: &io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {

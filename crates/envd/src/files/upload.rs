@@ -1,7 +1,7 @@
 //! `POST /files`.
 //!
-//! The body goes piece by piece to a thread that decodes it, takes it apart, and writes: a few
-//! pieces are on the way at most, so a slow disk slows the sender.
+//! The body is passed piece by piece to a thread that decodes, parses and writes it. The channel is
+//! short, so a slow disk throttles the sender.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read};
@@ -28,19 +28,18 @@ use crate::answer::{self, Answer};
 use crate::path;
 use crate::server::Side;
 
-/// How many pieces of a body are on the way to the thread that writes. A piece is at most about
-/// half a MiB, which is what the server reads at once.
+/// Channel capacity in pieces. A piece is at most about half a MiB, the server's read size.
 const PIECES: usize = 4;
 
-/// The most files in one upload.
+/// Limit of files per upload.
 const MAX_FILES: usize = 16_384;
 
-/// How much of a body is still read, and for how long, when the answer is known early: clients that
-/// write all before they read would see a broken connection instead of the answer.
+/// How much of a body is read, and for how long, after an early response: clients that send
+/// everything before they read would see a reset instead of the response.
 const DRAIN: u64 = 1 << 30;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// What an upload says about itself, checked before its body is read.
+/// An upload request, validated before its body is read.
 struct Order {
     actor: Actor,
     path: Option<PathBuf>,
@@ -50,11 +49,11 @@ struct Order {
     announced: Option<u64>,
 }
 
-/// How the body holds files.
+/// Format of the body.
 enum Form {
-    /// It is one.
+    /// A single file.
     Raw,
-    /// In parts, with this boundary between them.
+    /// Multipart with this boundary.
     Multipart(String),
 }
 
@@ -81,9 +80,12 @@ impl Files {
         });
         let moved = pass_on(&mut body, tx).await;
         self.memory.moved(moved);
-        let written = work
-            .await
-            .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending"))?;
+        let written = work.await.map_err(|_| {
+            Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the daemon is shutting down",
+            )
+        })?;
         match written {
             Ok(entries) => Ok(answer::json(StatusCode::OK, &entries)),
             Err(refusal) => {
@@ -118,7 +120,7 @@ impl Files {
     }
 }
 
-/// Reads what is to be attached to the files. Of two headers with one name the first counts.
+/// Parses metadata headers. The first of two with one name wins.
 fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
     let mut metadata = BTreeMap::new();
     for name in headers.keys() {
@@ -126,7 +128,7 @@ fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
             continue;
         };
         let value = headers.get(name).map(|value| value.as_bytes());
-        // Bytes that are no text stay bytes that are not ASCII, and are refused below.
+        // Invalid UTF-8 becomes non-ASCII characters, which are refused below.
         let value = String::from_utf8_lossy(value.unwrap_or_default());
         if !key.is_empty() {
             metadata.insert(key.to_owned(), value.into_owned());
@@ -168,7 +170,7 @@ impl From<MultipartError> for Refusal {
 }
 
 impl Order {
-    /// Writes what comes in. Runs on a thread for that.
+    /// Decodes and writes the body. Blocking.
     fn write(self, pieces: Pieces) -> Result<Vec<FileEntry>, Refusal> {
         let mut body: Box<dyn Read> = match self.encoding {
             Encoding::Identity => Box::new(pieces),
@@ -225,11 +227,11 @@ impl Order {
     }
 }
 
-/// A body on its way: pieces, and at last nothing. If the way ends without that, the sender broke
-/// off.
+/// A piece of the body; `None` at its end. A channel closed without `None` means that the sender
+/// disconnected.
 type Piece = Option<Bytes>;
 
-/// Passes a body on as far as it is wanted, and returns how many bytes that was.
+/// Forwards the body while the writer accepts it. Returns the number of bytes.
 async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
     let mut moved = 0;
     loop {
@@ -240,7 +242,7 @@ async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
                 };
                 moved += piece.len() as u64;
                 if tx.send(Some(piece)).await.is_err() {
-                    // The writer has seen enough.
+                    // The writer stopped reading.
                     return moved;
                 }
             }
@@ -253,8 +255,8 @@ async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
     }
 }
 
-/// Reads what is left of a body, within bounds. The answer does not wait for that: a client that
-/// listens while it sends has it at once, and one that does not still gets as far as reading it.
+/// Discards the rest of a body within limits, detached. Clients that read while sending get the
+/// response at once; others finish sending and then read it.
 fn drain(mut body: Incoming) {
     let read = async move {
         let mut left = DRAIN;
@@ -269,7 +271,7 @@ fn drain(mut body: Incoming) {
     tokio::spawn(tokio::time::timeout(DRAIN_TIME, read));
 }
 
-/// The receiving end of a body, for a thread.
+/// Blocking reader of a forwarded body.
 struct Pieces {
     rx: mpsc::Receiver<Piece>,
     present: Bytes,

@@ -1,4 +1,4 @@
-//! Making directories for a user.
+//! Creation of directories for a user.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,15 +7,15 @@ use std::path::Path;
 use super::FileError;
 use crate::user::User;
 
-/// The mode of directories that are made for a user (spec).
+/// Mode of new directories (spec).
 const MODE: u32 = 0o755;
 
-/// Makes a directory and its parents, as far as they are not there. New ones belong to the user.
+/// Creates a directory and its missing parents, owned by the user.
 ///
 /// # Errors
-/// [`FileError::NotDirectory`] when something else is in the way.
+/// [`FileError::NotDirectory`] if another file is in the way.
 pub(crate) fn ensure(path: &Path, user: &User) -> Result<(), FileError> {
-    // From the bottom up to the first that is there: mostly the first already is.
+    // Searches upwards for the first existing ancestor: usually the path itself exists.
     let mut missing = Vec::new();
     for ancestor in path.ancestors() {
         match std::fs::metadata(ancestor) {
@@ -23,13 +23,13 @@ pub(crate) fn ensure(path: &Path, user: &User) -> Result<(), FileError> {
             Ok(_) => return Err(FileError::NotDirectory(ancestor.to_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(ancestor),
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-            Err(error) => return Err(FileError::new("look at", ancestor, error)),
+            Err(error) => return Err(FileError::new("stat", ancestor, error)),
         }
     }
     for directory in missing.into_iter().rev() {
         match std::fs::DirBuilder::new().mode(MODE).create(directory) {
             Ok(()) => {}
-            // Somebody else made it in between. Whose it is then, it would not be without us.
+            // Created concurrently by another process, which then determines its owner.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let meta = std::fs::metadata(directory);
                 if !meta.is_ok_and(|meta| meta.is_dir()) {
@@ -37,7 +37,7 @@ pub(crate) fn ensure(path: &Path, user: &User) -> Result<(), FileError> {
                 }
                 continue;
             }
-            Err(error) => return Err(FileError::new("make directory", directory, error)),
+            Err(error) => return Err(FileError::new("create directory", directory, error)),
         }
         std::os::unix::fs::lchown(directory, Some(user.uid), Some(user.gid))
             .map_err(|error| FileError::new("change the owner of", directory, error))?;

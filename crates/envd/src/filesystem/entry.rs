@@ -1,4 +1,4 @@
-//! What lies at a path.
+//! Description of a file-system entry.
 
 use std::fs::Metadata;
 use std::io;
@@ -12,24 +12,24 @@ use super::{FileError, metadata};
 use crate::path::base_name;
 use crate::user::Directory;
 
-/// The bits of a mode that say what a file is, and those values of them that have a letter.
+/// File-type bits of a mode.
 const KIND: u32 = libc::S_IFMT;
 
-/// The size of the smallest directory of ext4, the file system of E2B's sandboxes, in bytes.
+/// Minimal directory size in bytes on ext4, the file system of E2B's sandboxes.
 const BLOCK: i64 = 4096;
 
-/// Describes what lies at a path. Of a link, the type and the mode are those of its target, and the
-/// rest is its own.
+/// Describes an entry. For a symlink, type and mode are those of the target; all else is the link's
+/// own.
 ///
 /// # Errors
-/// [`FileError::NotFound`] when nothing does.
+/// [`FileError::NotFound`] if the path does not exist.
 pub(crate) fn describe(path: &Path, users: &Directory) -> Result<EntryInfo, FileError> {
     let own = std::fs::symlink_metadata(path);
-    let own = own.map_err(|error| FileError::new("look at", path, error))?;
+    let own = own.map_err(|error| FileError::new("stat", path, error))?;
     Ok(with_metadata(path, &own, users))
 }
 
-/// Describes a path of which the metadata is known.
+/// Describes an entry whose metadata is known.
 pub(crate) fn with_metadata(path: &Path, own: &Metadata, users: &Directory) -> EntryInfo {
     let (kind, mode, target) = if own.is_symlink() {
         let target = std::fs::canonicalize(path);
@@ -74,8 +74,8 @@ fn kind_and_mode(meta: &Metadata) -> (FileType, u32) {
     (kind, meta.mode() & 0o777)
 }
 
-/// The size of what is there. A directory has one on each file system in a way of its own, and none
-/// at all on some; clients of E2B know directories of at least a block, so that is what is said.
+/// Size of an entry. Directory sizes differ between file systems and may be 0. Clients of E2B
+/// expect at least a block, so this is the minimum reported.
 fn size(meta: &Metadata) -> i64 {
     let least = if meta.is_dir() { BLOCK } else { 0 };
     i64::try_from(meta.size()).unwrap_or(i64::MAX).max(least)
@@ -89,8 +89,8 @@ fn timestamp(meta: &Metadata) -> Timestamp {
     }
 }
 
-/// Permissions as E2B shows them, which is as Go does: letters for what the file is, or a dash, and
-/// then nine for who may do what.
+/// Permissions in Go's format, as in E2B: letters for the type, or a dash, then nine permission
+/// characters.
 fn permissions(mode: u32) -> String {
     let mut text = String::new();
     text.push_str(match mode & KIND {
@@ -107,7 +107,7 @@ fn permissions(mode: u32) -> String {
             text.push(letter);
         }
     }
-    // Go shows the letter of a character device after these two.
+    // Go puts the `c` of a character device after `u` and `g`.
     if text.starts_with("Dc") && text.len() > 2 {
         text.remove(1);
         text.push('c');

@@ -1,4 +1,4 @@
-//! What callers attached to files, kept in extended attributes.
+//! Custom metadata of files, stored in extended attributes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,12 +9,12 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use shoal_protocol::files::METADATA_ATTRIBUTE_PREFIX as PREFIX;
 
-/// The longest list of names, and the longest value: what the kernel allows.
+/// Longest name list and longest value: the kernel's limits.
 const MAX: usize = 64 << 10;
 
-/// What is attached to a file. Nothing, where it cannot be read or attributes are not supported:
-/// the rest of a file's description is worth having without. Processes may set attributes too, so
-/// values that are no text are passed over.
+/// The metadata of a file. Empty if it is unreadable or unsupported, because the rest of a file's
+/// description is useful without it. Processes may set attributes too, so values that are not UTF-8
+/// are skipped.
 pub(crate) fn read(path: &Path) -> BTreeMap<String, String> {
     let mut names = Vec::new();
     let listed = fill(&mut names, |buffer| rustix::fs::listxattr(path, buffer));
@@ -33,14 +33,14 @@ pub(crate) fn read(path: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Replaces everything that is attached to an open file.
+/// Replaces all metadata of an open file.
 ///
 /// # Errors
-/// When the file system has no room, or does not support it (see [`is_unsupported`]).
+/// If the file system is full or has no attributes (see [`is_unsupported`]).
 pub(crate) fn replace(file: impl AsFd, metadata: &BTreeMap<String, String>) -> io::Result<()> {
     let mut names = Vec::new();
     match fill(&mut names, |buffer| rustix::fs::flistxattr(&file, buffer)) {
-        // With nothing to write and nothing to clear there is nothing to fail.
+        // Nothing to write or clear.
         Err(Errno::NOTSUP | Errno::PERM) if metadata.is_empty() => return Ok(()),
         listed => listed?,
     }
@@ -57,7 +57,7 @@ pub(crate) fn replace(file: impl AsFd, metadata: &BTreeMap<String, String>) -> i
     Ok(())
 }
 
-/// Whether an error means that the file system keeps no attributes.
+/// Whether the file system does not support attributes.
 pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -65,7 +65,7 @@ pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     )
 }
 
-/// Our names in a list of names that end with zeros.
+/// Names with our prefix in a null-separated list.
 fn own(names: &[u8]) -> impl Iterator<Item = &str> {
     names
         .split(|byte| *byte == 0)
@@ -73,7 +73,7 @@ fn own(names: &[u8]) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-/// Reads into a buffer, which grows only when it is too small: most files have no attributes.
+/// Reads into a buffer that starts small: most files have no attributes.
 fn fill(
     buffer: &mut Vec<u8>,
     read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,

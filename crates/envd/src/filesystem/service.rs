@@ -27,10 +27,10 @@ use crate::path;
 use crate::rpc::Caller;
 use crate::user::{Directory, User};
 
-/// How many changes wait for who listens to a stream. The kernel keeps more.
+/// Queue length of a watch stream. The kernel queues more.
 const QUEUE: usize = 256;
 
-/// The service.
+/// The Connect service.
 pub(crate) struct FilesystemService {
     caller: Arc<Caller>,
     watchers: Watchers,
@@ -59,7 +59,7 @@ impl From<UnknownWatcher> for ConnectError {
     }
 }
 
-/// Who asks, as far as files go.
+/// The user and paths of a caller.
 struct Asker {
     user: User,
     users: Arc<Directory>,
@@ -74,7 +74,7 @@ impl Asker {
 }
 
 impl FilesystemService {
-    /// Serves the files of this sandbox.
+    /// A service for the files of this sandbox.
     pub(crate) fn new(caller: Arc<Caller>, log: Log) -> Self {
         Self {
             caller,
@@ -92,7 +92,7 @@ impl FilesystemService {
         })
     }
 
-    /// Does something with files on a thread for that.
+    /// Runs a file operation on the blocking pool and logs it.
     async fn on_disk<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -100,7 +100,7 @@ impl FilesystemService {
         work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, ConnectError> {
         let done = tokio::task::spawn_blocking(work).await;
-        let done = done.map_err(|_| ConnectError::unavailable("the daemon is ending"))?;
+        let done = done.map_err(|_| ConnectError::unavailable("the daemon is shutting down"))?;
         let entry = self.log.debug("filesystem", what).with("path", path);
         match &done {
             Ok(_) => entry.send(),
@@ -122,8 +122,7 @@ impl FilesystemService {
     }
 }
 
-/// What one listener hears: the start, the changes, and a sign of life when there is nothing else
-/// for a while.
+/// Event stream of one subscriber: start, changes, and keepalives while idle.
 struct Telling {
     first: bool,
     told: mpsc::Receiver<Told>,
@@ -182,7 +181,7 @@ impl FilesystemRpc for FilesystemService {
         let asker = self.asker(&ctx)?;
         let path = asker.resolve(request.path)?;
         let work = move || tree::make(&path, &asker.user, &asker.users);
-        let entry = self.on_disk("make directory", request.path, work).await?;
+        let entry = self.on_disk("create directory", request.path, work).await?;
         Response::ok(MakeDirResponse {
             entry: Some(entry).into(),
         })
@@ -240,7 +239,7 @@ impl FilesystemRpc for FilesystemService {
         };
         let watch = self.watch(&ctx, request.path, options).await?;
         let (tx, told) = mpsc::channel(QUEUE);
-        // Who listens all the time has nothing to ask.
+        // A stream needs no flush requests.
         let (_, questions) = mpsc::channel(1);
         tokio::spawn(watch.tell(self.caller.users_shared(), tx, questions));
         let telling = Telling {

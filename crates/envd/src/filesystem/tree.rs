@@ -1,4 +1,4 @@
-//! Making, listing, moving and removing.
+//! Creating, listing, moving and removing entries.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,23 +9,23 @@ use shoal_protocol::filesystem::EntryInfo;
 use super::{FileError, directories, entry};
 use crate::user::{Directory, User};
 
-/// The most entries in one answer: some tens of MiB on the wire.
+/// Limit of entries in one response: some tens of MiB on the wire.
 pub(super) const MAX_ENTRIES: usize = 200_000;
 
-/// Makes a directory and its parents.
+/// Creates a directory and its parents.
 pub(super) fn make(path: &Path, user: &User, users: &Directory) -> Result<EntryInfo, FileError> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(FileError::Exists(path.to_owned())),
         Ok(_) => return Err(FileError::NotDirectory(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-        Err(error) => return Err(FileError::new("look at", path, error)),
+        Err(error) => return Err(FileError::new("stat", path, error)),
     }
     directories::ensure(path, user)?;
     entry::describe(path, users)
 }
 
-/// Renames, as the kernel does, after making the parents of the new name.
+/// Renames an entry after creating the parents of the new name.
 pub(super) fn rename(
     from: &Path,
     to: &Path,
@@ -39,8 +39,7 @@ pub(super) fn rename(
     entry::describe(to, users)
 }
 
-/// Removes whatever lies at a path, links themselves and not what they lead to. Nothing there is
-/// fine.
+/// Removes an entry recursively, without following symlinks. A missing path is not an error.
 pub(super) fn remove(path: &Path) -> Result<(), FileError> {
     if path.canonicalize().is_ok_and(|path| path == Path::new("/")) && !path.is_symlink() {
         return Err(FileError::Protected(path.to_owned()));
@@ -56,8 +55,8 @@ pub(super) fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Lists a directory down to `depth` levels, each directory before what is in it and everything
-/// sorted by name. Follows a link at the root, and no other.
+/// Lists a directory down to `depth` levels in pre-order, sorted by name. Follows a symlink at the
+/// root only.
 pub(super) fn list(
     path: &Path,
     depth: u32,
@@ -65,20 +64,20 @@ pub(super) fn list(
 ) -> Result<Vec<EntryInfo>, FileError> {
     let root = path
         .canonicalize()
-        .map_err(|error| FileError::new("look at", path, error))?;
+        .map_err(|error| FileError::new("stat", path, error))?;
     if !root.is_dir() {
         return Err(FileError::NotDirectory(path.to_owned()));
     }
     let mut entries = Vec::new();
-    // What is still to be shown, the next at the end, with its level.
+    // Stack of entries to visit, with their level.
     let mut rest: Vec<(PathBuf, u32)> = Vec::new();
     push_sorted(&root, 1, &mut rest)?;
     while let Some((real, level)) = rest.pop() {
         let meta = match std::fs::symlink_metadata(&real) {
             Ok(meta) => meta,
-            // Removed while we looked around.
+            // Removed during the listing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(FileError::new("look at", real, error)),
+            Err(error) => return Err(FileError::new("stat", real, error)),
         };
         if entries.len() >= MAX_ENTRIES {
             return Err(FileError::TooMany {

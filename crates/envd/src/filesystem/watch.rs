@@ -1,9 +1,9 @@
-//! Hearing of changes, from the kernel's inotify.
+//! Change notification through inotify.
 //!
-//! The kernel watches single directories, so watching a tree means watching each directory in it
-//! and adding those that appear. What was put into a new directory before its watch was in place
-//! is found by looking, and told as created; the kernel may tell of some of it once more, and that
-//! is left out.
+//! inotify watches single directories, so a recursive watch adds every directory in the tree,
+//! including new ones. Entries created in a new directory before its watch exists are found by a
+//! scan and reported as created. The kernel may report some of them again; such duplicates are
+//! dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,48 +22,48 @@ use super::{FileError, entry};
 use crate::polled::Polled;
 use crate::user::{Directory, Users};
 
-/// The most directories of one watch. The kernel needs about a KiB for each.
+/// Limit of directories per watch. The kernel needs about 1 KiB for each.
 const MAX_DIRECTORIES: usize = 65_536;
 
-/// How many changes are told at once before others get their turn.
+/// Events per batch, after which other tasks may run.
 const BATCH: usize = 512;
 
-/// Room for some hundred changes as the kernel writes them.
+/// Read buffer for some hundred inotify events.
 const BUFFER: usize = 16 << 10;
 
-/// File systems on which others may change files without our kernel knowing: NFS, three of SMB,
-/// and FUSE, by their magic numbers.
+/// Magic numbers of file systems with remote changes that inotify misses: NFS, three of SMB, and
+/// FUSE.
 const NETWORK: [u64; 5] = [0x6969, 0xFF53_4D42, 0x517B, 0xFE53_4D42, 0x6573_5546];
 
-/// How to watch.
+/// Watch options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options {
-    /// Also all directories below.
+    /// Includes all subdirectories.
     pub(super) recursive: bool,
-    /// Describe the entry in each event.
+    /// Adds a description of the entry to each event.
     pub(super) include_entry: bool,
-    /// Even if changes may go unseen.
+    /// Permits network file systems.
     pub(super) allow_network: bool,
 }
 
-/// What a watch tells: changes, and at last perhaps why there are no more.
+/// A change, or the error that ends the watch.
 pub(super) type Told = Result<FilesystemEvent, FileError>;
 
-/// A question whether everything that has happened is told; the answer is that now it is.
+/// A request to flush, answered once all changes up to now are sent.
 pub(super) type Asked = oneshot::Sender<()>;
 
-/// A directory, or a tree of them, that is watched.
+/// A watch on a directory or a tree.
 pub(super) struct Watch {
     kernel: Arc<OwnedFd>,
     root: PathBuf,
     options: Options,
-    /// The watched directories by the kernel's number, as paths below the root.
+    /// Watched directories by watch descriptor, relative to the root.
     directories: HashMap<i32, PathBuf>,
-    /// What was found by looking and may be told by the kernel too.
+    /// Entries found by a scan, which the kernel may report again.
     found: HashSet<PathBuf>,
 }
 
-/// A change, as a path below the root.
+/// A change, relative to the root.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     path: PathBuf,
@@ -71,13 +71,13 @@ struct Change {
 }
 
 impl Watch {
-    /// Begins to watch. Changes from now on are told.
+    /// Starts a watch.
     ///
     /// # Errors
-    /// When it is not there, no directory, on another machine, or too large.
+    /// If the path is missing, not a directory, on a network file system, or too large.
     pub(super) fn open(root: &Path, options: Options) -> Result<Self, FileError> {
         let meta = std::fs::metadata(root);
-        let meta = meta.map_err(|error| FileError::new("look at", root, error))?;
+        let meta = meta.map_err(|error| FileError::new("stat", root, error))?;
         if !meta.is_dir() {
             return Err(FileError::NotDirectory(root.to_owned()));
         }
@@ -102,10 +102,10 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Tells of changes until nobody listens, or until it fails. Waits for who listens: meanwhile
-    /// the kernel remembers some thousand changes, and then says that it lost count.
+    /// Sends changes until the receiver is dropped or the watch fails. Blocks while the receiver's
+    /// queue is full; the kernel then queues some thousand events before it overflows.
     ///
-    /// Who asks is answered when everything that had happened by then is told.
+    /// A flush request is answered once all changes up to then are sent.
     pub(super) async fn tell(
         self,
         users: Arc<Users>,
@@ -121,7 +121,7 @@ impl Watch {
             tokio::select! {
                 Some(question) = questions.recv() => asked = Some(question),
                 ready = kernel.readable() => match ready {
-                    // Reading goes on until there is nothing, so what is asked for next is news.
+                    // The loop below drains the descriptor until EAGAIN, so no event is missed.
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return,
                 },
@@ -154,12 +154,12 @@ impl Watch {
                     }
                 }
             }
-            // Who asked may have gone.
+            // The caller may have disconnected.
             let _ = asked.map(|asked| asked.send(()));
         }
     }
 
-    /// The next changes, and whether there may be more of them now.
+    /// The next batch of changes, and whether more may be pending.
     fn take(&mut self, users: &Directory) -> Result<(Vec<FilesystemEvent>, bool), FileError> {
         let mut changes = Vec::new();
         let more = self.read(&mut changes)?;
@@ -190,7 +190,7 @@ impl Watch {
         }
     }
 
-    /// Makes changes of what the kernel says.
+    /// Translates an inotify event.
     fn note(
         &mut self,
         number: i32,
@@ -212,7 +212,7 @@ impl Watch {
             return Ok(());
         };
         let Some(name) = name.filter(|name| !name.is_empty()) else {
-            // About the directory itself, which its parent tells too, unless it is the root.
+            // An event of the directory itself. Its parent reports it too, unless it is the root.
             if directory.as_os_str().is_empty() {
                 let path = PathBuf::from(".");
                 changes.push(Change { path, kind });
@@ -238,7 +238,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches a directory that appeared, and tells of what is in it already.
+    /// Watches a new directory and reports its existing contents.
     fn adopt(&mut self, path: PathBuf, changes: &mut Vec<Change>) -> Result<(), FileError> {
         if !self.add(&path)? {
             return Ok(());
@@ -259,7 +259,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches one directory. False when it is not there any more, or is none.
+    /// Watches one directory. False if it no longer exists or is not a directory.
     fn add(&mut self, path: &Path) -> Result<bool, FileError> {
         let full = self.root.join(path);
         let mut flags = WatchFlags::CREATE
@@ -287,7 +287,7 @@ impl Watch {
         Ok(true)
     }
 
-    /// Watches all directories below one, and tells of everything in them.
+    /// Watches all subdirectories and visits every entry in them.
     fn add_below(&mut self, path: PathBuf, mut see: impl FnMut(&Path)) -> Result<(), FileError> {
         let mut rest = vec![path];
         while let Some(directory) = rest.pop() {
@@ -306,13 +306,13 @@ impl Watch {
         Ok(())
     }
 
-    /// Stops watching a tree that has another place now; if that is watched too, it comes back.
+    /// Stops watching a tree that was moved away. If its new place is watched, it is added there.
     fn forget(&mut self, path: &Path) {
         let kernel = Arc::clone(&self.kernel);
         self.directories.retain(|number, directory| {
             let gone = directory.starts_with(path);
             if gone {
-                // It may be gone in the kernel too.
+                // The kernel may have dropped the watch already.
                 let _ = inotify::remove_watch(&*kernel, *number);
             }
             !gone
@@ -327,8 +327,8 @@ impl Watch {
         }
     }
 
-    /// The event on the wire. What is gone by now is not described, nor what a new file at the same
-    /// path would be mistaken for.
+    /// Converts a change to an event. Removed entries are not described, because a new file may
+    /// exist at the path.
     fn told(&self, change: &Change, users: &Directory) -> FilesystemEvent {
         let describe = self.options.include_entry
             && !matches!(
@@ -369,8 +369,8 @@ fn kind(flags: ReadFlags) -> Option<EventType> {
 
 fn is_network(path: &Path) -> Result<bool, FileError> {
     let stat = rustix::fs::statfs(path);
-    let stat = stat.map_err(|error| FileError::new("look at", path, error))?;
-    // A magic number has 32 bits, whatever the type.
+    let stat = stat.map_err(|error| FileError::new("stat", path, error))?;
+    // A magic number has 32 bits, while the field's type varies.
     Ok(NETWORK.contains(&(stat.f_type.cast_unsigned() & 0xFFFF_FFFF)))
 }
 

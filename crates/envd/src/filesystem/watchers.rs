@@ -1,4 +1,4 @@
-//! Watches for callers that poll.
+//! Watches that are polled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +12,23 @@ use super::FileError;
 use super::watch::{Asked, Told, Watch};
 use crate::user::Users;
 
-/// How many changes wait for a poll. Beyond them the kernel keeps some thousand more, and then the
-/// watch fails, as something was lost.
+/// Queue length of a polled watch. The kernel queues some thousand events more, and then the watch
+/// fails because events are lost.
 const QUEUE: usize = 16_384;
 
-/// The most watches of this kind: callers that never remove theirs must not fill the memory.
+/// Limit of polled watches, because clients may never remove theirs.
 const MAX_WATCHERS: usize = 256;
 
-/// How long a poll waits for what has just happened. It is there at once, unless a whole tree has
-/// appeared or the disk is slow; then it comes with the next poll.
+/// How long a poll waits for pending changes. They arrive at once, unless a large tree appeared or
+/// the disk is slow; the next poll returns them then.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// An id that names nothing.
+/// Unknown watcher id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("watcher with id {0} not found")]
 pub(super) struct UnknownWatcher(String);
 
-/// All watches that are polled.
+/// All polled watches.
 #[derive(Default)]
 pub(super) struct Watchers(Mutex<HashMap<String, Watcher>>);
 
@@ -40,7 +40,7 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Adds a watch, and returns the id by which it is polled.
+    /// Adds a watch and returns its id.
     pub(super) fn add(&self, watch: Watch, users: Arc<Users>) -> Result<String, FileError> {
         let mut watchers = self.0.lock();
         if watchers.len() >= MAX_WATCHERS {
@@ -64,20 +64,20 @@ impl Watchers {
         Ok(id)
     }
 
-    /// Takes what has happened since a watch was last asked, up to now. A failure comes after what
-    /// was told before it, and then again each time.
+    /// Takes all changes since the last poll. A failure is returned after the changes before it,
+    /// and by every later poll.
     pub(super) async fn poll(
         &self,
         id: &str,
     ) -> Result<Result<Vec<FilesystemEvent>, String>, UnknownWatcher> {
-        // Taking first what is there makes room for what is not.
+        // Drain the queue first to make room for pending changes.
         let questions = self.with(id, |watcher| {
             watcher.take();
             watcher.questions.clone()
         })?;
         let (question, answer) = oneshot::channel();
         let asking = async {
-            // A watch that failed answers nothing.
+            // A failed watch does not answer.
             if questions.send(question).await.is_ok() {
                 let _ = answer.await;
             }
@@ -100,7 +100,7 @@ impl Watchers {
             .ok_or_else(|| UnknownWatcher(id.to_owned()))
     }
 
-    /// Ends a watch.
+    /// Removes a watch.
     pub(super) fn remove(&self, id: &str) -> Result<(), UnknownWatcher> {
         let removed = self.0.lock().remove(id);
         removed
@@ -110,8 +110,8 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Takes what was told so far. What a poll leaves behind, because its caller has gone, is the
-    /// next one's.
+    /// Drains the queue. Changes left by a poll whose caller disconnected are returned by the next
+    /// one.
     fn take(&mut self) {
         while self.failed.is_none()
             && self.events.len() < QUEUE
@@ -125,7 +125,7 @@ impl Watcher {
     }
 }
 
-/// An id that nobody guesses.
+/// A random id.
 fn id() -> String {
     let digits = crate::random::bytes::<10>();
     let digits = digits.iter().map(|byte| format!("{byte:02x}"));

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Gives bytes in pieces of at most a few.
+/// A reader that returns at most `piece` bytes at a time.
 struct Trickle<'a> {
     rest: &'a [u8],
     piece: usize,

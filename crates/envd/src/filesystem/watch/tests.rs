@@ -17,7 +17,7 @@ fn watch(root: &Path, recursive: bool) -> Watch {
     Watch::open(root, options).unwrap()
 }
 
-/// Everything that happened; the kernel queues it before the call that did it returns.
+/// All pending changes. The kernel queues an event before the causing call returns.
 fn changes(watch: &mut Watch) -> Vec<(String, EventType)> {
     let (mut all, mut more) = (Vec::new(), true);
     while more {
