@@ -1,25 +1,26 @@
-//! The code interpreter: what E2B's template serves on port 49999, before kernels of Jupyter.
+//! The code interpreter: E2B's service on port 49999, backed by Jupyter kernels.
 //!
-//! # When it is there
+//! # Discovery
 //!
-//! A template that has kernels says so in a file, [`/etc/shoal/interpreter.json`](offer). It is
-//! looked for when the daemon starts and after every `/init`, that is whenever a run of a sandbox
-//! begins; a template gets its own with the start that is saved with its memory. Elsewhere the port
-//! is free for whoever wants it, and nothing is started. The kernels of [`Offer::start`] are started
-//! with the server, so that they are part of that memory; `GET /health` answers once they are.
+//! A template with kernels has a file [`/etc/shoal/interpreter.json`](offer). The daemon looks for
+//! it at its start and after every `/init`, that is, whenever a sandbox starts or resumes. A
+//! template's own start, whose memory is saved, includes it. Without the file the port stays free
+//! and nothing is started. The kernels of [`Offer::start`] start with the server and so are part of
+//! the saved memory; `GET /health` answers once they run.
 //!
-//! # How code is executed
+//! # Execution
 //!
-//! [`routes`] finds the [`context`] that is meant. Its executions take turns; an [`execution`] sets
-//! the [`variables`], hands the code to the [`kernel`], and makes [`lines`] of what that says, into
-//! a [`feed`] that the client reads. When the client goes, the kernel is interrupted.
+//! [`routes`] finds the [`context`]. Executions of a context run one after another. An
+//! [`execution`] sets the [`variables`], sends the code to the [`kernel`], and converts its
+//! messages to [`lines`] in a [`feed`] that the client reads. When the client disconnects, the
+//! kernel is interrupted.
 //!
-//! Kernels run whatever users send, and nothing that they say is trusted: not its length
-//! ([`zmtp`]), not its sender ([`wire`]), not its form ([`lines`]). A kernel that ends is started
-//! again by the next execution that needs it.
+//! Kernels run arbitrary user code, so nothing in their messages is trusted: not the length
+//! ([`zmtp`]), the sender ([`wire`]) or the format ([`lines`]). A kernel that exits is restarted by
+//! the next execution.
 //!
-//! Nothing in here wakes up by itself, but for whoever looks after the memory once something was
-//! executed: kernels are watched as children, not by heartbeats.
+//! There are no periodic timers, except for the memory monitor after the first execution: kernels
+//! are watched as child processes, not by heartbeats.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,45 +67,45 @@ use kernel::Launcher;
 use offer::Offer;
 use routes::Routes;
 
-/// The port, as clients have it (spec).
+/// The port that clients expect (spec).
 pub(crate) const PORT: u16 = shoal_protocol::INTERPRETER_PORT;
 
-/// Where connection files lie, below the root of the system.
+/// Directory of connection files, relative to the system root.
 const DIRECTORY: &str = "run/shoal/kernels";
 
 const TIMESTAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
 
-/// The code interpreter, where there is one.
+/// The code interpreter, if the template has one.
 pub(crate) struct Interpreter {
     root: PathBuf,
     bind: Option<std::net::IpAddr>,
     port: u16,
     parts: Parts,
-    /// Its contexts, once it is there.
+    /// Its contexts, once it runs.
     serves: Mutex<Option<Arc<Contexts>>>,
 }
 
-/// What it shares with the rest of the daemon.
+/// Services shared with the rest of the daemon.
 pub(crate) struct Parts {
-    /// What the daemon changed for itself.
+    /// Limits to restore in children.
     pub(crate) original: Original,
-    /// What the control plane says.
+    /// Settings from the control plane.
     pub(crate) settings: Arc<Settings>,
-    /// Who there is.
+    /// Users of the sandbox.
     pub(crate) users: Arc<Users>,
-    /// Whose children kernels are.
+    /// Registry of child processes.
     pub(crate) children: Arc<Children>,
-    /// The time that runs while the sandbox does.
+    /// Time during which the sandbox runs.
     pub(crate) time: Arc<ActiveTime>,
-    /// What looks after the memory.
+    /// Memory monitor.
     pub(crate) want: Arc<Want>,
     /// The log.
     pub(crate) log: Log,
 }
 
 impl Interpreter {
-    /// One that is not there yet.
+    /// An interpreter that does not serve yet.
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         Self {
             root: config.system_root.clone(),
@@ -115,8 +116,8 @@ impl Interpreter {
         }
     }
 
-    /// Looks whether the sandbox has kernels, and serves them from then on. Those that it has are told
-    /// what is new.
+    /// Starts the interpreter if the sandbox has kernels. If it runs already, idle kernels receive
+    /// changed settings.
     pub(crate) async fn look(&self) {
         let mut serves = self.serves.lock().await;
         if let Some(contexts) = &*serves {
@@ -132,7 +133,7 @@ impl Interpreter {
                 let entry = self
                     .parts
                     .log
-                    .warn("interpreter", "interpreter.json makes no sense");
+                    .warn("interpreter", "invalid interpreter.json");
                 entry.with("error", error.to_string()).send();
             }
         }
@@ -181,9 +182,9 @@ impl Interpreter {
     }
 }
 
-/// The time, for what is printed and for what kernels are sent.
+/// The current time, for output lines and requests to kernels.
 fn now() -> String {
-    // The format has no part that can fail.
+    // The format has no fallible component.
     let now = OffsetDateTime::now_utc();
     now.format(TIMESTAMP).unwrap_or_default()
 }

@@ -1,25 +1,25 @@
-//! What all executions of a sandbox may have together of what waits for their clients.
+//! Memory limit for pending output of all executions together.
 //!
-//! A kernel's message is up to 64 MiB long, and a sandbox has up to 64 contexts: each may keep its own
-//! bound, and all of them the daemon full. So there is room for a message before its bytes are read,
-//! and for a line before it waits. Who gets none is held up, and its kernel with it, until a client
-//! of another execution reads or goes.
+//! A kernel's message may have 64 MiB, and a sandbox up to 64 contexts. Limits per context would
+//! not protect the daemon. So a message is admitted before its bytes are read, and a line before it
+//! is queued. Without budget the execution blocks, and with it its kernel, until a client of
+//! another execution reads or disconnects.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What there is, in bytes: for the largest message, the line that it becomes, and one more.
+/// Total budget in bytes: the largest message, the line made of it, and one more.
 const ALL: usize = 192 << 20;
 
-/// What it is counted in, so that many short lines are bounded too.
+/// Allocation unit, so that many short lines are accounted too.
 pub(super) const UNIT: usize = 256;
 
-/// What all executions share. Those of one sandbox have clones of the same.
+/// Budget shared by all executions of a sandbox.
 #[derive(Debug, Clone)]
 pub(super) struct Budget(Arc<Semaphore>);
 
-/// Room for some bytes, until it is dropped.
+/// A reservation, released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     permit: Option<OwnedSemaphorePermit>,
@@ -33,20 +33,21 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// One of so many bytes.
+    /// A budget of this size.
     pub(super) fn of(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes / UNIT)))
     }
 
-    /// Waits for room. Who asked first gets it first; nobody gets more than there is.
+    /// Reserves memory, first come first served. A request is clamped to the total.
     pub(super) async fn room(&self, bytes: usize) -> Room {
         let units = units(bytes.min(ALL));
-        // Tried first: a poll may also be pending because its task has had its turn.
+        // Tried synchronously first, because tokio's cooperative budget may make the future pending
+        // too.
         if let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(units) {
             return Room::from(permit);
         }
         Room {
-            // It is never closed.
+            // The semaphore is never closed.
             permit: Arc::clone(&self.0).acquire_many_owned(units).await.ok(),
             waited: true,
         }
@@ -55,7 +56,7 @@ impl Budget {
 
 #[cfg(test)]
 impl Budget {
-    /// Waits until there is nothing left for who asks now, not even what is too little for another.
+    /// Waits until the next request must wait, including one too large for the remainder.
     pub(super) async fn is_waited_for(&self) {
         while self.0.available_permits() > 0 {
             tokio::task::yield_now().await;
@@ -64,17 +65,17 @@ impl Budget {
 }
 
 impl Room {
-    /// Whether it is none.
+    /// Whether nothing is reserved.
     pub(super) fn is_none(&self) -> bool {
         self.permit.is_none()
     }
 
-    /// Whether somebody had to read or go before there was this room.
+    /// Whether the reservation had to wait.
     pub(super) fn was_waited_for(&self) -> bool {
         self.waited
     }
 
-    /// Gives back what is not needed for so many bytes.
+    /// Releases all but this many bytes.
     pub(super) fn shrink(&mut self, bytes: usize) {
         if let Some(permit) = &mut self.permit {
             let needed = units(bytes) as usize;
@@ -92,7 +93,7 @@ impl From<OwnedSemaphorePermit> for Room {
     }
 }
 
-/// Room is nothing that a message says.
+/// Reservations do not take part in the comparison of messages.
 impl PartialEq for Room {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -101,7 +102,7 @@ impl PartialEq for Room {
 
 impl Eq for Room {}
 
-/// How many units so many bytes are.
+/// Units for this many bytes.
 pub(super) fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
 }

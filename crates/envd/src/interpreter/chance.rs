@@ -1,24 +1,23 @@
-//! Code after which chance is another, for kernels that were cloned with their memory.
+//! Code that reseeds random number generators in kernels whose memory was cloned.
 //!
-//! What the system is asked for each time needs none of it: `secrets`, `uuid4`, Java's `SecureRandom`,
-//! Bash's `SRANDOM`. Objects that a program has made for itself (`random.Random()`,
-//! `numpy.random.default_rng()`) stay as they are: nobody knows whether they were meant to be
-//! repeated.
+//! Generators that read from the system need no reseeding: `secrets`, `uuid4`, Java's
+//! `SecureRandom`, Bash's `SRANDOM`. Generator objects of a program (`random.Random()`,
+//! `numpy.random.default_rng()`) are left alone, because they may be seeded on purpose.
 
 use super::variables::{Change, Dialect};
 
-/// A name that is in a kernel of Python while our code runs.
+/// Temporary name in a Python kernel while our code runs.
 pub(super) const OURS: &str = "__shoal";
 
-/// Code of Python that leaves no name behind, and uses none that can be hidden: `import` is a word of
-/// the language.
+/// Python code that leaves no name behind and relies on none that a user can shadow: `import` is a
+/// keyword.
 pub(super) fn python(import: &str, code: &str) -> String {
     format!("{import}\ntry:\n    {code}\nfinally:\n    del {OURS}")
 }
 
 impl Dialect {
-    /// What gives a kernel chance of its own, one generator after the other. Seeds come from here
-    /// where the language has only those whose state was cloned too.
+    /// Changes that reseed a kernel's generators, one each. Seeds come from the daemon where the
+    /// language's own entropy was cloned too.
     pub(super) fn reseed(self, seed: [u32; 4]) -> Vec<Change> {
         let [a, b, ..] = seed;
         let wide = u64::from(a) << 32 | u64::from(b);
@@ -28,7 +27,7 @@ impl Dialect {
                 Change::new("Math.random", math_random(seed)),
                 Change::new("crypto", drawn(CRYPTO)).or(Some(drawn(PLAIN_CRYPTO))),
             ],
-            // Of 32 bits without the sign.
+            // 32 bits without the sign.
             Self::R => vec![Change::new(
                 "set.seed",
                 format!("base::set.seed({}L)", a >> 1),
@@ -48,8 +47,8 @@ impl Dialect {
     }
 }
 
-/// Where Python keeps generators that all programs share, as far as they are loaded. OpenSSL seeds its
-/// own anew, from the system, when something is added.
+/// Reseeds Python's global generators, if loaded. OpenSSL reseeds itself from the system when
+/// entropy is added.
 fn of_python() -> Vec<Change> {
     let loaded = |module: &str, code: &str| {
         let code = format!("if {module:?} in {OURS}.modules: {OURS}.modules[{module:?}].{code}");
@@ -64,7 +63,7 @@ fn of_python() -> Vec<Change> {
     ]
 }
 
-/// Nothing in the language seeds `Math.random`: another takes its place. This one is sfc32.
+/// `Math.random` cannot be seeded, so it is replaced by sfc32.
 fn math_random(seed: [u32; 4]) -> String {
     let [a, b, c, d] = seed;
     format!(
@@ -78,8 +77,8 @@ fn math_random(seed: [u32; 4]) -> String {
     )
 }
 
-/// What Deno's `crypto` and node's draw from seeds itself anew, from the system, after each 64 KiB.
-/// They are one generator for each thread; what is drawn here is twice as much.
+/// Deno's and node's `crypto` generators reseed from the system after every 64 KiB. There is one
+/// per thread; this draws twice as much.
 fn drawn(crypto: &str) -> String {
     format!(
         "{{ const drawn = new globalThis.Uint8Array(65536);\n\
@@ -89,14 +88,14 @@ fn drawn(crypto: &str) -> String {
     )
 }
 
-/// What Deno has instead of the name `crypto`, which is the user's.
+/// Deno's `crypto`, without the global name, which a user may shadow.
 const CRYPTO: &str = "(await import(\"node:crypto\")).webcrypto";
 
-/// The same for kernels whose code cannot wait for anything: node has the one name or the other.
+/// The same for kernels without top-level `await`: node has one or the other.
 const PLAIN_CRYPTO: &str = "globalThis.crypto\n\
     ?? globalThis.process.getBuiltinModule(\"node:crypto\").webcrypto";
 
-/// Java hides its generators from everybody but `Unsafe`, which is there for those who know.
+/// Java's generators are accessible through `Unsafe` only.
 fn of_java(code: &str) -> String {
     format!(
         "{{ java.lang.reflect.Field only = sun.misc.Unsafe.class.getDeclaredField(\"theUnsafe\");\n\
@@ -111,7 +110,7 @@ const MATH: &str = "java.lang.reflect.Field held = java.lang.Class.forName(\n\
     java.util.Random generator = (java.util.Random) memory.getObject(\n\
     memory.staticFieldBase(held), memory.staticFieldOffset(held));\n";
 
-/// The generators of the threads that there are, and where new ones and new objects get their seeds.
+/// Seeds of existing threads, and the sources of seeds for new threads and objects.
 const THREADS: &str = "java.lang.reflect.Field[] seeds = {\n\
     java.util.concurrent.ThreadLocalRandom.class.getDeclaredField(\"seeder\"),\n\
     java.util.Random.class.getDeclaredField(\"seedUniquifier\") };\n\
@@ -128,7 +127,7 @@ mod tests {
     use super::super::variables::tests::{ran, ran_plainly};
     use super::*;
 
-    /// All of it in one text.
+    /// All changes joined.
     fn code(dialect: Dialect, seed: [u32; 4]) -> String {
         dialect.together(dialect.reseed(seed).iter())
     }

@@ -1,4 +1,4 @@
-//! The file that tells a kernel where to listen, and with which key messages are signed.
+//! Jupyter connection file: a kernel's ports and signing key.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,25 +10,25 @@ use serde_json::json;
 use crate::random;
 use crate::user::User;
 
-/// The ports of a kernel, all of this machine.
+/// Ports of a kernel, all on loopback.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
-    /// Where it takes requests.
+    /// Requests.
     pub(super) shell: u16,
-    /// Where it tells everybody.
+    /// Broadcast output.
     pub(super) iopub: u16,
-    /// Where it takes requests while it executes.
+    /// Requests during an execution.
     pub(super) control: u16,
     stdin: u16,
     heartbeat: u16,
 }
 
 impl Ports {
-    /// Ports that are free now. Somebody may take one before the kernel does; then the kernel ends,
-    /// and is started again with others. Not all kernels can listen on a path instead.
+    /// Picks free ports. If another process takes one first, the kernel exits and is restarted with
+    /// other ports. Not all kernels support Unix sockets.
     pub(super) fn free() -> io::Result<Self> {
         let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        // All are held until all are known, so that they differ.
+        // Bound together, so that they differ.
         let held = [listen()?, listen()?, listen()?, listen()?, listen()?];
         let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
         let [shell, iopub, control, stdin, heartbeat] = &held;
@@ -44,7 +44,7 @@ impl Ports {
 
 #[cfg(test)]
 impl Ports {
-    /// Ports that somebody listens on.
+    /// Ports with existing listeners.
     pub(super) fn of_test([shell, iopub, control]: [u16; 3]) -> Self {
         Self {
             shell,
@@ -56,7 +56,7 @@ impl Ports {
     }
 }
 
-/// Writes the file of a kernel, for nobody but its user.
+/// Writes a connection file, readable by the kernel's user only.
 pub(super) fn write(directory: &Path, ports: Ports, key: &str, user: &User) -> io::Result<PathBuf> {
     std::fs::create_dir_all(directory)?;
     std::fs::set_permissions(directory, PermissionsExt::from_mode(0o711))?;

@@ -1,4 +1,4 @@
-//! A context: a language, a place, and the kernel that remembers what was executed.
+//! A context: a language, a working directory, and the kernel that keeps the state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -11,17 +11,17 @@ use super::kernel::{Kernel, Launcher, StartFailure};
 use super::kernelspec::Kernelspec;
 use super::variables::Dialect;
 
-/// The most executions that wait for one context, the one that runs included.
+/// Limit of executions queued per context, including the running one.
 const MAX_WAITING: usize = 256;
 
-/// What is listed of a context.
+/// A context as listed by the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Listing {
-    /// Its id.
+    /// Id.
     id: String,
-    /// Its language.
+    /// Language.
     language: String,
-    /// Where its kernel started.
+    /// Initial working directory.
     cwd: String,
 }
 
@@ -30,32 +30,32 @@ pub(super) struct Context {
     listing: Listing,
     spec: Kernelspec,
     dialect: Option<Dialect>,
-    /// Where its kernel starts again.
+    /// Working directory after a restart.
     home: String,
     slot: Arc<Mutex<Slot>>,
     waiting: Arc<Semaphore>,
-    /// The process group of its kernel, or 0.
+    /// Process group of the kernel, or 0.
     leader: AtomicI32,
-    /// How often its kernel was to end, whatever it did. A kernel belongs to one such number, and
-    /// is not to be used once there is another.
+    /// Generation of the kernel: incremented by every forced end. A kernel of an older generation
+    /// must not be used.
     ends: watch::Sender<u64>,
-    /// To which number the kernel belongs that answered last.
+    /// Generation of the kernel that last became ready.
     answers: watch::Sender<u64>,
     deleted: AtomicBool,
 }
 
-/// What one execution at a time may use.
+/// State of the context, locked by one execution at a time.
 #[derive(Default)]
 pub(super) struct Slot {
     kernel: Option<Kernel>,
-    /// How often the context's kernel had been to end when this one was started.
+    /// Generation of this kernel.
     ends: u64,
-    /// What the next execution is told: why what it expects may be gone.
+    /// Notice for the next execution: why state may be lost.
     pub(super) notice: Option<String>,
 }
 
 impl Context {
-    /// Starts a context in a place; when it has to start again, it does in `home`.
+    /// Creates a context and starts its kernel. A restart uses `home` as working directory.
     pub(super) async fn start(
         launcher: &Launcher,
         spec: &Kernelspec,
@@ -89,49 +89,50 @@ impl Context {
         }
     }
 
-    /// What is listed of it.
+    /// The listing.
     pub(super) fn listing(&self) -> &Listing {
         &self.listing
     }
 
-    /// Its id.
+    /// The id.
     pub(super) fn id(&self) -> &str {
         &self.listing.id
     }
 
-    /// How its kernel is told of its environment.
+    /// How the kernel's environment is changed.
     pub(super) fn dialect(&self) -> Option<Dialect> {
         self.dialect
     }
 
-    /// Whether its kernel waits where nobody reads, instead of dropping what it says.
+    /// Whether the kernel blocks on unread output instead of dropping it.
     pub(super) fn holds_output(&self) -> bool {
         self.spec.holds_output
     }
 
-    /// A place in its queue, if there is one.
+    /// A slot in the queue, if there is one.
     pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
-    /// Waits until its kernel is free. Who came first is first.
+    /// Waits for the kernel, first come first served.
     pub(super) async fn turn(&self) -> OwnedMutexGuard<Slot> {
         Arc::clone(&self.slot).lock_owned().await
     }
 
-    /// A turn at once, if nobody else has one.
+    /// Locks the kernel if it is free.
     pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Slot>> {
         Arc::clone(&self.slot).try_lock_owned().ok()
     }
 
-    /// Starts its kernel again, whatever it does, and waits until it answers. Whoever has his turn
-    /// starts it: to wait for one's own would be to wait for all that others execute.
+    /// Restarts the kernel, ending any execution, and waits until it is ready. The current holder
+    /// of the slot starts it: waiting for our own turn would mean waiting for all queued
+    /// executions.
     pub(super) async fn restart(&self, launcher: &Launcher) -> Result<(), StartFailure> {
         let ends = self.end_kernel(launcher);
         let mut answers = self.answers.subscribe();
         let slot = tokio::select! {
             biased;
-            // The other end is here.
+            // The sender lives in `self`.
             answered = answers.wait_for(|answers| *answers >= ends) => {
                 drop(answered);
                 None
@@ -144,29 +145,29 @@ impl Context {
         }
     }
 
-    /// Waits until somebody wants that the kernel ends.
+    /// Waits until the kernel is to be ended.
     pub(super) async fn is_to_end(&self) {
-        // The other end is here.
+        // The sender lives in `self`.
         let _ = self.ends.subscribe().changed().await;
     }
 
-    /// Ends its kernel, whatever it does. Whoever waits for the context is told.
+    /// Ends the kernel and any execution. Queued executions fail.
     pub(super) fn delete(&self, launcher: &Launcher) {
         self.deleted.store(true, Ordering::SeqCst);
         self.end_kernel(launcher);
     }
 
-    /// Whether it was deleted.
+    /// Whether the context was deleted.
     pub(super) fn is_deleted(&self) -> bool {
         self.deleted.load(Ordering::SeqCst)
     }
 
-    /// Gives the number that the next kernel belongs to.
+    /// Ends the kernel. Returns the generation of the next one.
     fn end_kernel(&self, launcher: &Launcher) -> u64 {
         self.ends.send_modify(|ends| *ends += 1);
         match self.slot.try_lock() {
             Ok(mut slot) => slot.kernel = None,
-            // It executes something, which notices its end.
+            // The running execution notices the kernel's exit.
             Err(_) => {
                 let leader = self.leader.load(Ordering::SeqCst);
                 let _ = launcher.children.signal_group(leader, Signal::KILL);
@@ -177,7 +178,7 @@ impl Context {
 }
 
 impl Slot {
-    /// The kernel; another one where it has ended. None in a context that was deleted, whoever asks.
+    /// Returns the kernel, and restarts it if it has exited. Fails in a deleted context.
     pub(super) async fn kernel(
         &mut self,
         context: &Context,
@@ -188,11 +189,11 @@ impl Slot {
             let why = format!("The context was restarted: its kernel had ended ({status})");
             self.end_kernel(Some(why));
         }
-        // It may be to end again before it has started.
+        // The generation may change again during a start.
         loop {
             let ends = *context.ends.borrow();
             if self.ends != ends {
-                // Whoever wanted that knows why.
+                // A forced end needs no notice.
                 self.end_kernel(None);
                 self.ends = ends;
             }
@@ -211,14 +212,14 @@ impl Slot {
         }
     }
 
-    /// The kernel that there is, if it is to go on.
+    /// The current kernel, if it is alive and of the current generation.
     pub(super) fn running(&mut self, context: &Context) -> Option<&mut Kernel> {
         let stays = self.ends == *context.ends.borrow() && !context.is_deleted();
         let kernel = self.kernel.as_mut().filter(|_| stays)?;
         kernel.life.has_ended().is_none().then_some(kernel)
     }
 
-    /// Ends the kernel. The next execution gets another one, and is told why.
+    /// Ends the kernel. The next execution gets a new one and the notice.
     pub(super) fn end_kernel(&mut self, why: Option<String>) {
         self.kernel = None;
         self.notice = why;
@@ -232,7 +233,7 @@ impl Slot {
     ) -> Result<(), StartFailure> {
         let start = || Kernel::start(launcher, &context.spec, context.dialect, cwd);
         let kernel = match start().await {
-            // It may be that somebody else took one of its ports.
+            // Another process may have taken one of its ports.
             Err(StartFailure::Ended { .. }) => start().await?,
             other => other?,
         };
@@ -245,14 +246,14 @@ impl Slot {
 
 #[cfg(test)]
 impl Context {
-    /// One with this kernel, of no language.
+    /// A context with this kernel and no dialect.
     pub(super) async fn of_test(kernel: Kernel) -> Self {
         let context = Self::of_language("test");
         context.turn().await.kernel = Some(kernel);
         context
     }
 
-    /// One without a kernel.
+    /// A context without a kernel.
     pub(super) fn of_language(language: &str) -> Self {
         let spec = Kernelspec {
             name: "test".to_owned(),

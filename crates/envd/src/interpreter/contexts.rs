@@ -1,4 +1,4 @@
-//! All contexts, and which of them is meant when a request names none.
+//! All contexts of a sandbox, including the default context of each language.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,49 +17,49 @@ use crate::log::Log;
 use crate::log::rate::Rate;
 use crate::path;
 
-/// The most contexts. Each is a process, of which Python's has about 60 MB.
+/// Limit of contexts. Each is a process; Python's uses about 60 MB.
 const MAX_CONTEXTS: usize = 64;
 
-/// How long to wait for the contexts that are started with the server.
+/// Startup timeout of the initial contexts.
 const STARTED: Duration = Duration::from_secs(60);
 
-/// Why there is no context to execute something in.
+/// Why a context is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoContext {
-    /// No kernel speaks the language.
+    /// No kernel for the language.
     #[error("No kernel for '{language}' is installed. Installed are: {installed}")]
     Language {
-        /// What was asked for.
+        /// The requested language.
         language: String,
-        /// What there is.
+        /// The available languages.
         installed: String,
     },
-    /// There are as many as may be.
-    #[error("There are {MAX_CONTEXTS} contexts already, which is the limit: delete some")]
+    /// The limit is reached.
+    #[error("Too many contexts (limit {MAX_CONTEXTS}): delete some")]
     Full,
-    /// No context has the id.
+    /// Unknown id.
     #[error("Context {0} not found")]
     Unknown(String),
-    /// It cannot be a place.
-    #[error("The cwd cannot be used: {0}")]
+    /// Invalid working directory.
+    #[error("Invalid cwd: {0}")]
     Place(#[from] path::InvalidPath),
-    /// Its kernel does not start.
+    /// The kernel did not start.
     #[error("The kernel cannot be started: {0}")]
     Start(#[from] StartFailure),
 }
 
-/// Why the server is not well.
+/// Why the health check fails.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unwell {
-    /// Its first contexts are not there yet.
+    /// The initial contexts are still starting.
     #[error("The kernels are still starting")]
     Starting,
-    /// There is none for some languages.
+    /// Some initial contexts did not start.
     #[error("These kernels did not start: {0}")]
     Failed(String),
 }
 
-/// How many contexts may be reported at once, and how often one more after that.
+/// Rate limit of log entries about new contexts.
 const REPORTED: u32 = 64;
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -75,28 +75,28 @@ pub(super) struct Contexts {
     offer: Offer,
     log: Log,
     known: Mutex<Known>,
-    /// How many are reported: a public sandbox lets strangers make and delete contexts.
+    /// Limits log entries: in a public sandbox anyone can create and delete contexts.
     reported: Mutex<Rate>,
-    /// One default context is made at a time, so that there is one of a language.
+    /// Serialises the creation of default contexts, so that there is one per language.
     making: Turn<()>,
-    /// Whether those that are started with the server are there, or never will be.
+    /// Whether the start of the initial contexts is complete, successful or not.
     started: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// In the order in which they came.
+    /// In order of creation.
     contexts: Vec<Arc<Context>>,
-    /// Those that are meant when only a language is named.
+    /// Default contexts by language.
     defaults: BTreeMap<String, Arc<Context>>,
-    /// The languages that should have had one from the beginning, and why they have none.
+    /// Languages whose initial context failed, with the reason.
     failed: BTreeMap<String, String>,
-    /// How many are being made.
+    /// Contexts being created.
     coming: usize,
 }
 
 impl Contexts {
-    /// None yet.
+    /// An empty set.
     pub(super) fn new(launcher: Launcher, offer: Offer, log: Log) -> Self {
         Self {
             launcher: Arc::new(launcher),
@@ -109,13 +109,13 @@ impl Contexts {
         }
     }
 
-    /// What kernels are started with.
+    /// Parameters for starting kernels.
     pub(super) fn launcher(&self) -> &Arc<Launcher> {
         &self.launcher
     }
 
-    /// Starts those that are there before anybody asks: all that the template names; of the usual
-    /// ones those that there are kernels for.
+    /// Starts the initial contexts: all that the template lists, else those default languages that
+    /// have a kernel.
     pub(super) async fn start(&self) {
         let usual = || offer::START.map(ToOwned::to_owned).to_vec();
         let named = self.offer.start.is_some();
@@ -125,7 +125,7 @@ impl Contexts {
                 Err(NoContext::Language { .. }) if !named => continue,
                 Err(error) => error.to_string(),
             };
-            let entry = self.log.warn("interpreter", "no default context");
+            let entry = self.log.warn("interpreter", "default context failed");
             let entry = entry.with("language", language.as_str());
             entry.with("error", error.as_str()).send();
             let language = kernelspec::language(&language);
@@ -135,8 +135,8 @@ impl Contexts {
         self.started.send_replace(true);
     }
 
-    /// Waits until the first contexts are there, and says why if they are not all. What did not start
-    /// then and was made since is no reason any more.
+    /// Waits for the initial contexts and reports failures. A language whose context has started
+    /// since is healthy.
     pub(super) async fn health(&self) -> Result<(), Unwell> {
         if !self.started().await {
             return Err(Unwell::Starting);
@@ -150,9 +150,9 @@ impl Contexts {
         }
     }
 
-    /// Tells kernels of Python that do nothing what the control plane has said anew, so that no
-    /// execution has to wait for that. Those that do something are told by the next one, and so are
-    /// those of other languages: many sandboxes never use them, and what Deno executes costs it 80 MiB.
+    /// Sends changed settings to idle Python kernels, so that no execution waits for that. Busy
+    /// kernels receive them with the next execution. So do kernels of other languages: many
+    /// sandboxes never use them, and executing code costs Deno 80 MiB.
     pub(super) fn refresh(&self) {
         let known = self.known.lock();
         let python = |context: &&Arc<Context>| context.dialect() == Some(Dialect::Python);
@@ -161,34 +161,34 @@ impl Contexts {
         }
     }
 
-    /// Waits until those are there. False when that takes too long.
+    /// Waits for the initial contexts. False on timeout.
     pub(super) async fn started(&self) -> bool {
         let mut started = self.started.subscribe();
         let started = started.wait_for(|started| *started);
         tokio::time::timeout(STARTED, started).await.is_ok()
     }
 
-    /// All of them.
+    /// All contexts.
     pub(super) fn list(&self) -> Vec<Listing> {
         let known = self.known.lock();
         let listings = known.contexts.iter().map(|context| context.listing());
         listings.cloned().collect()
     }
 
-    /// The context of an id.
+    /// The context with this id.
     pub(super) fn find(&self, id: &str) -> Result<Arc<Context>, NoContext> {
         let known = self.known.lock();
         let found = known.contexts.iter().find(|context| context.id() == id);
         found.cloned().ok_or_else(|| NoContext::unknown(id))
     }
 
-    /// The context that is meant when only a language is named, if it is there.
+    /// The default context of a language, if it exists.
     pub(super) fn find_default(&self, asked: &str) -> Option<Arc<Context>> {
         let known = self.known.lock();
         known.defaults.get(&kernelspec::language(asked)).cloned()
     }
 
-    /// The context that is meant when only a language is named. It is made when it is not there.
+    /// The default context of a language. Created on first use.
     pub(super) async fn default(&self, asked: &str) -> Result<Arc<Context>, NoContext> {
         let _turn = self.making.lock().await;
         if let Some(context) = self.find_default(asked) {
@@ -201,7 +201,7 @@ impl Contexts {
         Ok(context)
     }
 
-    /// Makes a context.
+    /// Creates a context.
     pub(super) async fn create(&self, asked: &str, cwd: &str) -> Result<Arc<Context>, NoContext> {
         let language = kernelspec::language(asked);
         let spec = self.kernel(&language).await?;
@@ -212,20 +212,20 @@ impl Contexts {
         let context = Arc::new(context?);
         let reported = self.reported.lock().allow(Instant::now());
         if let Some(suppressed) = reported {
-            let entry = self.log.info("interpreter", "context made");
+            let entry = self.log.info("interpreter", "context created");
             let entry = entry.with("id", context.id());
             let entry = entry.with("language", language.as_str());
             entry.suppressed(suppressed).send();
         }
         let mut known = self.known.lock();
-        // Its kernel does start.
+        // Its kernel can start, so the language is healthy.
         known.failed.remove(&language);
         known.contexts.push(Arc::clone(&context));
         drop(known);
         Ok(context)
     }
 
-    /// Starts the kernel of a context again.
+    /// Restarts the kernel of a context.
     pub(super) async fn restart(&self, id: &str) -> Result<(), NoContext> {
         let context = self.find(id)?;
         match context.restart(&self.launcher).await {
@@ -234,7 +234,7 @@ impl Contexts {
         }
     }
 
-    /// Ends a context.
+    /// Deletes a context.
     pub(super) fn delete(&self, id: &str) -> Result<(), NoContext> {
         let context = self.find(id)?;
         let mut known = self.known.lock();
@@ -245,7 +245,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// The kernel of a language, as they are installed now.
+    /// The kernel for a language among those installed now.
     async fn kernel(&self, language: &str) -> Result<Kernelspec, NoContext> {
         let directories = self.offer.kernels.clone();
         let found = tokio::task::spawn_blocking(move || kernelspec::find(&directories)).await;
@@ -284,7 +284,7 @@ impl Contexts {
     }
 }
 
-/// A context that is being made.
+/// A reserved slot for a context being created.
 struct Coming<'a>(&'a Mutex<Known>);
 
 impl Drop for Coming<'_> {
@@ -306,12 +306,12 @@ mod tests {
         let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
         assert!(coming.iter().all(Result::is_ok));
         let full = contexts.room().err().map(|error| error.to_string());
-        assert!(full.is_some_and(|text| text.contains("There are 64 contexts already")));
+        assert!(full.is_some_and(|text| text.contains("Too many contexts (limit 64)")));
         coming.pop();
         assert!(contexts.room().is_ok());
     }
 
-    /// The server of a template that says this.
+    /// Contexts of a template with this configuration.
     fn of(offer: &str) -> Contexts {
         let offer = serde_json::from_str(offer).unwrap();
         Contexts::new(launcher(), offer, Log::none())
@@ -329,8 +329,8 @@ mod tests {
         let Err(Unwell::Failed(why)) = contexts.health().await else {
             panic!("nothing of it can start");
         };
-        // The launcher of tests has no user.
-        assert!(why.contains("python: The kernel cannot be started: kernels are to run as"));
+        // The test launcher's user does not exist.
+        assert!(why.contains("python: The kernel cannot be started: the kernels' user"));
         assert!(why.contains("javascript: No kernel for 'javascript' is installed"));
     }
 

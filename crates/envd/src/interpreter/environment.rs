@@ -1,5 +1,4 @@
-//! The environment of a kernel, before and after an execution, and chance of its own once its memory
-//! was copied.
+//! Environment of a kernel before and after an execution, and reseeding after a clone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +10,14 @@ use super::variables::Change;
 use crate::random;
 use crate::settings::Variables;
 
-/// How long code of ours may take.
+/// Timeout of internal code.
 pub(super) const SILENT: Duration = Duration::from_secs(10);
 
-/// The most names that are told.
+/// Limit of variable names in a notice.
 const NAMED: usize = 8;
 
-/// The environment that a kernel should have: what an execution is given wins over what all have,
-/// and that over what it was started with.
+/// The target environment of a kernel. Variables of the execution override global ones, which
+/// override those of the kernel's start.
 pub(super) fn wanted(kernel: &Kernel, launcher: &Launcher, own: Variables) -> Variables {
     let mut wanted = kernel.inherited.clone();
     wanted.extend((*launcher.settings.environment()).clone());
@@ -26,9 +25,9 @@ pub(super) fn wanted(kernel: &Kernel, launcher: &Launcher, own: Variables) -> Va
     wanted
 }
 
-/// Gives a kernel the environment that it should have, and chance of its own after its memory was
-/// copied. Gives what it did not take, in words for its client, if that is news; it is tried again
-/// before the next execution.
+/// Updates the environment of a kernel, and reseeds it after a clone. Returns a notice if some of
+/// it failed and the client does not know yet. Failed changes are retried before the next
+/// execution.
 pub(super) async fn prepare(
     kernel: &mut Kernel,
     context: &Context,
@@ -45,7 +44,7 @@ pub(super) async fn prepare(
     if is_another || !kernel.unseeded.is_empty() {
         let seed = [(); 4].map(|()| u32::from_ne_bytes(random::bytes()));
         chance = dialect.reseed(seed);
-        // What was seeded is the user's again, who may have chosen a seed.
+        // Generators that were reseeded belong to the user again, who may have chosen a seed.
         chance.retain(|Change { name, .. }| is_another || kernel.unseeded.contains(name));
     }
     if !changes.is_empty() || !chance.is_empty() {
@@ -67,7 +66,7 @@ pub(super) async fn prepare(
     Ok(None)
 }
 
-/// The same, where some of it fails: that keeps nothing else from being done.
+/// Applies changes one by one after a failure, so that the others take effect.
 async fn one_by_one(
     kernel: &mut Kernel,
     launcher: &Launcher,
@@ -101,8 +100,8 @@ async fn one_by_one(
     Ok(news)
 }
 
-/// Has a kernel execute what its template wants before its first execution. Gives what failed, in words
-/// for its client; it is not tried again.
+/// Executes the template's startup code before the first execution. Returns a notice if it failed;
+/// it is not retried.
 pub(super) async fn set_up(
     kernel: &mut Kernel,
     launcher: &Launcher,
@@ -113,11 +112,12 @@ pub(super) async fn set_up(
     let failed = tell(kernel, launcher, &code).await?;
     Ok(failed.map(|why| {
         let why: String = why.chars().take(200).collect();
-        format!("This kernel could not execute what its template begins with ({why})")
+        format!("The template's startup code failed ({why})")
     }))
 }
 
-/// Tells one thing, plainly where it is not taken otherwise, and gives why it failed if it did.
+/// Applies one change, with its fallback without `await` if it fails. Returns the error if both
+/// fail.
 async fn tell_change(
     kernel: &mut Kernel,
     launcher: &Launcher,
@@ -127,21 +127,21 @@ async fn tell_change(
     match (&failed, &change.plain) {
         (Some(_), Some(plain)) => {
             let plainly = tell(kernel, launcher, plain).await?;
-            // Where both fail, the first one was meant for most kernels.
+            // If both fail, report the error of the preferred variant.
             Ok(plainly.and(failed))
         }
         _ => Ok(failed),
     }
 }
 
-/// Has code executed, and gives why it failed if it did.
+/// Executes internal code. Returns the error if it failed.
 async fn tell(kernel: &mut Kernel, launcher: &Launcher, code: &str) -> Result<Option<String>, End> {
     let told = launcher.time.timeout(SILENT, kernel.silently(code)).await;
-    let late = || End::Lost("the kernel did not take its environment".to_owned());
+    let late = || End::Lost("the kernel did not apply its environment in time".to_owned());
     Ok(told.ok_or_else(late)??)
 }
 
-/// What a kernel did not take.
+/// Changes that failed.
 #[derive(Default)]
 struct Refused {
     names: Vec<String>,
@@ -164,12 +164,12 @@ impl Refused {
             more => format!(" and {more} more"),
         };
         let (names, why) = (names.join(", "), self.why);
-        let said = "This kernel could not be told its environment or seeded anew";
+        let said = "Setting environment variables or reseeding failed";
         (count > 0).then(|| format!("{said}: {names}{more} ({why})"))
     }
 }
 
-/// Gives a kernel that does nothing what an execution would be the first to give it.
+/// Updates an idle kernel, so that the next execution need not.
 pub(super) async fn refresh(context: Arc<Context>, launcher: Arc<Launcher>) {
     let Some(mut slot) = context.turn_now() else {
         return;
@@ -186,7 +186,7 @@ pub(super) async fn refresh(context: Arc<Context>, launcher: Arc<Launcher>) {
     settle(&mut slot, prepared);
 }
 
-/// Takes the variables of one execution away, or gives them the values that they have for all.
+/// Restores the global environment after an execution with its own variables.
 pub(super) async fn restore(
     slot: &mut Slot,
     context: &Context,
@@ -204,7 +204,7 @@ pub(super) async fn restore(
     settle(slot, prepared);
 }
 
-/// What the next execution is told of what was done for none.
+/// Keeps the result of an internal update as a notice for the next execution.
 fn settle(slot: &mut Slot, prepared: Result<Option<String>, End>) {
     match prepared {
         Ok(None) | Err(End::Done | End::Left) => {}

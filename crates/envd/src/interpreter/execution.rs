@@ -1,4 +1,4 @@
-//! One execution: its turn, its environment, what its kernel says, and its end.
+//! An execution: queueing, environment, output and end.
 
 mod follow;
 
@@ -19,29 +19,29 @@ use super::variables::Dialect;
 use super::zmtp::Broken;
 use crate::settings::Variables;
 
-/// How long a kernel may go on after it was told to stop.
+/// Time for a kernel to stop after an interrupt.
 const STOP: Duration = Duration::from_secs(4);
 
-/// After what time it is told again.
+/// Interval between interrupts.
 const AGAIN: Duration = Duration::from_millis(700);
 
-/// What is executed.
+/// An execution request.
 pub(super) struct Order {
     /// The code.
     pub(super) code: String,
-    /// Variables for this execution alone.
+    /// Variables of this execution.
     pub(super) variables: Variables,
-    /// The room that the code takes while it waits.
+    /// Memory reserved for the code while it is queued.
     pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 /// How an execution ended.
 pub(super) enum End {
-    /// As it should.
+    /// Completed.
     Done,
-    /// Its client has gone.
+    /// The client disconnected.
     Left,
-    /// Its kernel ended, or says nothing any more.
+    /// The kernel exited or does not respond.
     Lost(String),
 }
 
@@ -57,7 +57,7 @@ impl From<Broken> for End {
     }
 }
 
-/// Executes something and tells of it. The place in the queue is given up at the end.
+/// Runs an execution and streams its output. Frees its slot in the queue at the end.
 pub(super) async fn run(
     context: Arc<Context>,
     launcher: Arc<Launcher>,
@@ -77,7 +77,7 @@ pub(super) async fn run(
                 telling.admit();
             }
             telling.end();
-            // The answer ends here, and not when the context is free for the next.
+            // The response ends here, before the context is free again.
             drop(telling);
             restore(&mut slot, &context, &launcher, &variables).await;
         }
@@ -96,7 +96,8 @@ pub(super) async fn run(
             telling.end();
             drop(telling);
             slot.end_kernel(None);
-            // So that the next one need not wait. What fails now is told to it then.
+            // Restarts the kernel now, so that the next execution need not wait. An error recurs
+            // then and is reported to it.
             let _ = slot.kernel(&context, &launcher).await;
         }
     }
@@ -128,7 +129,7 @@ async fn execute(
         }
         let sent = kernel.execute(&order.code, false);
         let sent = launcher.time.timeout(SILENT, sent).await;
-        let id = sent.ok_or_else(|| End::Lost("the kernel takes no requests".to_owned()))??;
+        let id = sent.ok_or_else(|| End::Lost("the kernel accepts no requests".to_owned()))??;
         drop(order.code);
         drop(order.room);
         let manner = Manner {
@@ -140,8 +141,8 @@ async fn execute(
     };
     let end = tokio::select! {
         biased;
-        // Also while its client is waited for, which may have stopped reading.
-        () = context.is_to_end() => Err(End::Lost("it was to end".to_owned())),
+        // Checked also while output is blocked by a client that stopped reading.
+        () = context.is_to_end() => Err(End::Lost("restart requested".to_owned())),
         end = executed => end,
     };
     match end {
@@ -151,30 +152,31 @@ async fn execute(
     }
 }
 
-/// How a kernel ended whose connection broke: the one comes a moment before the other.
+/// How a kernel ended whose connection broke. The connection closes shortly before the exit is
+/// known.
 async fn how_it_ended(kernel: &mut Kernel, launcher: &Launcher) -> Option<String> {
     let status = timeout(LAST, kernel.life.ended()).await.ok()?;
     if launcher.want.has_ended(kernel.leader()) {
-        return Some("the kernel was ended: it used up the sandbox's memory".to_owned());
+        return Some("the kernel was killed: it used up the sandbox's memory".to_owned());
     }
     Some(format!("the kernel ended ({status})"))
 }
 
-/// Stops what a kernel does for nobody. One that goes on is ended.
+/// Interrupts a kernel after its client disconnected. One that does not stop is ended.
 async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
     let Ok(kernel) = slot.kernel(context, launcher).await else {
         return false;
     };
     let stopped = async {
         kernel.interrupt().await?;
-        // It takes requests one after the other: once it answers this one, it has stopped.
+        // Requests are handled in order: an answer to this one means that the kernel has stopped.
         let mut after = Awaited::of(kernel.execute("", true).await?);
         loop {
             if let Ok(replied) = timeout(AGAIN, kernel.replied(&mut after)).await {
                 return replied;
             }
-            // It may not have begun when it was told. One that has stopped must not be told again: R
-            // would end.
+            // The first interrupt may have preceded the code. A kernel that has stopped must not be
+            // interrupted again: R would exit.
             if !after.has_begun() {
                 kernel.interrupt().await?;
             }
@@ -182,11 +184,12 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
     };
     let why = match launcher.time.timeout(STOP, stopped).await {
         Some(Ok(())) => return true,
-        Some(Err(_)) => "its kernel ended when it was interrupted",
-        None => "it did not stop when it was interrupted",
+        Some(Err(_)) => "its kernel exited when interrupted",
+        None => "it did not stop when interrupted",
     };
     slot.end_kernel(Some(format!("The context was restarted: {why}")));
-    // So that the next one need not wait. What fails now is told to it then.
+    // Restarts the kernel now, so that the next execution need not wait. An error recurs then and
+    // is reported to it.
     let _ = slot.kernel(context, launcher).await;
     false
 }

@@ -1,4 +1,4 @@
-//! What tests of the interpreter have in common: a kernel whose other end they hold.
+//! Test doubles: a kernel whose other end is held by the test.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::process::Status;
 use crate::settings::Settings;
 use crate::user::Users;
 
-/// One that starts nothing: its user is not there.
+/// A launcher that starts nothing: its user does not exist.
 pub(super) fn launcher() -> Launcher {
     Launcher {
         children: Arc::default(),
@@ -42,12 +42,12 @@ pub(super) struct Fake {
     session: Session,
     pub(super) shell: Socket,
     pub(super) heard: Socket,
-    /// Ends its process, as far as anybody is told.
+    /// Reports the exit of its process.
     pub(super) ends: oneshot::Sender<Status>,
 }
 
 impl Fake {
-    /// A message that belongs to a request.
+    /// A message with this parent.
     fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
         let header = json!({"msg_type": kind}).to_string();
         let parent = json!({"msg_id": parent}).to_string();
@@ -76,7 +76,7 @@ impl Fake {
         self.request().await.0
     }
 
-    /// The id of the next request, which is to execute something, and what.
+    /// The id and code of the next request, which must execute code.
     pub(super) async fn asked_for_code(&mut self) -> (String, String) {
         let (id, content) = self.request().await;
         (id, content["code"].as_str().unwrap().to_owned())
@@ -101,7 +101,7 @@ async fn pair() -> (Socket, Socket) {
     (ours.unwrap(), theirs)
 }
 
-/// A kernel, and its other end.
+/// A kernel and its other end.
 pub(super) async fn kernel() -> (Kernel, Fake) {
     let session = Session::new();
     let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);

@@ -1,5 +1,5 @@
-//! What goes from an execution to its client: bounded in bytes, so that who prints faster than the
-//! client reads is held up, and not the daemon filled.
+//! Output channel of an execution, bounded in bytes: output faster than the client reads blocks the
+//! kernel instead of filling the daemon's memory.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,37 +19,36 @@ use tokio::time::timeout;
 use super::budget::{Budget, Room, UNIT, units};
 use crate::answer::Body;
 
-/// How many bytes may wait for a client that reads slowly. A single line may be longer.
+/// Limit of pending bytes for a slow client. A single line may be longer.
 const MAX_WAITING: usize = 16 << 20;
 
-/// How much of that an execution has for itself, whatever others keep waiting.
+/// Bytes of that guaranteed to each execution, whatever others use.
 const OWN: usize = 1 << 20;
 
-/// About how many bytes are sent at a time when there are many short lines.
+/// Approximate chunk size for many short lines.
 const CHUNK: usize = 64 << 10;
 
-/// How long the first line waits for the next one, and the head of the answer for both: most code
-/// is done by then, and half as many packets go to its client. Who waits to see that code has begun
-/// is a person, who does not notice.
+/// How long the first line waits for the next one, and the response head for both. Most code is
+/// done by then, so the client receives half as many packets. Users do not notice the delay.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The client has gone.
+/// The client disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Left;
 
-/// The execution's end.
+/// Sending side.
 pub(super) struct Feed {
     lines: mpsc::UnboundedSender<Line>,
     room: Arc<Semaphore>,
     own: Arc<Semaphore>,
     budget: Budget,
-    /// Whether a line, or what was to become one, has ever waited for room.
+    /// Whether output was ever blocked for lack of budget.
     held: AtomicBool,
 }
 
 struct Line {
     bytes: Bytes,
-    /// Whether it is sent together with the next one, if that comes soon.
+    /// Whether to send it together with the next line, if that follows soon.
     waits: bool,
     _room: Option<OwnedSemaphorePermit>,
     _share: Room,
@@ -57,10 +56,10 @@ struct Line {
 
 type Chunk = Result<Frame<Bytes>, Infallible>;
 
-/// The client's end.
+/// Receiving side.
 pub(super) struct Lines(Peekable<BoxStream<'static, Chunk>>);
 
-/// A feed, and what comes out of it.
+/// Creates a channel.
 pub(super) fn feed(budget: &Budget) -> (Feed, Lines) {
     let (lines, waiting) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(MAX_WAITING / UNIT));
@@ -79,21 +78,20 @@ pub(super) fn feed(budget: &Budget) -> (Feed, Lines) {
 }
 
 impl Lines {
-    /// Waits until there is something to send, or [`SOON`] is over: the head of an answer goes with
-    /// it, but clients learn their status in any case.
+    /// Waits for the first output, at most [`SOON`], to send it along with the response head.
     pub(super) async fn begun(mut self) -> Self {
         let _ = timeout(SOON, Pin::new(&mut self.0).peek()).await;
         self
     }
 
-    /// The body of the answer.
+    /// The response body.
     pub(super) fn body(self) -> Body {
         let body = StreamBody::new(self.0).map_err(|never| match never {});
         body.boxed_unsync()
     }
 }
 
-/// The next line, and those that wait behind it as far as they are short.
+/// The next line, joined with further short ones that are pending.
 async fn next(waiting: &mut mpsc::UnboundedReceiver<Line>) -> Option<Bytes> {
     let first = waiting.recv().await?;
     let mut behind = if first.waits {
@@ -119,8 +117,9 @@ async fn next(waiting: &mut mpsc::UnboundedReceiver<Line>) -> Option<Bytes> {
 }
 
 impl Feed {
-    /// Sends a line as soon as there is room for it; `had` is the room of what it was made of. Who has
-    /// some waits for no more: that may be with another who does the same.
+    /// Sends a line when there is budget. `had` is the reservation of its source message. With a
+    /// reservation it never waits for another, which could deadlock with an execution in the same
+    /// state.
     pub(super) async fn send(&self, line: impl Into<Bytes>, mut had: Room) -> Result<(), Left> {
         let bytes = line.into();
         let room = Arc::clone(&self.room);
@@ -136,7 +135,7 @@ impl Feed {
             (room.await, share)
         };
         tokio::pin!(waiting);
-        // Without the bound on what a task may do at a time: one who has reached it is not held up.
+        // Outside of tokio's cooperative budget, whose exhaustion does not mean blocked output.
         if let Some((room, share)) = unconstrained(waiting.as_mut()).now_or_never() {
             return self.push(bytes, false, room.ok(), share);
         }
@@ -148,17 +147,17 @@ impl Feed {
         self.push(bytes, false, Some(room), share)
     }
 
-    /// Notes that who sends, or the kernel, is held up, because nobody reads.
+    /// Records that output or the kernel was blocked by a slow client.
     pub(super) fn note_held(&self) {
         self.held.store(true, Ordering::Relaxed);
     }
 
-    /// Whether who sends was held up, because nobody read.
+    /// Whether output was blocked by a slow client.
     pub(super) fn has_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Waits for room among all that wait for clients.
+    /// Reserves budget, from the guaranteed part if possible.
     async fn share(&self, bytes: usize) -> Room {
         if bytes > OWN {
             return self.budget.room(bytes).await;
@@ -166,20 +165,19 @@ impl Feed {
         let own = Arc::clone(&self.own).acquire_many_owned(units(bytes));
         tokio::select! {
             biased;
-            // It is never closed.
+            // The semaphore is never closed.
             own = own => own.map(Room::from).unwrap_or_default(),
             room = self.budget.room(bytes) => room,
         }
     }
 
-    /// Sends a line of ours, which is short, to whoever is still there. That waits for nobody: who
-    /// ends an execution does not wait until its client reads.
+    /// Sends a short line of the daemon without waiting. Ending an execution must not wait for its
+    /// client.
     pub(super) fn say(&self, line: impl Into<Bytes>) {
         let _ = self.push(line.into(), false, None, Room::default());
     }
 
-    /// The same for a line that does not matter much by itself: it goes with the next one, if that
-    /// comes soon.
+    /// Like [`say`](Self::say), but joins the next line if that follows soon.
     pub(super) fn say_with_next(&self, line: impl Into<Bytes>) {
         let _ = self.push(line.into(), true, None, Room::default());
     }
@@ -200,7 +198,7 @@ impl Feed {
         self.lines.send(line).map_err(|_| Left)
     }
 
-    /// Waits until the client has gone.
+    /// Waits until the client disconnects.
     pub(super) async fn closed(&self) {
         self.lines.closed().await;
     }
@@ -292,7 +290,7 @@ mod tests {
         let start = Instant::now();
         let lines = lines.begun().await;
         assert_eq!(start.elapsed(), SOON);
-        // Not over yet when the head has to go.
+        // Not complete when the head is due.
         feed.say_with_next("1");
         tokio::time::sleep(SOON / 2).await;
         let lines = lines.begun().await;
@@ -311,13 +309,13 @@ mod tests {
         let (one, other) = (feed(&budget), feed(&budget));
         let line = |bytes: usize| Bytes::from(vec![b'x'; bytes]);
         send(&one.0, line(7 << 20)).await.unwrap();
-        // Nobody reads it. Another has what is its own, and no more.
+        // The first is not read. Another execution has its guaranteed part, and no more.
         assert!(timeout(wait, send(&other.0, line(2 << 20))).await.is_err());
         for _ in 0..2 {
             send(&other.0, line(OWN)).await.unwrap();
         }
         assert!(timeout(wait, send(&other.0, line(OWN))).await.is_err());
-        // Until the first one is read, or its client goes.
+        // Until the first is read, or its client disconnects.
         let mut body = one.1.body();
         body.frame().await.unwrap().unwrap();
         send(&other.0, line(2 << 20)).await.unwrap();

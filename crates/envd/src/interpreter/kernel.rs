@@ -1,4 +1,4 @@
-//! A kernel: its process, and the three connections to it that are used.
+//! A kernel: its process and three connections.
 
 mod connect;
 mod life;
@@ -27,107 +27,107 @@ use crate::want::{Busy, Want};
 
 use life::Life;
 
-/// How long a kernel may take to start. R and Java take many seconds where the disk is cold.
+/// Start timeout. R and Java take many seconds on a cold disk.
 const START: Duration = Duration::from_secs(60);
 
-/// How long the last output may take to come once the kernel has replied. It comes at once, unless
-/// the kernel dropped it because it was read too slowly.
+/// Timeout for remaining output after a reply. Output arrives at once unless the kernel dropped it,
+/// because it was read too slowly.
 pub(super) const LAST: Duration = Duration::from_secs(2);
 
-/// How many bytes that nobody wants any more are passed over before an execution.
+/// Limit of stale output discarded before an execution.
 const STALE: usize = 16 << 20;
 
-/// The variable that says which sandbox this is.
+/// Environment variable with the sandbox id.
 const SANDBOX_ID: &str = "E2B_SANDBOX_ID";
 
-/// Why there is no kernel.
+/// Why a kernel did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartFailure {
-    /// Nobody can want one any more.
+    /// The context was deleted meanwhile.
     #[error("the context was deleted")]
     Deleted,
-    /// The user that kernels run as is not there.
-    #[error("kernels are to run as '{0}', and there is no such user")]
+    /// The kernels' user does not exist.
+    #[error("the kernels' user '{0}' does not exist")]
     NoUser(String),
-    /// There are no ports, or its file cannot be written.
+    /// No free ports, or writing the connection file failed.
     #[error("cannot prepare the connection to a kernel: {0}")]
     Connection(#[from] io::Error),
-    /// Its process cannot be started.
+    /// The process did not start.
     #[error(transparent)]
     Process(#[from] StartError),
-    /// It ended at once.
+    /// The process exited at once.
     #[error("the kernel ended while it started ({status}): {said}")]
     Ended {
-        /// How.
+        /// Exit status.
         status: Status,
-        /// The last it printed.
+        /// End of its output.
         said: String,
     },
-    /// It does not answer.
+    /// The kernel does not answer.
     #[error("the kernel did not answer within {} seconds: {said}", START.as_secs())]
     Late {
-        /// The last it printed.
+        /// End of its output.
         said: String,
     },
 }
 
-/// What kernels are started with.
+/// Parameters for starting kernels.
 pub(super) struct Launcher {
-    /// Whose children they are.
+    /// Registry of child processes.
     pub(super) children: Arc<Children>,
-    /// Who there is.
+    /// Users of the sandbox.
     pub(super) users: Arc<Users>,
-    /// What the control plane says.
+    /// Settings from the control plane.
     pub(super) settings: Arc<Settings>,
-    /// The time that kernels have.
+    /// Active time, for timeouts.
     pub(super) time: Arc<ActiveTime>,
-    /// What looks after the memory.
+    /// Memory monitor.
     pub(super) want: Arc<Want>,
-    /// What all executions may keep waiting together.
+    /// Budget for pending output.
     pub(super) output: Budget,
-    /// What the daemon changed for itself.
+    /// Limits to restore in children.
     pub(super) original: Original,
-    /// Where connection files lie.
+    /// Directory of connection files.
     pub(super) directory: PathBuf,
-    /// Who kernels are.
+    /// User of the kernels.
     pub(super) user: String,
 }
 
 impl Launcher {
-    /// Which sandbox this is.
+    /// The sandbox id.
     pub(super) fn sandbox(&self) -> Option<String> {
         self.settings.identity().get(SANDBOX_ID).cloned()
     }
 }
 
-/// A kernel that answers.
+/// A running kernel.
 pub(super) struct Kernel {
     /// Its process.
     pub(super) life: Life,
-    /// What it tells everybody.
+    /// Broadcast output.
     pub(super) heard: Socket,
-    /// Where it takes requests.
+    /// Requests.
     pub(super) shell: Socket,
     control: Socket,
-    /// How its messages are signed.
+    /// Signs messages.
     pub(super) session: Session,
-    /// What its process has of its own, and not because every process has it.
+    /// Environment of the process without global variables.
     pub(super) inherited: Variables,
-    /// The environment as its language has it.
+    /// Current environment inside the kernel.
     pub(super) variables: Variables,
-    /// Which sandbox it was in when its chance was last seeded.
+    /// Sandbox id at its last reseed.
     pub(super) sandbox: Option<String>,
-    /// Code that it has yet to execute before any of its user's. Not at its start: a kernel that nobody
-    /// uses stays small.
+    /// Startup code that is still to be executed. Deferred to the first execution, so that unused
+    /// kernels stay small.
     pub(super) startup: Option<String>,
-    /// The generators that could not be seeded there, and are tried again.
+    /// Generators whose reseed failed and is to be retried.
     pub(super) unseeded: Vec<String>,
-    /// What of its environment it does not take, as its client was last told.
+    /// Failed environment changes that the client was last told about.
     pub(super) refused: Option<String>,
-    /// The number of its last execution.
+    /// Number of the last execution.
     pub(super) count: u64,
-    /// Since it has executed something of its user's, which may have left threads behind, and tasks,
-    /// and processes, the memory is looked after.
+    /// Keeps the memory monitor active after the first execution of user code, which may leave
+    /// threads, tasks and processes.
     pub(super) guarded: Option<Busy>,
     interrupt: Interrupt,
     file: PathBuf,
@@ -150,15 +150,15 @@ struct Execute<'a> {
     stop_on_error: bool,
 }
 
-/// The content of requests that have none.
+/// Empty content of a request.
 #[derive(Serialize)]
 pub(super) struct Nothing {}
 
 impl Kernel {
-    /// Asks for code to be executed. Gives the id of the request.
+    /// Requests an execution. Returns the request id.
     pub(super) async fn execute(&mut self, code: &str, silent: bool) -> Result<String, Broken> {
         if !silent {
-            // Threads of earlier code may have printed since, for nobody.
+            // Threads of earlier code may have printed in between.
             self.heard.discard(STALE)?;
         }
         let content = Execute {
@@ -167,7 +167,7 @@ impl Kernel {
             store_history: !silent,
             user_expressions: Nothing {},
             allow_stdin: false,
-            // Nothing waits behind it, and what comes next is not to be passed over.
+            // No request is queued behind it, and the next one must not be aborted.
             stop_on_error: false,
         };
         let (id, frames) = self.session.request("execute_request", &content);
@@ -175,16 +175,14 @@ impl Kernel {
         Ok(id)
     }
 
-    /// Has code executed that nobody hears of. Waits until it has been, and gives why it failed if it
-    /// did.
+    /// Executes code without output. Waits for its end, and returns the error if it failed.
     pub(super) async fn silently(&mut self, code: &str) -> Result<Option<String>, Broken> {
         let mut awaited = Awaited::of(self.execute(code, true).await?);
         self.replied(&mut awaited).await?;
         Ok(awaited.failure)
     }
 
-    /// Waits until a request has been answered, and until all is passed over that was said before.
-    /// Whoever stops waiting may go on later.
+    /// Waits for the reply to a request and discards all output before it. Cancel-safe.
     pub(super) async fn replied(&mut self, awaited: &mut Awaited) -> Result<(), Broken> {
         let Awaited {
             id,
@@ -216,7 +214,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Tells it to stop what it does.
+    /// Interrupts the running code.
     pub(super) async fn interrupt(&mut self) -> Result<(), Broken> {
         match self.interrupt {
             Interrupt::Signal => self.life.signal(Signal::INT),
@@ -228,21 +226,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// The process group it leads.
+    /// Its process group.
     pub(super) fn leader(&self) -> i32 {
         self.life.pid
     }
 }
 
-/// A request whose answer is waited for.
+/// A request whose reply is pending.
 #[derive(Debug)]
 pub(super) struct Awaited {
     id: String,
-    /// Whether its kernel has said that it has done it.
+    /// Whether the kernel reported `idle`.
     idle: bool,
-    /// Until when more may come, once it was answered.
+    /// End of waiting for remaining output, once replied.
     last: Option<Instant>,
-    /// Why it failed, if it did.
+    /// The error, if the request failed.
     failure: Option<String>,
 }
 
@@ -256,7 +254,7 @@ impl Awaited {
         }
     }
 
-    /// Whether an answer has come, if not all of it.
+    /// Whether a part of the answer has arrived.
     pub(super) fn has_begun(&self) -> bool {
         self.idle || self.last.is_some()
     }
@@ -264,7 +262,7 @@ impl Awaited {
 
 #[cfg(test)]
 impl Kernel {
-    /// One over these connections, and the end of its process.
+    /// A kernel over these connections, and a sender for its exit status.
     pub(super) fn of_test(
         session: Session,
         [shell, heard, control]: [Socket; 3],

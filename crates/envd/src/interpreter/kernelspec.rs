@@ -1,4 +1,4 @@
-//! Which kernels a sandbox has.
+//! Installed kernels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::foreign_file;
 
-/// The longest `kernel.json`.
+/// Longest `kernel.json`.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The most kernels of one directory.
+/// Limit of kernels per directory.
 const MAX_KERNELS: usize = 256;
 
-/// How a kernel is told to stop what it does.
+/// How a kernel is interrupted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Interrupt {
@@ -24,7 +24,7 @@ pub(super) enum Interrupt {
     Message,
 }
 
-/// One `kernel.json`.
+/// Contents of `kernel.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 struct File {
     argv: Vec<String>,
@@ -37,7 +37,7 @@ struct File {
     metadata: Metadata,
 }
 
-/// What anybody may say of a kernel, as far as it is ours.
+/// Free-form metadata, limited to our section.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Metadata {
@@ -51,28 +51,28 @@ struct OfShoal {
     startup: Option<String>,
 }
 
-/// A kernel that can be started.
+/// An installed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kernelspec {
-    /// The name of its directory, in lower case.
+    /// Directory name in lower case.
     pub(super) name: String,
-    /// The language it says it speaks, in lower case.
+    /// Declared language in lower case.
     pub(super) language: String,
-    /// Its command line; `{connection_file}` stands for the path of that.
+    /// Command line with the placeholder `{connection_file}`.
     pub(super) argv: Vec<String>,
-    /// Its environment.
+    /// Environment.
     pub(super) env: BTreeMap<String, String>,
-    /// How it is interrupted.
+    /// How to interrupt it.
     pub(super) interrupt: Interrupt,
-    /// Whether it waits where nobody reads what it says, instead of dropping it.
+    /// Whether it blocks on unread output instead of dropping it.
     pub(super) holds_output: bool,
-    /// Code that it executes before the first execution of its user's.
+    /// Code to execute before the first user code.
     pub(super) startup: Option<String>,
-    /// Its directory.
+    /// Directory of the kernel.
     pub(super) directory: PathBuf,
 }
 
-/// What a request calls a language, as this server calls it: in lower case, and not short.
+/// Normalises a requested language: lower case, aliases expanded.
 pub(super) fn language(asked: &str) -> String {
     match asked.trim().to_lowercase().as_str() {
         "" => "python".to_owned(),
@@ -82,7 +82,7 @@ pub(super) fn language(asked: &str) -> String {
     }
 }
 
-/// The kernels below some directories. Of two with a name, the first counts.
+/// Finds the kernels in several directories. The first with a name wins.
 pub(super) fn find(directories: &[PathBuf]) -> Vec<Kernelspec> {
     let mut found: Vec<Kernelspec> = Vec::new();
     for directory in directories {
@@ -101,8 +101,8 @@ pub(super) fn find(directories: &[PathBuf]) -> Vec<Kernelspec> {
     found
 }
 
-/// The kernel for a language: one that is called so, one that says so, and for each of JavaScript
-/// and TypeScript one for the other, as those are the same.
+/// Chooses a kernel for a language: by name, else by declared language. JavaScript and TypeScript
+/// substitute for each other.
 pub(super) fn choose<'a>(kernels: &'a [Kernelspec], language: &str) -> Option<&'a Kernelspec> {
     let by = |language: &str| {
         let named = kernels.iter().find(|kernel| kernel.name == language);
@@ -115,7 +115,7 @@ pub(super) fn choose<'a>(kernels: &'a [Kernelspec], language: &str) -> Option<&'
     })
 }
 
-/// The languages that there are kernels for.
+/// Languages with a kernel.
 pub(super) fn languages(kernels: &[Kernelspec]) -> BTreeSet<String> {
     let spoken = kernels.iter().map(|kernel| kernel.language.clone());
     let mut languages: BTreeSet<String> = spoken.collect();

@@ -1,5 +1,5 @@
-//! What a kernel prints besides its messages: read, so that it never waits, and kept only as far as
-//! it explains why it ended.
+//! Captures a kernel's output outside of messages. It is drained so that the kernel never blocks;
+//! only its end is kept, to explain an exit.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,13 +11,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 
-/// How many bytes are kept.
+/// Bytes kept.
 const KEPT: usize = 2 << 10;
 
-/// How long what a kernel printed at its end may take to come.
+/// Timeout for remaining output after the exit.
 const LAST: Duration = Duration::from_millis(200);
 
-/// The last that a kernel printed.
+/// The end of a kernel's output.
 #[derive(Default)]
 pub(super) struct LastWords {
     kept: Arc<Mutex<VecDeque<u8>>>,
@@ -25,12 +25,12 @@ pub(super) struct LastWords {
 }
 
 impl LastWords {
-    /// Begins to read.
+    /// Starts to read.
     pub(super) fn of(streams: [OwnedFd; 2]) -> Self {
         let kept = Arc::<Mutex<VecDeque<u8>>>::default();
         let mut readers = JoinSet::new();
         for stream in streams {
-            // They are pipes that do not make us wait.
+            // They are non-blocking pipes.
             if let Ok(stream) = Receiver::from_owned_fd(stream) {
                 readers.spawn(read(stream, Arc::clone(&kept)));
             }
@@ -38,19 +38,19 @@ impl LastWords {
         Self { kept, readers }
     }
 
-    /// What was printed, after the end of the kernel.
+    /// The captured text, after the exit.
     pub(super) async fn wait(&mut self) -> String {
         let all = async { while self.readers.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST, all).await;
         self.now()
     }
 
-    /// What was printed until now.
+    /// The captured text so far.
     pub(super) fn now(&self) -> String {
         let kept: Vec<u8> = self.kept.lock().iter().copied().collect();
         let text = String::from_utf8_lossy(&kept);
         match text.trim() {
-            "" => "it printed nothing".to_owned(),
+            "" => "no output".to_owned(),
             text => text.to_owned(),
         }
     }

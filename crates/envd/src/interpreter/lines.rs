@@ -1,8 +1,8 @@
-//! What a kernel's messages become: lines of JSON for the client of an execution.
+//! Conversion of a kernel's messages to JSON lines for the client.
 //!
-//! Values go from the message into the line as they were written, without being decoded: text of a
-//! hundred megabytes costs one look and one copy. A kernel may write what it likes, so nothing here
-//! trusts it: what makes no sense is no line, and a line never has a line break in it.
+//! Values are copied from the message in their encoded form: a hundred megabytes of text cost one
+//! scan and one copy. Messages are untrusted. An invalid message yields no line, and a line never
+//! contains a line break.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// How many bytes more than its message a text may have in any case. There is no room of its own for
+/// Bytes by which a text may outgrow its message in any case, because there is no reservation for
 /// more.
 const SPARE: usize = 64 << 10;
 
-/// The MIME types that have a name of their own in a result, and that name (spec).
+/// MIME types with their own result field, and its name (spec).
 const NAMES: [(&str, &str); 12] = [
     ("text/plain", "text"),
     ("text/html", "html"),
@@ -30,16 +30,16 @@ const NAMES: [(&str, &str); 12] = [
     ("e2b/chart", "chart"),
 ];
 
-/// What one message means to the client.
+/// Meaning of a message for the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Output {
-    /// The execution has this number.
+    /// Number of the execution.
     Count(u64),
-    /// This line, its end included.
+    /// A line, including its newline.
     Line(Vec<u8>),
-    /// This line, which says that the code failed.
+    /// An error line.
     Error(Vec<u8>),
-    /// Everything has been said.
+    /// All output was sent.
     Idle,
 }
 
@@ -78,12 +78,12 @@ struct Failure<'a> {
     traceback: Vec<&'a RawValue>,
 }
 
-/// What the reply to an execution says of it.
+/// Reply to an execution.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
-    /// The number of the execution.
+    /// Execution number.
     pub(super) count: Option<u64>,
-    /// The line that says why it failed.
+    /// Error line, if it failed.
     pub(super) error: Option<Vec<u8>>,
 }
 
@@ -95,7 +95,7 @@ struct ReplyContent<'a> {
     execution_count: Option<u64>,
 }
 
-/// Reads a message of the channel that everybody hears. `now` is the time of text that was printed.
+/// Converts a broadcast message. `now` is the timestamp of printed text.
 pub(super) fn read(kind: &str, content: &[u8], now: &str) -> Option<Output> {
     let content = text(content);
     match kind {
@@ -115,8 +115,9 @@ pub(super) fn read(kind: &str, content: &[u8], now: &str) -> Option<Output> {
     }
 }
 
-/// A message as text. Python writes bytes that are none into its messages as they are: each becomes
-/// U+FFFD, which has three, as long as the text is not much longer than the message, and `?` from there on.
+/// A message as text. Python copies invalid UTF-8 into its messages. Each invalid sequence becomes
+/// U+FFFD (three bytes) as long as the text is not much longer than the message, and `?` after
+/// that.
 fn text(content: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(content) {
         return text.into();
@@ -128,7 +129,7 @@ fn text(content: &[u8]) -> Cow<'_, str> {
         if chunk.invalid().is_empty() {
             break;
         }
-        // Of at most three bytes.
+        // At most three bytes.
         let more = char::REPLACEMENT_CHARACTER.len_utf8() - chunk.invalid().len();
         if more <= spare {
             spare -= more;
@@ -140,7 +141,7 @@ fn text(content: &[u8]) -> Cow<'_, str> {
     text.into()
 }
 
-/// Reads the reply to an execution.
+/// Converts the reply to an execution.
 pub(super) fn reply(content: &[u8]) -> Reply {
     let content = text(content);
     let Ok(reply) = serde_json::from_str::<ReplyContent<'_>>(&content) else {
@@ -166,11 +167,11 @@ fn stream(content: &str, now: &str) -> Option<Output> {
     stream.line(stream.text.get(), now).map(Output::Line)
 }
 
-/// What a kernel printed, and the end of its line apart. None when it has no end, or nothing else.
+/// Splits printed text from its final newline. `None` if it has no newline or nothing else.
 pub(super) fn end_apart(content: &[u8], now: &str) -> Option<[Vec<u8>; 2]> {
     let stream: Stream<'_> = serde_json::from_slice(content).ok()?;
     let text = inner(stream.text)?.strip_suffix("\\n")?;
-    // Two backslashes are one that was printed: then it was an `n`.
+    // After an odd number of backslashes the `n` is part of the text.
     let escapes = text.len() - text.trim_end_matches('\\').len();
     if text.is_empty() || !escapes.is_multiple_of(2) {
         return None;
@@ -230,14 +231,14 @@ fn failure(content: &str) -> Option<Vec<u8>> {
     Some(line.end())
 }
 
-/// A line with the number of an execution.
+/// A line with the execution number.
 pub(super) fn count(count: u64) -> Vec<u8> {
     let mut line = Line::new("number_of_executions");
     line.raw("execution_count", &count.to_string());
     line.end()
 }
 
-/// A line that says what went wrong, in our words.
+/// An error line of the daemon.
 pub(super) fn error(name: &str, value: &str) -> Vec<u8> {
     let mut line = Line::new("error");
     line.text("name", name);
@@ -246,7 +247,7 @@ pub(super) fn error(name: &str, value: &str) -> Vec<u8> {
     line.end()
 }
 
-/// A line of [`error`], or of a kernel that failed, for people.
+/// The text of an error line.
 pub(super) fn words(line: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Said {
@@ -256,11 +257,11 @@ pub(super) fn words(line: &[u8]) -> String {
     match serde_json::from_slice(line) {
         Ok(Said { name, value }) if name.is_empty() => value,
         Ok(Said { name, value }) => format!("{name}: {value}"),
-        Err(_) => "the kernel does not say why".to_owned(),
+        Err(_) => "no reason given".to_owned(),
     }
 }
 
-/// A line on standard error, in our words.
+/// A standard error line of the daemon.
 pub(super) fn notice(text: &str, now: &str) -> Vec<u8> {
     let mut line = Line::new("stderr");
     line.text("text", &format!("{text}\n"));
@@ -268,28 +269,28 @@ pub(super) fn notice(text: &str, now: &str) -> Vec<u8> {
     line.end()
 }
 
-/// The line that says that there is nothing to say.
+/// Keepalive line.
 pub(super) const KEEPALIVE: &[u8] = b"{\"type\":\"keepalive\"}\n";
 
-/// The last line.
+/// Final line.
 pub(super) const END: &[u8] = b"{\"type\":\"end_of_execution\"}\n";
 
-/// What is between the quotes of a JSON text, as it is written.
+/// The encoded text between the quotes of a JSON string.
 fn inner(value: &RawValue) -> Option<&str> {
     value.get().strip_prefix('"')?.strip_suffix('"')
 }
 
-/// A text of JSON again, of what was between its quotes.
+/// Restores a JSON string from its encoded text.
 fn as_text(inner: &str) -> String {
     format!("\"{inner}\"")
 }
 
-/// A text without the pair of quotes around it, if there is one (spec): that is how Python shows a
-/// text. As it is written in JSON, where a double quote has a backslash.
+/// Removes a pair of quotes around a text (spec), which Python's `repr` adds. In JSON a double
+/// quote has a backslash.
 fn unquoted(text: &str) -> &str {
     for quote in ["'", "\\\""] {
         let within = text.strip_prefix(quote);
-        // A quote that ends the text is never half of an escaped backslash: the text would go on.
+        // The quote cannot be half of an escaped backslash, because it ends the text.
         if let Some(within) = within.and_then(|within| within.strip_suffix(quote)) {
             return within;
         }
@@ -297,7 +298,7 @@ fn unquoted(text: &str) -> &str {
     text
 }
 
-/// A line being written.
+/// A line under construction.
 #[derive(Default)]
 struct Line(String);
 
@@ -308,13 +309,13 @@ impl Line {
         line
     }
 
-    /// Adds a value that is JSON already.
+    /// Adds an encoded JSON value.
     fn raw(&mut self, name: &str, value: &str) {
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         self.0.push_str(&quoted(name));
         self.0.push(':');
         if memchr::memchr2(b'\n', b'\r', value.as_bytes()).is_some() {
-            // In JSON they stand between values only: within a text they are escaped.
+            // Only whitespace between values: in strings they are escaped.
             self.0.push_str(&value.replace(['\n', '\r'], " "));
         } else {
             self.0.push_str(value);
@@ -340,13 +341,13 @@ impl Line {
     }
 }
 
-/// A text as JSON.
+/// Encodes a JSON string.
 fn quoted(text: &str) -> String {
-    // A text can always be written.
+    // Strings always serialise.
     serde_json::to_string(text).unwrap_or_default()
 }
 
-// Named, because `fuzz/` borrows this file.
+// Explicit path, because `fuzz/` includes this file.
 #[cfg(test)]
 #[path = "lines/tests.rs"]
 mod tests;

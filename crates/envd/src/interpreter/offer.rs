@@ -1,4 +1,4 @@
-//! What a template says of its kernels, in `/etc/shoal/interpreter.json`.
+//! Interpreter configuration of a template, `/etc/shoal/interpreter.json`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,33 +7,33 @@ use serde::Deserialize;
 
 use crate::foreign_file;
 
-/// Where it lies.
+/// Path of the file.
 const FILE: &str = "etc/shoal/interpreter.json";
 
-/// The most that is read of it.
+/// Bytes read of the file.
 const MAX_FILE: u64 = 64 << 10;
 
-/// Where kernels are found when it does not say, as Jupyter does for all users.
+/// Default kernel directories, Jupyter's system-wide ones.
 const KERNELS: [&str; 2] = [
     "/usr/local/share/jupyter/kernels",
     "/usr/share/jupyter/kernels",
 ];
 
-/// The languages that usually have a context before anybody asks.
+/// Languages whose context starts with the server by default.
 pub(super) const START: [&str; 2] = ["python", "javascript"];
 
-/// What it says. All of it may be left out: `{}` asks for the usual.
+/// The configuration. All fields are optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Offer {
-    /// The directories with kernels.
+    /// Kernel directories.
     pub(super) kernels: Vec<PathBuf>,
-    /// Who kernels are. Root, as in E2B: what people execute writes everywhere.
+    /// User of the kernels. Root by default, as in E2B: user code may write everywhere.
     pub(super) user: String,
-    /// Where they start when nobody says.
+    /// Default working directory.
     pub(super) cwd: String,
-    /// The languages whose contexts are there before anybody asks. When it does not say, [`START`] as
-    /// far as there are kernels.
+    /// Languages whose context starts with the server. By default those of [`START`] that have a
+    /// kernel.
     pub(super) start: Option<Vec<String>>,
 }
 
@@ -48,10 +48,10 @@ impl Default for Offer {
     }
 }
 
-/// Reads what the template below `root` offers. None when it offers nothing.
+/// Reads the configuration below `root`. `None` if there is no file.
 ///
 /// # Errors
-/// When the file makes no sense.
+/// If the file is invalid.
 pub(super) fn read(root: &Path) -> io::Result<Option<Offer>> {
     let text = match foreign_file::read(&root.join(FILE), MAX_FILE) {
         Ok(text) => text,

@@ -1,4 +1,4 @@
-//! The requests that the code interpreter answers (spec).
+//! HTTP API of the code interpreter (spec).
 
 use std::sync::Arc;
 
@@ -23,28 +23,28 @@ use crate::router::UNAUTHORISED;
 use crate::server::{Answers, Side};
 use crate::settings::{Settings, Variables};
 
-/// The longest request. Code with more data in it is better off with a file.
+/// Largest request. Larger data belongs into a file.
 const MAX_BODY: usize = 16 << 20;
 
-/// The most that all requests together may have which are read or wait.
+/// Memory limit of all requests being read or queued.
 const MAX_ALL: usize = 64 << 20;
 
-/// What that is counted in.
+/// Allocation unit of that limit.
 const UNIT: usize = 1 << 10;
 
-/// How much of a request that is too long is read, so that its client reads why.
+/// Bytes read of an oversized request, so that the client receives the response.
 const MAX_READ: usize = 256 << 20;
 
-/// Answers requests.
+/// Request handler.
 pub(super) struct Routes {
     contexts: Arc<Contexts>,
     settings: Arc<Settings>,
     log: Log,
-    /// What all requests that are read or wait may take together.
+    /// Memory for requests being read or queued.
     room: Arc<Semaphore>,
 }
 
-/// A request, and the room that it takes.
+/// A parsed request and its memory reservation.
 type Asked<T> = (T, Option<OwnedSemaphorePermit>);
 
 /// `POST /execute`.
@@ -80,7 +80,7 @@ impl Answers for Routes {
 }
 
 impl Routes {
-    /// For these contexts.
+    /// A handler for these contexts.
     pub(super) fn new(contexts: Arc<Contexts>, settings: Arc<Settings>, log: Log) -> Self {
         Self {
             contexts,
@@ -172,7 +172,7 @@ impl Routes {
         Ok(answer::not_stored(answer))
     }
 
-    /// Reads a request: an object, and not a list of its values, which would be taken too.
+    /// Parses a JSON object. Serde alone would accept an array of the field values too.
     async fn body<T: DeserializeOwned>(
         &self,
         request: Request<Incoming>,
@@ -181,19 +181,19 @@ impl Routes {
         let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&body);
         let asked = fields.and_then(|fields| serde_json::from_value(Value::Object(fields)));
         let asked = asked.map_err(|error| {
-            let problem = format!("The request is not as it should be: {error}");
+            let problem = format!("Invalid request: {error}");
             text(StatusCode::UNPROCESSABLE_ENTITY, problem)
         })?;
         Ok((asked, room))
     }
 
-    /// All of a body. One that is too long, or that there is no room for, is read all the same, and
-    /// dropped: most clients do not read an answer before they have sent everything.
+    /// Reads the whole body. An oversized one is read and discarded: most clients send everything
+    /// before they read the response.
     async fn whole(&self, mut body: Incoming) -> Result<Asked<Vec<u8>>, Answer> {
         let (mut whole, mut length, mut room) = (Vec::new(), 0, None::<OwnedSemaphorePermit>);
         let mut fits = true;
         while let Some(frame) = body.frame().await {
-            let cut = |_| text(StatusCode::BAD_REQUEST, "The request was cut short");
+            let cut = |_| text(StatusCode::BAD_REQUEST, "Incomplete request body");
             let Ok(data) = frame.map_err(cut)?.into_data() else {
                 continue;
             };
@@ -215,7 +215,7 @@ impl Routes {
         }
         if length > MAX_BODY {
             let problem = format!(
-                "The request is longer than {} MiB. Write what it carries to a file instead",
+                "The request is longer than {} MiB. Write its data to a file instead",
                 MAX_BODY >> 20
             );
             return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
@@ -250,25 +250,25 @@ impl Routes {
     }
 }
 
-/// Goes on with what starts a kernel even if its client goes away: a process half started would be
-/// nobody's. A context that is made so can be listed, and deleted.
+/// Runs to completion even if the client disconnects, because a half-started process would leak.
+/// The resulting context can be listed and deleted.
 async fn finished<T: Send + 'static>(
     starting: impl Future<Output = Result<T, NoContext>> + Send + 'static,
 ) -> Result<T, Answer> {
     let finished = tokio::spawn(starting).await.map_err(|_| {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        text(status, "The daemon is ending")
+        text(status, "The daemon is shutting down")
     })?;
     finished.map_err(refusal)
 }
 
 fn full() -> Answer {
     let limit = MAX_ALL >> 20;
-    let problem = format!("Requests of more than {limit} MiB wait to be executed");
+    let problem = format!("Queued requests exceed {limit} MiB");
     text(StatusCode::TOO_MANY_REQUESTS, problem)
 }
 
-/// An answer for people.
+/// A plain-text response.
 fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     let mut answer = Answer::new(answer::full(text.into()));
     *answer.status_mut() = status;

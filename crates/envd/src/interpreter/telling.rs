@@ -1,4 +1,4 @@
-//! What the client of an execution is told, and has been.
+//! Response stream of an execution.
 
 use std::mem::take;
 use std::time::Duration;
@@ -14,32 +14,31 @@ use super::lines::{self, Output};
 use super::wire::Envelope;
 use super::zmtp::MAX_MESSAGE;
 
-/// How often a client that hears nothing else gets a sign of life (spec): it is also how the end of
-/// a client is noticed that did not say so.
+/// Keepalive interval (spec). A failed keepalive also reveals a client that vanished silently.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// What is said where output may be missing.
-const MISSING: &str = "Some output may be missing: it was read more slowly than it was printed, and \
-    the kernel of this language drops what nobody takes";
+/// Notice about possibly missing output.
+const MISSING: &str = "Some output may be missing: the client read too slowly, and \
+    the kernel of this language drops unread output";
 
-/// What the client has been told.
+/// Response stream of an execution.
 pub(super) struct Telling {
-    /// Where it goes.
+    /// Output channel.
     pub(super) feed: Feed,
-    /// What number the execution has if the kernel does not say.
+    /// Execution number, if the kernel reports none.
     pub(super) expected: u64,
     counted: bool,
     failed: bool,
-    /// What is said behind the first line: why what the code expects may be gone, or was not there.
+    /// Notices sent after the first line: why state may be missing.
     pub(super) notices: Vec<String>,
-    /// Whether the ends of lines are told apart.
+    /// Whether final newlines are sent as separate lines.
     pub(super) ends_apart: bool,
-    /// Since when it has heard nothing.
+    /// Time of the last line.
     pub(super) silence: Instant,
 }
 
 impl Telling {
-    /// Nothing yet.
+    /// A stream without output yet.
     pub(super) fn new(feed: Feed) -> Self {
         Self {
             feed,
@@ -52,14 +51,14 @@ impl Telling {
         }
     }
 
-    /// Waits for the context.
+    /// Waits for the context, sending keepalives.
     pub(super) async fn turn(&mut self, context: &Context) -> Result<OwnedMutexGuard<Slot>, Left> {
         let turn = context.turn();
         tokio::pin!(turn);
         loop {
             tokio::select! {
                 biased;
-                // First: who has left is not executed, although it may be his turn.
+                // First: an execution whose client disconnected must not start.
                 () = self.feed.closed() => return Err(Left),
                 slot = &mut turn => return Ok(slot),
                 () = sleep_until(self.silence + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
@@ -67,7 +66,7 @@ impl Telling {
         }
     }
 
-    /// Tells of a message. True when it was the last one.
+    /// Handles a broadcast message. True if it was the last.
     pub(super) async fn hear(
         &mut self,
         envelope: Envelope,
@@ -92,7 +91,7 @@ impl Telling {
             return Ok(false);
         }
         let said = lines::read(&envelope.kind, &envelope.content, &now);
-        // While the line waits, what it was made of is not there any more.
+        // Free the message while the line waits for budget.
         drop(envelope);
         match said {
             Some(Output::Count(number)) => {
@@ -118,13 +117,13 @@ impl Telling {
             return;
         }
         let text = format!(
-            "An output was left out: it has more than {} MiB. Write it to a file instead",
+            "Output omitted: larger than {} MiB. Write it to a file instead",
             MAX_MESSAGE >> 20
         );
         self.fail("OutputTooLarge", &text);
     }
 
-    /// Sends the first line, if it has not been.
+    /// Sends the first line once.
     fn begin(&mut self) {
         if !self.counted {
             self.counted = true;
@@ -136,8 +135,7 @@ impl Telling {
         }
     }
 
-    /// Sends the first line that says why it failed, and no other. It has the room of what it was
-    /// made of.
+    /// Sends an error line, unless one was sent before. Uses the reservation of its source message.
     pub(super) async fn error(&mut self, line: Vec<u8>, room: Room) -> Result<(), Left> {
         self.begin();
         if !self.failed {
@@ -148,7 +146,7 @@ impl Telling {
         Ok(())
     }
 
-    /// Says in our words why it failed, to whoever is still there.
+    /// Sends an error of the daemon, without waiting.
     pub(super) fn fail(&mut self, name: &str, text: &str) {
         self.begin();
         if !std::mem::replace(&mut self.failed, true) {
@@ -156,7 +154,7 @@ impl Telling {
         }
     }
 
-    /// Says what a client may have missed that read more slowly than its kernel printed.
+    /// Sends a notice if output may be missing because the client read slowly.
     pub(super) fn admit(&mut self) {
         if self.feed.has_held() {
             self.begin();
@@ -164,7 +162,7 @@ impl Telling {
         }
     }
 
-    /// Says that it is over, to whoever is still there.
+    /// Sends the final line, without waiting.
     pub(super) fn end(&mut self) {
         self.begin();
         self.say(lines::END);

@@ -1,42 +1,41 @@
-//! Code that kernels are given to change their environment.
+//! Code that changes a kernel's environment.
 //!
-//! Values may be anything that a variable can hold: each language gets them as a literal of its own
-//! in which nothing is left that means something there.
+//! Values are arbitrary: each language receives them as an escaped literal.
 
 use std::fmt::Write;
 
 use super::chance::{OURS, python};
 use crate::settings::Variables;
 
-/// A language that kernels speak, as far as its literals and its environment go.
+/// A language, for literals and access to its environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// Python.
     Python,
-    /// JavaScript and TypeScript, in Deno or Node.
+    /// JavaScript and TypeScript, in Deno or node.
     Script,
     /// R.
     R,
-    /// Java, where variables are system properties.
+    /// Java, whose system properties stand for variables.
     Java,
     /// Bash.
     Bash,
 }
 
-/// What Deno has instead of the name `process`, which is the user's.
+/// Deno's `process`, without the global name, which a user may shadow.
 const PROCESS: &str = "(await import(\"node:process\")).default";
 
-/// The same for kernels whose code cannot wait for anything, as is so in a script of node's `vm`.
+/// The same for kernels without top-level `await`, such as scripts of node's `vm`.
 const PLAIN_PROCESS: &str = "globalThis.process";
 
-/// Something that a kernel is told in code, by itself.
+/// A single change of a kernel's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The variable, or whatever else it is that changes.
+    /// The variable, or whatever else is changed.
     pub(super) name: String,
-    /// Code of the kernel's language.
+    /// Code in the kernel's language.
     pub(super) code: String,
-    /// Code that does the same in kernels which do not take the first, because it waits for something.
+    /// Fallback for kernels that reject `code` because it uses `await`.
     pub(super) plain: Option<String>,
 }
 
@@ -49,7 +48,7 @@ impl Change {
         }
     }
 
-    /// With what is told to kernels that do not take its code.
+    /// Adds a fallback.
     pub(super) fn or(self, plain: Option<String>) -> Self {
         Self { plain, ..self }
     }
@@ -68,23 +67,24 @@ impl Dialect {
         })
     }
 
-    /// Whether a kernel has the environment that it was started with where this code changes it.
+    /// Whether the process environment is what this code changes.
     pub(super) fn inherits(self) -> bool {
         self != Self::Java
     }
 
-    /// Whether kernels may tell of a result after they said that they are idle. Deno's does, about
-    /// one time in three.
+    /// Whether kernels may send a result after their `idle` status. Deno does in about one of three
+    /// cases.
     pub(super) fn is_late(self) -> bool {
         self == Self::Script
     }
 
-    /// Whether clients hear of the end of a line by itself (spec: Java's `println` comes in two).
+    /// Whether clients receive a final newline as a separate line (spec: Java's `println` prints
+    /// two).
     pub(super) fn tells_ends_apart(self) -> bool {
         self == Self::Java
     }
 
-    /// What makes the environment `to` where it was `from`, one variable after the other.
+    /// The changes between two environments, one per variable.
     pub(super) fn changes(self, from: &Variables, to: &Variables) -> Vec<Change> {
         let mut changes = Vec::new();
         for (name, value) in to {
@@ -104,14 +104,14 @@ impl Dialect {
         changes
     }
 
-    /// Code that does all of it, as long as nothing fails.
+    /// All changes as one piece of code.
     pub(super) fn together<'a>(self, changes: impl Iterator<Item = &'a Change>) -> String {
         let codes: Vec<&str> = changes.map(|change| change.code.as_str()).collect();
-        // Bash says how the last command went.
+        // Bash reports the status of the last command.
         codes.join(if self == Self::Bash { " && " } else { "\n" })
     }
 
-    /// The same in words that need not wait, if any of it has such.
+    /// All changes with fallbacks where they exist, if the language has any.
     pub(super) fn plainly_together<'a>(
         self,
         changes: impl Iterator<Item = &'a Change>,
@@ -121,12 +121,12 @@ impl Dialect {
         self.has_plain().then(|| codes.join("\n"))
     }
 
-    /// Whether kernels of the language differ in whether their code can wait.
+    /// Whether kernels of the language differ in their support of `await`.
     fn has_plain(self) -> bool {
         self == Self::Script
     }
 
-    /// Whether a variable can have this name at all.
+    /// Whether the language supports a variable of this name.
     fn takes(self, name: &str) -> bool {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         match self {
@@ -135,8 +135,8 @@ impl Dialect {
         }
     }
 
-    // What these stand on cannot be hidden by a variable of the user's: words of the language, and
-    // names with all that they belong to. In Bash, functions and aliases are passed over.
+    // This code relies only on names that users cannot shadow: keywords and fully qualified names.
+    // In Bash it bypasses functions and aliases.
 
     fn set(self, name: &str, value: &str, process: &str) -> String {
         let (name, value) = (self.literal(name), self.literal(value));
@@ -168,15 +168,15 @@ impl Dialect {
         }
     }
 
-    /// A text as the language writes it.
+    /// A string literal of the language.
     fn literal(self, text: &str) -> String {
         match self {
-            // Both read JSON's texts as JSON does, as long as no character is written in halves.
+            // Python and JavaScript parse JSON strings, as long as there are no surrogate halves.
             Self::Python | Self::Script => serde_json::to_string(text).unwrap_or_default(),
             Self::R => escaped("\"", text, "\"", |out, c| {
                 let _ = write!(out, "\\U{{{:x}}}", u32::from(c));
             }),
-            // Java reads `\u` before anything else, so it stands for what is no ASCII only.
+            // Java decodes `\u` before it tokenises, so use it for non-ASCII characters only.
             Self::Java => escaped("\"", text, "\"", |out, c| match u8::try_from(c) {
                 Ok(c) if c.is_ascii() => drop(write!(out, "\\{c:03o}")),
                 _ => {
@@ -186,7 +186,7 @@ impl Dialect {
                     }
                 }
             }),
-            // Byte by byte: Bash would write a character as its locale has it.
+            // Byte by byte: Bash would encode a character for its locale.
             Self::Bash => escaped("$'", text, "'", |out, c| {
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                     let _ = write!(out, "\\{byte:03o}");
@@ -196,7 +196,7 @@ impl Dialect {
     }
 }
 
-/// A literal in which only letters, digits and harmless signs stand for themselves.
+/// A literal in which only letters, digits and harmless characters are not escaped.
 fn escaped(begin: &str, text: &str, end: &str, escape: impl Fn(&mut String, char)) -> String {
     let mut literal = begin.to_owned();
     for c in text.chars() {
@@ -209,7 +209,7 @@ fn escaped(begin: &str, text: &str, end: &str, escape: impl Fn(&mut String, char
     literal + end
 }
 
-/// What is between the quotes of a literal of Bash. Only for words.
+/// The text between the quotes of a Bash literal. For plain words only.
 fn plain(literal: &str) -> &str {
     literal
         .strip_prefix("$'")

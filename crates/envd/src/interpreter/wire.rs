@@ -1,4 +1,4 @@
-//! Jupyter's messages, version 5: which frames they have and how they are signed.
+//! Jupyter messages, version 5: frames and signatures.
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
@@ -8,13 +8,13 @@ use sha2::Sha256;
 use super::zmtp::Message;
 use crate::random;
 
-/// The version that requests name.
+/// Protocol version of requests.
 const VERSION: &str = "5.3";
 
-/// What stands between the addresses of a message and its parts.
+/// Delimiter between routing addresses and message parts.
 const DELIMITER: &[u8] = b"<IDS|MSG>";
 
-/// One client of one kernel.
+/// A client session with one kernel.
 #[derive(Clone)]
 pub(super) struct Session {
     id: String,
@@ -23,16 +23,16 @@ pub(super) struct Session {
     requests: u64,
 }
 
-/// What a kernel said.
+/// A decoded message.
 #[derive(Debug)]
 pub(super) struct Envelope {
-    /// What kind of message it is.
+    /// Message type.
     pub(super) kind: String,
-    /// Which request it belongs to. Empty when to none.
+    /// Id of the request it belongs to; empty if none.
     pub(super) parent: String,
-    /// What it says, as JSON.
+    /// JSON content.
     pub(super) content: Bytes,
-    /// How many bytes were too many to be kept; then there is no content.
+    /// Number of skipped bytes of an oversized message, which has no content.
     pub(super) skipped: u64,
 }
 
@@ -58,7 +58,7 @@ struct Parent {
 }
 
 impl Session {
-    /// A session with a key that nobody else knows.
+    /// A session with a random key.
     pub(super) fn new() -> Self {
         let key = hex::encode(random::bytes::<32>());
         Self {
@@ -69,12 +69,12 @@ impl Session {
         }
     }
 
-    /// The key, for the kernel.
+    /// The signing key, for the kernel.
     pub(super) fn key(&self) -> &str {
         &self.key
     }
 
-    /// Puts a request together. Gives its id, which the kernel repeats in all that belongs to it.
+    /// Builds a request. Returns its id, which the kernel repeats as the parent id.
     pub(super) fn request(&mut self, kind: &str, content: &impl Serialize) -> (String, Vec<Bytes>) {
         self.requests += 1;
         let id = format!("{}_{}", self.id, self.requests);
@@ -86,14 +86,14 @@ impl Session {
             msg_type: kind,
             version: VERSION,
         };
-        // Our own texts can always be written.
+        // Requests always serialise.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         let content = serde_json::to_vec(content).unwrap_or_default();
         let frames = self.frames(header, b"{}".to_vec(), content);
         (id, frames)
     }
 
-    /// A message of these parts, signed.
+    /// A signed message.
     pub(super) fn frames(&self, header: Vec<u8>, parent: Vec<u8>, content: Vec<u8>) -> Vec<Bytes> {
         let signed = self.sign([&header, &parent, b"{}", &content]);
         let signature = hex::encode(signed.finalize().into_bytes());
@@ -115,10 +115,10 @@ impl Session {
         mac
     }
 
-    /// Reads a message. None when it is not the kernel's or makes no sense.
+    /// Verifies and decodes a message. `None` if the signature is wrong or the message is invalid.
     ///
-    /// One that was too long to be kept is not checked against its signature: nothing of it is
-    /// used but that it was there.
+    /// The signature of an oversized message is not verified, because nothing but its presence is
+    /// used.
     pub(super) fn open(&self, message: &Message) -> Option<Envelope> {
         let frames = &message.frames;
         let start = frames.iter().position(|frame| frame == DELIMITER)? + 1;
@@ -143,7 +143,7 @@ impl Session {
 }
 
 fn mac(key: &str) -> Hmac<Sha256> {
-    // A key may have any length.
+    // HMAC accepts keys of any length.
     Hmac::new_from_slice(key.as_bytes()).unwrap_or_else(|_| Hmac::new(&Default::default()))
 }
 
@@ -164,7 +164,7 @@ mod tests {
     fn a_request_is_opened_by_who_has_the_key_and_by_nobody_else() {
         let mut session = Session::new();
         let (id, mut frames) = session.request("execute_request", &json!({"code": "1"}));
-        // As an answer: with an address in front, and with the request as its parent.
+        // Like a reply: with an address in front.
         frames.insert(0, Bytes::from_static(b"topic"));
         let envelope = session.open(&message(frames.clone())).unwrap();
         assert_eq!(envelope.kind, "execute_request");

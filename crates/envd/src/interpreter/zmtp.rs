@@ -1,12 +1,12 @@
-//! The part of ZeroMQ that a client of kernels needs: ZMTP 3.0 without encryption, over one TCP
-//! connection a socket, as `DEALER` or `SUB`.
+//! Minimal ZeroMQ client for kernels: ZMTP 3.0 without encryption, one TCP connection per socket,
+//! as `DEALER` or `SUB`.
 //!
-//! It is our own because the other end runs whatever code users send. The libraries make room for
-//! as many bytes as a frame says it has, before they arrive: nine bytes from a kernel would end the
-//! daemon, and the sandbox with it. They also connect again by themselves, for ever, to a port that
-//! may be somebody else's by then. Here a message is read up to [`MAX_MESSAGE`], the rest of it is
-//! passed over without being kept, and nothing is read that nobody waits for: a kernel that prints
-//! faster than its client reads is held up by TCP.
+//! Existing libraries are unsuitable, because the peer runs arbitrary user code. They allocate the
+//! announced length of a frame before its data arrives: nine bytes from a kernel could end the
+//! daemon, and with it the sandbox. They also reconnect forever, to a port that may belong to
+//! another process by then. Here a message is kept up to [`MAX_MESSAGE`] and the rest skipped.
+//! Nothing is read ahead of the consumer, so TCP throttles a kernel that prints faster than its
+//! client reads.
 
 mod decoder;
 
@@ -22,17 +22,17 @@ use tokio::net::TcpStream;
 use self::decoder::Decoder;
 use super::budget::{Budget, Room};
 
-/// The most bytes of a message that are kept.
+/// Limit of kept bytes per message.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;
 
-/// How much is read at a time: little as long as messages are small.
+/// Read sizes: small while messages are small.
 const LEAST_READ: usize = 16 << 10;
 const MOST_READ: usize = 1 << 20;
 
-/// From what length on there has to be room for a frame before it is read.
+/// Frames of this size need budget before they are read.
 const LARGE: usize = MOST_READ;
 
-/// What both ends send first: a signature, the version, the mechanism, and whether they are a server.
+/// Greeting of both peers: signature, version, mechanism and server flag.
 const GREETING: [u8; 64] = {
     let mut greeting = [0; 64];
     greeting[0] = 0xff;
@@ -49,55 +49,56 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Why nothing more comes from a socket.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
-    /// The other end closed it.
+    /// Closed by the peer.
     #[error("the kernel closed the connection")]
     Closed,
-    /// The system failed.
+    /// I/O error.
     #[error("connection to the kernel: {0}")]
     Failed(#[from] io::Error),
-    /// The other end does not speak ZeroMQ as it should.
+    /// Protocol violation.
     #[error("not ZeroMQ: {0}")]
     Foreign(&'static str),
 }
 
-/// What a socket is to the other end.
+/// Socket type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Asks and is answered.
+    /// Sends requests and receives replies.
     Dealer,
-    /// Hears everything.
+    /// Receives broadcasts.
     Subscriber,
 }
 
 /// A message.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Its frames. Those that were passed over are empty.
+    /// Its frames; skipped ones are empty.
     pub(super) frames: Vec<Bytes>,
-    /// How many bytes were passed over.
+    /// Number of skipped bytes.
     pub(super) skipped: u64,
-    /// The room that it takes, and what is made of it, if it is large.
+    /// Budget for the message and its line, if it is large.
     pub(super) room: Room,
 }
 
-/// One end of a connection.
+/// A connection.
 pub(super) struct Socket<S = TcpStream> {
     stream: S,
     buffer: BytesMut,
-    /// Whether the buffer has had room for a large message.
+    /// Whether the buffer has grown for a large message.
     grown: bool,
     decoder: Decoder,
-    /// Where room for large messages comes from.
+    /// Source of budget for large messages.
     budget: Option<Budget>,
-    /// The room that is waited for: whoever stops waiting and goes on later keeps his place.
+    /// Pending budget request. Kept across cancellation, so that the place in the queue is not
+    /// lost.
     coming: Option<BoxFuture<'static, Room>>,
 }
 
 impl Socket {
-    /// Connects to a port of this machine.
+    /// Connects to a loopback port.
     pub(super) async fn connect(port: u16, role: Role) -> Result<Self, Broken> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let stream = TcpStream::connect(address).await?;
@@ -105,7 +106,7 @@ impl Socket {
         Self::over(stream, role).await
     }
 
-    /// Passes over what has come already, as far as `most` bytes.
+    /// Discards received data, up to about `most` bytes.
     pub(super) fn discard(&mut self, most: usize) -> Result<(), Broken> {
         let mut left = most;
         self.coming = None;
@@ -127,7 +128,7 @@ impl Socket {
 }
 
 impl<S> Socket<S> {
-    /// Whether a part of a message has come, and the rest has not, or has no room yet.
+    /// Whether a message is partially received or waits for budget.
     pub(super) fn is_midway(&self) -> bool {
         self.decoder.is_midway() || !self.buffer.is_empty()
     }
@@ -138,8 +139,8 @@ impl<S> Socket<S> {
         self.grown |= self.buffer.capacity() > MOST_READ;
     }
 
-    /// Gives back the room of a large message once it has been taken out: the buffer would have it
-    /// again as soon as the message is dropped, and keep it.
+    /// Frees the buffer after a large message: it would reuse that memory as soon as the message is
+    /// dropped, and keep it.
     fn give_back(&mut self) {
         if self.grown && self.buffer.is_empty() {
             self.buffer = BytesMut::new();
@@ -149,7 +150,7 @@ impl<S> Socket<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
-    /// Says hello over a connection.
+    /// Performs the handshake over a connection.
     pub(super) async fn over(mut stream: S, role: Role) -> Result<Self, Broken> {
         stream.write_all(&GREETING).await?;
         let mut theirs = [0; GREETING.len()];
@@ -173,7 +174,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             }
         }
         if role == Role::Subscriber {
-            // To everything: a one, and no beginning that topics must have.
+            // Subscribe to all topics: a one and an empty prefix.
             socket.send(&[Bytes::from_static(&[1])]).await?;
         }
         Ok(socket)
@@ -197,12 +198,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         Ok(())
     }
 
-    /// Takes room for large messages from a budget from now on.
+    /// Requires budget for large messages from now on.
     pub(super) fn within(&mut self, budget: &Budget) {
         self.budget = Some(budget.clone());
     }
 
-    /// Waits for the next message, and for room for it. Whoever stops waiting loses nothing.
+    /// Receives the next message, after reserving budget for it. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Message, Broken> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
@@ -211,12 +212,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             }
             if let (Some(length), Some(budget)) = (self.decoder.roomless(), &self.budget) {
                 if self.decoder.holds_room() {
-                    // Who has room does not wait for more: it may be that of two who do.
+                    // Never waits for a second reservation, which could deadlock with another
+                    // socket in the same state.
                     self.decoder.pass_over();
                 } else {
                     let coming = self.coming.get_or_insert_with(|| {
                         let budget = budget.clone();
-                        // And for the line that it becomes.
+                        // Twice, for the line made of it.
                         async move { budget.room(2 * length).await }.boxed()
                     });
                     let room = coming.await;
@@ -228,7 +230,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         }
     }
 
-    /// Waits for the next message, of which large frames are passed over: that needs no room.
+    /// Receives the next message but skips large frames, which needs no budget.
     pub(super) async fn next_short(&mut self) -> Result<Message, Broken> {
         self.coming = None;
         loop {
@@ -242,7 +244,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     async fn read(&mut self) -> Result<(), Broken> {
-        // Never as much as the other end says will come: only as what has come lets hope for.
+        // The announced length is not trusted: the buffer grows with the data received.
         let hoped = self.buffer.len().clamp(LEAST_READ, MOST_READ);
         self.make_room(hoped);
         match self.stream.read_buf(&mut self.buffer).await? {
@@ -260,12 +262,12 @@ fn check_greeting(theirs: &[u8; 64]) -> Result<(), Broken> {
         return Err(Broken::Foreign("older than version 3"));
     }
     if theirs.get(12..17) != Some(b"NULL\0") {
-        return Err(Broken::Foreign("it wants encryption"));
+        return Err(Broken::Foreign("encryption required"));
     }
     Ok(())
 }
 
-/// The command that says what we are.
+/// The READY command.
 fn ready(role: Role) -> BytesMut {
     let role: &[u8] = match role {
         Role::Dealer => b"DEALER",

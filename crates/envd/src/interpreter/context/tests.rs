@@ -13,7 +13,7 @@ async fn a_context_that_was_deleted_gets_no_other_kernel() {
     assert!(matches!(refused, Some(StartFailure::Deleted)));
     assert!(slot.kernel.is_none());
 
-    // Nor does who waits for a restart meanwhile.
+    // Nor does a pending restart.
     let (refused, ()) = tokio::join!(context.restart(&launcher), async { drop(slot) });
     assert!(matches!(refused, Err(StartFailure::Deleted)));
 }
@@ -24,7 +24,7 @@ async fn a_kernel_that_ended_by_itself_is_told_of_and_one_that_was_to_end_is_not
     let (context, launcher) = (Context::of_test(first).await, launcher());
     let mut slot = context.turn().await;
     first_fake.ends.send(Status::Killed(9)).unwrap();
-    // There is no other, but it is known why.
+    // No other kernel can start, but the reason is recorded.
     assert!(slot.kernel(&context, &launcher).await.is_err());
     let told = slot.notice.take().unwrap();
     assert_eq!(

@@ -8,7 +8,7 @@ fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {
     pairs.into()
 }
 
-/// Answers a request, and gives its code.
+/// Answers a request and returns its code.
 async fn answer(fake: &mut Fake, takes: impl Fn(&str) -> bool) -> String {
     let (id, code) = fake.asked_for_code().await;
     if takes(&code) {
@@ -39,7 +39,7 @@ async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
     assert!(told.ends_with(": B (TypeError: no)"), "{told}");
     assert_eq!(kernel.variables, variables([("A", "1"), ("C", "3")]));
 
-    // Again, and it is no news.
+    // Retried, without another notice.
     let answering = async {
         [
             answer(&mut fake, takes).await,
@@ -55,7 +55,7 @@ async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
             .all(|code| code.contains("B=") && !code.contains("A="))
     );
 
-    // Until it is taken.
+    // Until it succeeds.
     let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
     let (prepared, _) = tokio::join!(preparing, answer(&mut fake, |_| true));
     assert!(matches!(prepared, Ok(None)));
@@ -75,7 +75,7 @@ async fn what_a_template_begins_with_is_executed_once_and_a_failure_is_told() {
         let told = told.ok().flatten();
         assert_eq!(told.is_none(), takes);
         assert!(told.is_none_or(|told| told.ends_with("(TypeError: no)")));
-        // Nothing is asked of it a second time.
+        // It is not executed twice.
         assert!(matches!(set_up(&mut kernel, &launcher).await, Ok(None)));
     }
 }
@@ -114,7 +114,7 @@ async fn a_generator_that_was_seeded_is_left_alone_although_another_was_not() {
         let answering = async {
             for number in 0..codes {
                 let code = answer(&mut fake, |code| takes || !is_other(code)).await;
-                // All of it the first time, and then what is left.
+                // Everything at first, then only the rest.
                 assert_eq!(is_first(&code), codes == 3 && number < 2, "{code}");
             }
         };
@@ -146,7 +146,7 @@ async fn a_kernel_whose_code_cannot_wait_is_told_in_other_words() {
     assert!(matches!(prepared, Ok(None)));
     assert_eq!((&kernel.variables, &kernel.sandbox), (&wanted, &None));
 
-    // One by one, too.
+    // The same one by one.
     let less = variables([("B", "3")]);
     let takes = |code: &str| !code.contains("await") && !code.contains("\"A\"");
     let preparing = prepare(&mut kernel, &context, &launcher, less);

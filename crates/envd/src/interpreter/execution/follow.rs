@@ -1,8 +1,8 @@
-//! What a kernel says of one execution, until it has said everything.
+//! Follows a kernel's messages of one execution to its end.
 //!
-//! Two connections tell of the end: the one that everybody hears, on which a kernel is idle once it
-//! has said all, and the one on which it replies. A kernel that drops what nobody takes may drop the
-//! first of them, and code that it has done may leave timers behind that go on to print.
+//! The end is signalled twice: by an `idle` status on the broadcast channel, after all output, and
+//! by a reply on the request channel. A kernel that drops unread output may drop the `idle` status.
+//! Finished code may leave timers that keep printing.
 
 use std::time::Duration;
 
@@ -17,60 +17,60 @@ use crate::interpreter::telling::KEEPALIVE;
 use crate::interpreter::wire::Envelope;
 use crate::interpreter::zmtp::{Broken, Message};
 
-/// The most messages that may be on their way when a kernel replies that drops what does not fit. Its
-/// queue has a thousand, and the buffers of the connection have fewer than this of the shortest.
+/// Limit of messages in flight when a kernel that drops output replies. Its queue holds a thousand,
+/// and the connection's buffers hold fewer than this many of the shortest messages.
 const MOST_BEHIND: usize = 1 << 17;
 
-/// How a kernel tells that it has said everything.
+/// How a kernel signals the end of an execution.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Manner {
-    /// It may say more after it said that it is idle.
+    /// It may send results after its `idle` status.
     pub(super) late: bool,
-    /// It drops nothing, its end included.
+    /// It never drops messages.
     pub(super) holds: bool,
 }
 
-/// How far an execution has come.
+/// Progress of an execution.
 struct Course<'a> {
     id: &'a str,
     manner: Manner,
-    /// What the kernel was asked behind it: once it is idle again, what came before has come.
+    /// Pending fence requests. When the kernel is idle after one, all earlier output has arrived.
     fences: Vec<String>,
-    /// Whether everything has been said.
+    /// Whether all output has arrived.
     over: bool,
     answer: Option<Answer>,
-    /// Why no answer can come any more.
+    /// Why no reply can arrive any more.
     mute: Option<String>,
 }
 
-/// What a kernel replied, and how long the rest is waited for.
+/// The kernel's reply, and timers for remaining output.
 struct Answer {
     error: Option<Vec<u8>>,
-    /// When it is over if nothing more comes.
+    /// End if nothing more arrives until then.
     last: Instant,
-    /// When the kernel is asked whether all has come.
+    /// Next fence request.
     ask: Instant,
-    /// How long it was not asked before that.
+    /// Interval before that request.
     pause: Duration,
-    /// How many messages have come since.
+    /// Messages received since the reply.
     behind: usize,
 }
 
-/// What happens.
+/// The next event.
 enum Event {
     Replied(Message),
-    /// The kernel cannot reply.
+    /// The request channel is closed.
     Mute(Broken),
     Heard(Message),
-    /// The client has heard nothing for long.
+    /// The keepalive timer elapsed.
     Silence,
-    /// The kernel has replied and goes on to speak.
+    /// The fence timer elapsed.
     Ask,
-    /// The kernel has replied and says no more.
+    /// The timer for remaining output elapsed.
     Last,
 }
 
-/// Tells the client what the kernel says, until it has said everything.
+/// Streams output to the client until the execution is complete.
 pub(super) async fn follow(
     kernel: &mut Kernel,
     id: &str,
@@ -89,12 +89,12 @@ pub(super) async fn follow(
     while !course.over || course.answer.is_none() {
         match course.next(kernel, telling).await? {
             Event::Replied(message) => course.reply(kernel, &message, telling),
-            // What it said before is told first: a kernel that ends closes all its connections.
+            // Deliver earlier output first: a kernel that exits closes all its connections.
             Event::Mute(why) => course.mute = Some(why.to_string()),
             Event::Heard(message) => course.hear(kernel, message, telling).await?,
             Event::Silence => telling.send(lines::KEEPALIVE).await?,
             Event::Ask => course.ask(kernel).await?,
-            // The rest of a message comes, once there is room for it.
+            // The rest of a message follows once there is budget.
             Event::Last if kernel.heard.is_midway() => course.wait(),
             Event::Last => break,
         }
@@ -115,14 +115,15 @@ impl Course<'_> {
         let listens = answer.is_none() && self.mute.is_none();
         let at = |moment: Option<Instant>| sleep_until(moment.unwrap_or_else(Instant::now));
         Ok(tokio::select! {
-            // Who prints without end keeps nothing waiting but his own end and the signs of life.
+            // Biased, so that endless output does not starve the client's disconnect and the
+            // keepalives.
             biased;
             () = telling.feed.closed() => return Err(End::Left),
-            // Short, so that it needs no room: what is long in a reply has been heard.
+            // `next_short` needs no budget: long parts of a reply were broadcast already.
             message = shell.next_short(), if listens => message.map_or_else(Event::Mute, Event::Replied),
             () = at(asks.map(|answer| answer.ask)), if asks.is_some() => Event::Ask,
             message = heard.next(), if !self.over => Event::Heard(message?),
-            // Pending like the connection, where a task has had its turn.
+            // Subject to tokio's cooperative budget, as reading the connection is.
             () = consume_budget(), if self.mute.is_some() => {
                 return Err(End::Lost(self.mute.clone().unwrap_or_default()));
             }
@@ -173,7 +174,7 @@ impl Course<'_> {
         };
         if envelope.parent == self.id {
             let idle = telling.hear(envelope, room, &mut kernel.count).await?;
-            // Where something comes, more may.
+            // More output may follow.
             self.wait();
             if idle && self.manner.late {
                 self.fence(kernel).await?;
@@ -186,16 +187,15 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Gives more time for what may come.
+    /// Extends the timer for remaining output.
     fn wait(&mut self) {
         if let Some(answer) = &mut self.answer {
             answer.last = Instant::now() + LAST;
         }
     }
 
-    /// Asks the kernel whether all has come, where its end did not come soon: that may have been
-    /// dropped. So may the answer, as long as its client reads slowly, so it is asked again, less and
-    /// less often.
+    /// Sends a fence request if the end did not arrive soon, because it may have been dropped. The
+    /// answer may be dropped too while the client reads slowly, so requests repeat with backoff.
     async fn ask(&mut self, kernel: &mut Kernel) -> Result<(), End> {
         if let Some(answer) = &mut self.answer {
             answer.pause *= 2;
@@ -204,7 +204,7 @@ impl Course<'_> {
         self.fence(kernel).await
     }
 
-    /// Asks something that changes nothing.
+    /// Sends a request without side effects.
     async fn fence(&mut self, kernel: &mut Kernel) -> Result<(), End> {
         let (id, frames) = kernel.session.request("kernel_info_request", &Nothing {});
         kernel.shell.send(&frames).await?;
@@ -213,7 +213,7 @@ impl Course<'_> {
     }
 }
 
-/// Whether a message says that its kernel has done what was asked.
+/// Whether a message is an `idle` status.
 fn is_idle(envelope: &Envelope) -> bool {
     lines::read(&envelope.kind, &envelope.content, "") == Some(Output::Idle)
 }
@@ -225,7 +225,7 @@ mod tests {
     use crate::interpreter::fake;
     use crate::interpreter::feed::feed;
 
-    /// Whether an execution is over after so many messages behind its reply, and one more.
+    /// Whether an execution is over after `behind` messages since its reply, and one more.
     async fn is_over(manner: Manner, behind: usize) -> bool {
         let (mut kernel, _fake) = fake::kernel().await;
         let (feed, _body) = feed(&Budget::default());

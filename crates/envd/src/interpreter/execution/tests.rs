@@ -11,13 +11,13 @@ use super::super::telling::KEEPALIVE;
 use super::super::wire::Session;
 use super::*;
 
-/// That of Deno.
+/// Deno's.
 const LATE: Manner = Manner {
     late: true,
     holds: false,
 };
 
-/// All lines, after the end of their execution.
+/// All lines, after the end of the execution.
 async fn lines(lines: Lines) -> Vec<Value> {
     let body = lines.body().collect().await.unwrap().to_bytes();
     let lines = body.split(|byte| *byte == b'\n');
@@ -75,7 +75,7 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     )
     .await;
     fake.replies("x", error).await;
-    // It ends by a time that has passed; nothing else is to come.
+    // It ends by timeout; nothing else arrives.
     assert!(
         follow(&mut kernel, "x", Manner::default(), &mut telling)
             .await
@@ -94,7 +94,7 @@ async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
     );
 }
 
-/// A text that needs room.
+/// A text that needs budget.
 fn large() -> Value {
     json!({"name": "stdout", "text": "x".repeat(3 << 20)})
 }
@@ -110,7 +110,7 @@ async fn what_has_no_room_yet_is_waited_for_although_the_reply_has_come() {
     let saying = async {
         fake.replies("x", json!({"status": "ok", "execution_count": 1}))
             .await;
-        // More than the connection holds.
+        // More than the connection's buffers hold.
         tokio::join!(
             async {
                 fake.says("stream", "x", large()).await;
@@ -128,7 +128,7 @@ async fn what_has_no_room_yet_is_waited_for_although_the_reply_has_come() {
     let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
     let (followed, ()) = tokio::join!(following, saying);
     assert!(followed.is_ok());
-    // Its kernel was held up, and may have dropped something.
+    // The kernel was blocked and may have dropped output.
     telling.admit();
     drop(telling);
     let mut lines = lines(body).await;
@@ -151,7 +151,7 @@ async fn a_large_error_waits_for_no_room_but_that_of_its_message() {
     let saying = async {
         fake.says("error", "x", error.clone()).await;
         fake.idles("x").await;
-        // It has been heard, and need not be kept.
+        // Broadcast already, so the reply is not kept.
         fake.replies("x", error).await;
     };
     let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
@@ -186,14 +186,14 @@ async fn code_that_is_done_is_not_kept_by_what_it_left_behind_when_its_end_was_d
             };
             if let Some(fence) = asks {
                 asked += 1;
-                // The first answer was dropped, too.
+                // The first answer is dropped too.
                 if asked == 2 {
                     fake.idles(&fence).await;
                 }
             }
         }
     };
-    // Time is turned by hand as long as somebody has something to do.
+    // The clock is advanced manually while a task is busy.
     let busy = async {
         loop {
             tokio::task::yield_now().await;
@@ -253,7 +253,7 @@ async fn who_has_left_when_his_turn_comes_does_not_get_it() {
         drop(slot);
     });
     assert_eq!(turn.err(), Some(Left));
-    // Nor does he keep it from the next one.
+    // The queue is not blocked.
     timeout(SILENT, context.turn()).await.unwrap();
 }
 
@@ -274,10 +274,10 @@ async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
 async fn what_a_kernel_said_before_it_ended_is_told() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
-    // No more than is sent at once: both ends are noticed together.
+    // Small enough to be sent at once: both ends are noticed together.
     let text = json!({"name": "stdout", "text": "last"});
     fake.says("stream", "x", text).await;
-    // Its end is not known yet.
+    // The exit status is not known yet.
     let Fake {
         shell,
         heard,
@@ -298,11 +298,11 @@ async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
     let mut awaited = Awaited::of("x".to_owned());
     fake.replies("x", json!({"status": "ok"})).await;
     while !awaited.has_begun() {
-        // Given up at once, again and again.
+        // Cancelled at once, repeatedly.
         let _ = timeout(Duration::ZERO, kernel.replied(&mut awaited)).await;
         tokio::task::yield_now().await;
     }
-    // The reply does not come a second time.
+    // The reply is not sent twice.
     fake.idles("x").await;
     assert!(kernel.replied(&mut awaited).await.is_ok());
 }
@@ -324,7 +324,7 @@ async fn a_kernel_has_all_its_time_to_stop_although_the_sandbox_was_saved_meanwh
     assert_eq!(begun.elapsed().as_secs(), STOP.as_secs());
 }
 
-/// Reads signs of life, and sees that they come in time.
+/// Reads keepalives and checks their interval.
 async fn signs_of_life(lines: Lines) {
     let mut body = lines.body();
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! How a kernel that starts is reached, on ports that it may not have yet.
+//! Connecting to a starting kernel, whose ports may not be open yet.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use crate::interpreter::connection_file::Ports;
 use crate::interpreter::wire::{Envelope, Session};
 use crate::interpreter::zmtp::{Broken, Role, Socket};
 
-/// How long to wait for a port that is not open yet.
+/// Interval between connection attempts.
 const NOT_YET: Duration = Duration::from_millis(10);
 
-/// How long to wait for the first answers before connecting again: a port may be somebody else's.
+/// Initial timeout of a handshake: another process may own a port.
 const FIRST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Connects until the kernel itself answers. What answers first may be somebody else, who had one
-/// of its ports for a moment: they break off, or say nothing, and all is tried again.
+/// Connects until the kernel itself answers. Another process may own one of its ports for a moment.
+/// It then closes the connection or stays silent, and all connections are retried.
 pub(super) async fn to(ports: Ports, session: &mut Session) -> [Socket; 3] {
     let mut patience = FIRST_ANSWERS;
     loop {
         let mut shell = dial(ports.shell, Role::Dealer).await;
         let mut heard = dial(ports.iopub, Role::Subscriber).await;
         let control = dial(ports.control, Role::Dealer).await;
-        // It may answer before it has noticed who listens: what it said until then is lost.
+        // The kernel may answer before it registers the subscription; that output is lost.
         let greeted = greet(session, &mut shell, &mut heard);
         match timeout(patience, greeted).await {
             Ok(Ok(())) => return [shell, heard, control],
             Ok(Err(_)) => sleep(NOT_YET).await,
-            // What is asked in vain is answered all the same, by one that is only slow.
+            // Double the timeout for a slow kernel, which answers abandoned requests too.
             Err(_) => patience *= 2,
         }
     }
 }
 
-/// Waits until somebody who speaks ZeroMQ has a port.
+/// Waits until a ZeroMQ peer listens on a port.
 async fn dial(port: u16, role: Role) -> Socket {
     loop {
         match timeout(FIRST_ANSWERS, Socket::connect(port, role)).await {

@@ -1,4 +1,4 @@
-//! The process of a kernel, as far as its end.
+//! Lifetime of a kernel's process.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use tokio::sync::oneshot;
 use crate::interpreter::last_words::LastWords;
 use crate::process::{Children, Running, Status};
 
-/// How a kernel's process ends.
+/// A kernel's process.
 pub(in crate::interpreter) struct Life {
     children: Arc<Children>,
-    /// The process, and the group that it leads.
+    /// Process id, also that of its process group.
     pub(super) pid: i32,
     exit: oneshot::Receiver<Status>,
     status: Option<Status>,
-    /// What it printed last.
+    /// End of its output.
     pub(super) said: LastWords,
 }
 
 impl Life {
-    /// That of a process.
+    /// Wraps a running process.
     pub(super) fn of(children: &Arc<Children>, running: Running) -> Self {
         let Running {
             pid, exit, output, ..
@@ -34,19 +34,19 @@ impl Life {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the exit.
     pub(in crate::interpreter) async fn ended(&mut self) -> Status {
         match self.status {
             Some(status) => status,
             None => {
-                // The registry of children never drops the other end untold.
+                // The registry never drops the sender without a status.
                 let status = (&mut self.exit).await.unwrap_or(Status::Killed(0));
                 *self.status.insert(status)
             }
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has exited.
     pub(in crate::interpreter) fn has_ended(&mut self) -> Option<Status> {
         if self.status.is_none() {
             self.status = self.exit.try_recv().ok();
@@ -54,9 +54,9 @@ impl Life {
         self.status
     }
 
-    /// Signals its group.
+    /// Signals the process group.
     pub(super) fn signal(&mut self, signal: Signal) {
-        // Once it has ended its process id may be another's.
+        // After the exit the id may belong to another process.
         if self.has_ended().is_none() {
             let _ = self.children.signal_group(self.pid, signal);
         }
@@ -65,7 +65,7 @@ impl Life {
 
 #[cfg(test)]
 impl Life {
-    /// That of no process, and the end that it is told.
+    /// A fake process, and a sender for its exit status.
     pub(super) fn of_test() -> (oneshot::Sender<Status>, Self) {
         let (ends, exit) = oneshot::channel();
         let life = Self {

@@ -1,4 +1,4 @@
-//! How a kernel is started.
+//! Starting a kernel.
 
 use std::mem::take;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::process::Own;
 use crate::settings::Variables;
 
 impl Kernel {
-    /// Starts one, and waits until it answers and is heard.
+    /// Starts a kernel and waits until it answers.
     pub(in crate::interpreter) async fn start(
         launcher: &Launcher,
         spec: &Kernelspec,

@@ -122,7 +122,7 @@ fn a_line_is_not_much_longer_than_its_message_whatever_bytes_are_in_it() {
     let many = text(&message(1 << 20, b"\x80"));
     assert!(many.starts_with('\u{fffd}') && many.ends_with('?'));
     assert_eq!(many.chars().count(), 1 << 20);
-    // What is cut short is one, and takes no more room than it had.
+    // A truncated sequence counts once and needs no more space than it had.
     let many = text(&message(1 << 20, b"\xf0\x9f\x98"));
     assert_eq!(many, "\u{fffd}".repeat(1 << 20));
 }

@@ -7,7 +7,7 @@ fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {
     pairs.into()
 }
 
-/// Values that mean something in one language or another.
+/// Values with special characters of the various languages.
 const HOSTILE: [&str; 10] = [
     "",
     "'\"`$HOME$(id)\\",
@@ -21,7 +21,7 @@ const HOSTILE: [&str; 10] = [
     "\\",
 ];
 
-/// All changes in one text.
+/// All changes joined.
 fn change(dialect: Dialect, from: &Variables, to: &Variables) -> String {
     dialect.together(dialect.changes(from, to).iter())
 }
@@ -69,7 +69,7 @@ fn a_name_that_bash_cannot_have_is_left_out() {
     assert_eq!(code, r"\builtin export ok_1=$'1'");
 }
 
-/// Runs code that is followed by a look at the variable, and gives what it printed.
+/// Runs code that prints the variable, and returns its output.
 pub(in crate::interpreter) fn ran(program: &str, arguments: &[&str]) -> Vec<u8> {
     let mut command = Command::new(program);
     let output = command.args(arguments).stderr(Stdio::inherit()).output();
@@ -104,7 +104,7 @@ fn bash_is_told_although_its_words_mean_something_else_there() {
     assert_eq!(shown, b"1none");
 }
 
-/// Runs code as a kernel does that cannot wait for anything, and then something that prints.
+/// Runs code in node's `vm`, without top-level `await`, followed by code that prints.
 pub(in crate::interpreter) fn ran_plainly(code: &str, behind: &str) -> Vec<u8> {
     let program =
         format!("new (require('vm').Script)(process.argv[1]).runInThisContext(); {behind}");

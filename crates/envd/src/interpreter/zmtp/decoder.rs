@@ -1,20 +1,20 @@
-//! Finds messages in bytes, as far as they are to be kept.
+//! Incremental decoder of ZMTP messages with limits.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::{Broken, COMMAND, LARGE, LONG, MAX_MESSAGE, MORE, Message};
 use crate::interpreter::budget::Room;
 
-/// The most frames of a message. Jupyter's have six, and one for each buffer of a widget.
+/// Limit of frames per message. Jupyter's have six, plus one for each widget buffer.
 pub(super) const MAX_FRAMES: usize = 1024;
 
-/// The longest command. None that we are sent has more than a few hundred bytes.
+/// Longest command. Legitimate ones have a few hundred bytes.
 const MAX_COMMAND: usize = 64 << 10;
 
-/// The longest frame that is passed over. One that says it is longer will never end.
+/// Longest frame that is skipped. A longer one is treated as endless.
 const MAX_SKIPPED: u64 = 4 << 30;
 
-/// What the next bytes are.
+/// Expected next bytes.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Length,
@@ -23,15 +23,15 @@ enum Next {
     Skipped { left: u64, more: bool },
 }
 
-/// Finds messages in bytes.
+/// The decoder.
 pub(super) struct Decoder {
     next: Next,
-    /// Whether the other end has said what it is.
+    /// Whether the peer has sent READY.
     pub(super) ready: bool,
     message: Message,
     kept: usize,
     pub(super) limit: usize,
-    /// Whether there is room for the frame that comes.
+    /// Whether budget for the current frame is reserved.
     has_room: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes the next message off the beginning of the bytes, or the part of it that is there.
+    /// Decodes the next message, or as much of it as has arrived.
     pub(super) fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
         loop {
             match self.next {
@@ -67,13 +67,13 @@ impl Decoder {
                     let was_ready = self.ready;
                     self.ready |= command.starts_with(b"\x05READY");
                     if command.starts_with(b"\x05ERROR") {
-                        return Err(Broken::Foreign("it refuses the connection"));
+                        return Err(Broken::Foreign("connection refused by peer"));
                     }
                     self.next = Next::Length;
                     if !self.ready {
                         return Err(Broken::Foreign("a command before READY"));
                     }
-                    // What comes with it is for whoever waits for messages.
+                    // Later messages are for the next call.
                     if !was_ready {
                         return Ok(None);
                     }
@@ -104,7 +104,7 @@ impl Decoder {
         }
     }
 
-    /// How long the message is with the frame that comes, if that is large and has no room yet.
+    /// Length of the message including the current frame, if that is large and has no budget yet.
     pub(super) fn roomless(&self) -> Option<usize> {
         match self.next {
             Next::Frame { length, .. } if !self.has_room => {
@@ -114,23 +114,23 @@ impl Decoder {
         }
     }
 
-    /// Whether a part of a message, or of what is before it, has been taken.
+    /// Whether a message or frame header is partially decoded.
     pub(super) fn is_midway(&self) -> bool {
         !matches!(self.next, Next::Length) || !self.message.frames.is_empty()
     }
 
-    /// Whether the message has room already: for what it was with an earlier frame.
+    /// Whether an earlier frame of the message has a reservation.
     pub(super) fn holds_room(&self) -> bool {
         !self.message.room.is_none()
     }
 
-    /// Room for the frame that comes, and all before it.
+    /// Attaches budget for the message up to the current frame.
     pub(super) fn give_room(&mut self, room: Room) {
         self.message.room = room;
         self.has_room = true;
     }
 
-    /// Passes over the frame that comes, if the message is large with it.
+    /// Skips the current frame, if the message is large with it.
     pub(super) fn pass_over(&mut self) {
         if let Next::Frame { length, more } = self.next
             && self.kept + length > LARGE
@@ -145,16 +145,16 @@ impl Decoder {
         let short = usize::try_from(length).ok();
         if flags & COMMAND != 0 {
             let short = short.filter(|length| *length <= MAX_COMMAND);
-            let length = short.ok_or(Broken::Foreign("an endless command"))?;
+            let length = short.ok_or(Broken::Foreign("command too long"))?;
             return Ok(Next::Command { length });
         }
         if self.message.frames.len() == MAX_FRAMES {
-            return Err(Broken::Foreign("a message of too many frames"));
+            return Err(Broken::Foreign("too many frames in a message"));
         }
         let more = flags & MORE != 0;
         match short.filter(|length| *length <= self.limit - self.kept) {
             Some(length) => Ok(Next::Frame { length, more }),
-            None if length > MAX_SKIPPED => Err(Broken::Foreign("an endless frame")),
+            None if length > MAX_SKIPPED => Err(Broken::Foreign("frame too long")),
             None => {
                 self.message.skipped = self.message.skipped.saturating_add(length);
                 Ok(Next::Skipped { left: length, more })
@@ -174,7 +174,7 @@ impl Decoder {
     }
 }
 
-/// The flags and the length of the next frame, if both are there.
+/// Flags and length of the next frame, if complete.
 fn take_length(bytes: &mut BytesMut) -> Option<(u8, u64)> {
     let flags = *bytes.first()?;
     if flags & LONG == 0 {

@@ -37,7 +37,7 @@ async fn two_ends_greet_and_talk() {
     assert!(matches!(router.next().await, Err(Broken::Closed)));
 }
 
-/// Two ends that have greeted each other, with so many bytes between them.
+/// Two peers after their handshake, with a pipe of this capacity.
 async fn two_ends(between: usize) -> (Socket<DuplexStream>, Socket<DuplexStream>) {
     let (one, other) = duplex(between);
     let (one, other) = (
@@ -67,11 +67,11 @@ async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_befor
     drop(taken);
     let message = our.next().await.unwrap();
     assert_eq!((message.frames[1].len(), message.skipped), (3 << 20, 0));
-    // It has its room as long as it is there.
+    // The reservation lives as long as the message.
     our.next().await.unwrap();
     assert!(timeout(wait, our.next()).await.is_err());
     assert!(timeout(wait, budget.room(4 << 20)).await.is_err());
-    // Who does not want it needs none.
+    // Skipping needs no budget.
     let passed = our.next_short().await.unwrap();
     assert_eq!((passed.frames[0].len(), passed.skipped), (4, 3 << 20));
     drop((message, sending.await.unwrap()));
@@ -89,7 +89,7 @@ async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
     let wait = Duration::from_secs(1);
     assert!(timeout(wait, our.next()).await.is_err());
     assert!(our.is_midway());
-    // Who asks later is later.
+    // A later request waits longer.
     let mut later = Box::pin(budget.room(8 << 20));
     assert!(timeout(wait, &mut later).await.is_err());
     assert!(timeout(wait, our.next()).await.is_err());
@@ -99,7 +99,7 @@ async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
     drop(message);
     timeout(wait, later).await.unwrap();
 
-    // Who does not want it any more does not wait for it.
+    // A message that is no longer wanted is not waited for.
     their.send(&[vec![7; 3 << 20].into()]).await.unwrap();
     let taken = budget.room(8 << 20).await;
     assert!(!taken.was_waited_for());
@@ -131,7 +131,7 @@ async fn the_room_of_a_large_message_is_given_back() {
                 }
             };
             tokio::join!(sending, taking);
-            // Nothing of it is left, and what comes next is small.
+            // The buffer is freed, and the next one is small.
             router.make_room(LEAST_READ);
             assert!(router.buffer.capacity() <= MOST_READ);
         }

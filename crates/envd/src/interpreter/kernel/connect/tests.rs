@@ -17,7 +17,7 @@ async fn accept(listener: &TcpListener) -> Socket {
     Socket::over(stream, Role::Dealer).await.unwrap()
 }
 
-/// What belongs to the next request of a kernel's client.
+/// Frames that answer the next request of a client.
 async fn answer(session: &Session, shell: &mut Socket) -> Vec<Bytes> {
     let message = shell.next().await.unwrap();
     let asked: Value = serde_json::from_slice(&message.frames[2]).unwrap();
@@ -34,7 +34,7 @@ async fn who_has_a_port_before_its_kernel_has_it_is_not_taken_for_it() {
     let mut session = Session::new();
     let theirs = session.clone();
     let kernel = async {
-        // One that says nothing, one that breaks off, one that never answers.
+        // One stays silent, one disconnects, one never answers.
         let silent = shells.accept().await.unwrap();
         drop(accept(&shells).await);
         let mut others = vec![accept(&heards).await, accept(&controls).await];
