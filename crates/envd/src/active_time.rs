@@ -1,33 +1,33 @@
-//! Time in which the sandbox runs.
+//! Time during which the sandbox runs.
 //!
-//! While a sandbox is saved its clocks stand still or jump ahead, as its kernel likes: a process
-//! that was given a minute must find the rest of it when it goes on, and not be killed for a night
-//! on disk. So the control plane says `/freeze` before it saves, and from then on no deadline
-//! comes nearer until it says `/unfreeze` or `/init`.
+//! While a sandbox is saved its clocks stop or jump ahead, depending on the kernel. A process with
+//! a timeout of a minute must get the rest of it after resume, and not be killed because of a night
+//! on disk. So the control plane calls `/freeze` before it saves. No deadline advances until
+//! `/unfreeze` or `/init`.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When time stood still.
+/// Periods in which time was frozen.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stops {
-    /// Since when, if it stands still now.
+    /// Start of the current period, if frozen.
     since: Option<Instant>,
-    /// For how long altogether, before.
+    /// Total of earlier periods.
     before: Duration,
 }
 
-/// The time in which the sandbox runs, shared by all that wait for it.
+/// Time during which the sandbox runs, shared by all timers.
 #[derive(Debug)]
 pub(crate) struct ActiveTime(watch::Sender<Stops>);
 
-/// A moment of active time.
+/// A deadline in active time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ActiveDeadline {
     at: Instant,
-    /// How long time had stood still when this was set.
+    /// Total frozen time when the deadline was set.
     before: Duration,
 }
 
@@ -38,13 +38,13 @@ impl Default for ActiveTime {
 }
 
 impl ActiveTime {
-    /// The moment that will be `at` if time does not stand still until then.
+    /// The deadline at `at`, if time is not frozen until then.
     pub(crate) fn deadline(&self, at: Instant) -> ActiveDeadline {
         let before = self.0.borrow().before;
         ActiveDeadline { at, before }
     }
 
-    /// Lets time stand still. Nothing happens when it does.
+    /// Freezes time. Idempotent.
     pub(crate) fn freeze(&self) {
         self.0.send_if_modified(|stops| {
             let runs = stops.since.is_none();
@@ -55,7 +55,7 @@ impl ActiveTime {
         });
     }
 
-    /// Lets time go on. Nothing happens when it does.
+    /// Resumes time. Idempotent.
     pub(crate) fn unfreeze(&self) {
         self.0.send_if_modified(|stops| {
             let since = stops.since.take();
@@ -64,7 +64,7 @@ impl ActiveTime {
         });
     }
 
-    /// What comes of something within some time, if it ends in that.
+    /// Runs a future with a timeout in active time.
     pub(crate) async fn timeout<F: Future>(&self, time: Duration, future: F) -> Option<F::Output> {
         let deadline = self.deadline(Instant::now() + time);
         tokio::select! {
@@ -74,7 +74,7 @@ impl ActiveTime {
         }
     }
 
-    /// Waits for a moment, for ever when there is none.
+    /// Sleeps until the deadline, or forever without one.
     pub(crate) async fn sleep_until(&self, deadline: Option<ActiveDeadline>) {
         let Some(deadline) = deadline else {
             return std::future::pending().await;
@@ -92,8 +92,8 @@ impl ActiveTime {
                 }
             };
             tokio::select! {
-                // A change that is there already counts first: a clock that has jumped ahead
-                // wakes all who sleep before anybody can say that time stood still.
+                // A pending change wins. A clock that jumped ahead wakes all sleepers before a
+                // freeze can be observed.
                 biased;
                 changed = changes.changed() => if changed.is_err() { return },
                 () = arrives => if !changes.has_changed().unwrap_or(false) { return },

@@ -1,4 +1,4 @@
-//! Waiting for a moment, and setting the time.
+//! Sleeping until a deadline, and setting the system clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,12 +6,12 @@ use rustix::time::{ClockId, Timespec};
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-/// How far the clock may be behind or ahead of what it is told before it is set: on the way, a
-/// message takes a moment, and a clock that is ahead must not be set back for that (E2B's values).
+/// Tolerated clock error before the clock is set. A message is late by its transfer time, so a
+/// clock that is ahead must not be set back for that (E2B's values).
 const BEHIND: Duration = Duration::from_millis(50);
 const AHEAD: Duration = Duration::from_secs(5);
 
-/// Waits for a deadline, for ever when there is none.
+/// Sleeps until the deadline, or forever without one.
 pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -19,21 +19,21 @@ pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-/// The Unix time in seconds.
+/// Unix time in seconds.
 pub(crate) fn unix_now() -> i64 {
     OffsetDateTime::now_utc().unix_timestamp()
 }
 
-/// Whether a clock that shows `now` is to be set to `told`.
+/// Whether a clock that shows `now` must be set to `told`.
 fn is_off(now: OffsetDateTime, told: OffsetDateTime) -> bool {
     told - now > BEHIND || now - told > AHEAD
 }
 
-/// Sets the system's clock if it is off. Where that is not permitted (inside gVisor, where the
-/// clock is the host's and right anyway) nothing happens.
+/// Sets the system clock if it is off. Returns false if it is not. gVisor permits no change, and
+/// needs none: its clock is the host's.
 ///
 /// # Errors
-/// What the system said, for the log.
+/// If the system call fails.
 pub(crate) fn set(told: OffsetDateTime) -> rustix::io::Result<bool> {
     if !is_off(SystemTime::now().into(), told) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! Command line.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -11,56 +11,56 @@ use crate::log::Level;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
-The daemon inside every sandbox. Its access token is the first line of its standard input.
+The daemon inside every sandbox. Reads its access token from the first line of standard input.
 
 Usage: shoal-envd [options]
 
   --port PORT             listen on this port (49983)
   --bind ADDRESS          listen on this address only (all, of both families)
-  --interpreter-port PORT serve kernels on this port, where a template has some (49999)
-  --events ADDRESS:PORT   also serve the events service there
-  --default-user NAME     act as this user until told otherwise (root)
-  --default-workdir PATH  start processes there until told otherwise
-  --open                  ask for no token until /init sets one; not for sandboxes
+  --interpreter-port PORT port of the code interpreter, in templates with kernels (49999)
+  --events ADDRESS:PORT   serve the events service on this address
+  --default-user NAME     default user until /init sets one (root)
+  --default-workdir PATH  default working directory until /init sets one
+  --open                  require no token until /init sets one; not for sandboxes
   --log-level LEVEL       error, warn, info or debug (info)
-  --system-root PATH      find /etc and /run below this directory (/)
-  --keep-clock            leave the clock alone, whatever a request says
+  --system-root PATH      parent directory of /etc and /run (/)
+  --keep-clock            never set the system clock
   --version, --help
 ";
 
-/// How the daemon shall run.
+/// The daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     /// The port to listen on.
     pub(crate) port: u16,
     /// The address to listen on; all addresses of both families when absent.
     pub(crate) bind: Option<IpAddr>,
-    /// The port of the code interpreter, where the sandbox has kernels.
+    /// The port of the code interpreter, if the sandbox has kernels.
     pub(crate) interpreter_port: u16,
-    /// Where the events service listens; it does not when absent.
+    /// Address of the events service; disabled if absent.
     pub(crate) events: Option<SocketAddr>,
-    /// Who acts when a request names nobody, until `/init` says.
+    /// User of requests that name none, until `/init` sets one.
     pub(crate) default_user: String,
-    /// Where processes start when a request does not say, until `/init` does.
+    /// Working directory of processes that name none, until `/init` sets one.
     pub(crate) default_workdir: Option<String>,
-    /// The least important entries that are logged.
+    /// Log level.
     pub(crate) log_level: Level,
-    /// What the daemon asks of callers at first.
+    /// Authentication before the first `/init`.
     pub(crate) access: Access,
-    /// Where `/etc` and `/run` are found. Another than `/` is for tests.
+    /// Parent of `/etc` and `/run`. Tests use a directory other than `/`.
     pub(crate) system_root: PathBuf,
-    /// Whether the clock may be set. On a machine that is not a sandbox it may not.
+    /// Whether `/init` may set the clock. Only inside a sandbox.
     pub(crate) set_clock: bool,
 }
 
-/// What the daemon asks of callers before `/init` says anything.
+/// Authentication required before the first `/init`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// To know the token that is still to be read from standard input. Until then no caller does.
+    /// A token, which is read from standard input before the daemon listens.
     StandardInput,
-    /// Nothing. The insecure mode, for tests and machines that are no sandboxes.
+    /// None. Insecure: for tests and machines that are not sandboxes.
     Everybody,
-    /// To know this token.
+    /// This token.
     Token(AccessToken),
 }
 
@@ -81,22 +81,22 @@ impl Default for Config {
     }
 }
 
-/// What the command line asks for.
+/// Requested action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Invocation {
-    /// The daemon.
+    /// Run the daemon.
     Run(Box<Config>),
-    /// [`HELP`].
+    /// Print [`HELP`].
     Help,
-    /// The version.
+    /// Print the version.
     Version,
 }
 
 impl Invocation {
-    /// Reads the arguments, without the program's name.
+    /// Parses the arguments, without the program's name.
     ///
     /// # Errors
-    /// With a sentence for the operator when they make no sense.
+    /// If an argument is unknown or invalid. The text is meant for the operator.
     pub(crate) fn parse(
         arguments: impl IntoIterator<Item = OsString>,
     ) -> Result<Self, lexopt::Error> {

@@ -1,4 +1,4 @@
-//! What browsers are told: a page of any origin may ask anything. The token is what protects.
+//! CORS: pages of any origin may call the daemon. Authentication is by token, not by origin.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -9,15 +9,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 
 use crate::answer::{self, Answer};
 
-/// For how many seconds a browser may remember what it may ask.
+/// How long a browser may cache a preflight response, in seconds.
 const PREFLIGHT_SECONDS: &str = "7200";
 
-/// Whether a request comes from a page.
+/// Whether the request comes from a web page.
 pub(crate) fn is_from_page<B>(request: &Request<B>) -> bool {
     request.headers().contains_key(ORIGIN)
 }
 
-/// The answer to a browser that asks what it may ask.
+/// The response to a preflight request.
 pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Answer> {
     let asked = request.headers();
     let asks = is_from_page(request)
@@ -26,7 +26,7 @@ pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Answer> {
     asks.then(|| everything(asked))
 }
 
-/// Lets a page read an answer.
+/// Allows the page to read the response.
 pub(crate) fn open(answer: &mut Answer) {
     let any = HeaderValue::from_static("*");
     let headers = answer.headers_mut();

@@ -1,6 +1,7 @@
-//! The events service: what E2B's host answers at `http://192.0.2.1` and `http://events.e2b.local`.
+//! The events service, which E2B's host serves at `http://192.0.2.1` and `http://events.e2b.local`.
 //!
-//! Processes ask it who they are and send it log lines. It knows no secrets and asks for none.
+//! Processes query the sandbox id and send log lines. The service holds no secrets and needs no
+//! token.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,16 +18,16 @@ use crate::log::Log;
 use crate::server::{self, Answers};
 use crate::settings::Settings;
 
-/// The longest log entry that is taken, in bytes.
+/// Largest log entry accepted, in bytes.
 const MAX_ENTRY: usize = 64 << 10;
 
-/// Answers processes.
+/// Request handler of the events service.
 struct Events {
     settings: Arc<Settings>,
     log: Log,
 }
 
-/// Listens, if the address exists.
+/// Serves the events service, if the address exists.
 pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log) {
     match TcpListener::bind(address).await {
         Ok(listener) => {
@@ -36,7 +37,8 @@ pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log
             };
             server::serve(listener, Arc::new(events), log).await;
         }
-        // Where the address does not exist nobody can ask there: no reader of the log can help it.
+        // The address does not exist in this sandbox, so no client can use it. Not worth a log
+        // entry.
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
         Err(error) => {
             let entry = log.warn("events", "not listening");

@@ -1,14 +1,14 @@
-//! Small files that belong to the sandbox, and so may be anything.
+//! Small files of the sandbox, which are untrusted.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Reads the first `most` bytes of a file. A pipe must not make us wait, nor a device do anything.
+/// Reads at most `most` bytes of a file. Neither blocks on a pipe nor triggers a device.
 ///
 /// # Errors
-/// When it is no regular file, or cannot be read.
+/// If it is not a regular file or cannot be read.
 pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new()
         .read(true)

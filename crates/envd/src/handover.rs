@@ -1,7 +1,7 @@
-//! The first token: handed over on standard input, before anything listens.
+//! The first token: read from standard input before the daemon listens.
 //!
-//! A pipe shows in no argument list, environment or file, and what was read from it is gone: no
-//! process that starts later can find the token there.
+//! A pipe is visible in no argument list, environment or file, and its data is gone once read: no
+//! process that starts later can find the token.
 
 use std::io;
 
@@ -9,17 +9,17 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use shoal_protocol::token::{AccessToken, MAX_TOKEN};
 
-/// Reads the token, a line of standard input, and puts `/dev/null` in the place of that.
+/// Reads the token line from standard input and then replaces that by `/dev/null`.
 ///
-/// Blocks until the line has come. Must run once the daemon is sealed, and before it has threads.
+/// Blocks until the line is complete. Must run after hardening and before threads start.
 ///
 /// # Errors
-/// When there is no such line, or it is no token.
+/// If the line is missing or is not a valid token.
 pub(crate) fn token_from_stdin() -> io::Result<AccessToken> {
     let line = first_line()?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
-    let text = String::from_utf8(line).map_err(|_| refused("it is not text"))?;
+    let text = String::from_utf8(line).map_err(|_| refused("not UTF-8"))?;
     AccessToken::parse(text).map_err(|error| refused(&error.to_string()))
 }
 
@@ -39,7 +39,7 @@ fn first_line() -> io::Result<Vec<u8>> {
         }
         line.extend_from_slice(read);
         if count == 0 || line.len() > MAX_TOKEN {
-            return Err(refused("the line has no end"));
+            return Err(refused("line incomplete or too long"));
         }
     }
 }

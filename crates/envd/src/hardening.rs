@@ -1,36 +1,36 @@
-//! What the daemon does to itself before it listens to anybody.
+//! Hardening of the daemon before it listens.
 //!
-//! It runs as root among processes that it must not trust: none may trace it or read its memory,
-//! where the token is, and none may inherit a descriptor of it.
+//! The daemon runs as root among untrusted processes. None may trace it, read its memory (which
+//! holds the token) or inherit its descriptors.
 
 use std::io;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
-/// How many descriptors the daemon wants: four a process, a few a connection and a watcher.
+/// Descriptor limit: four per process, a few per connection and watcher.
 const DESCRIPTORS: u64 = 65_536;
 
-/// The mask of files that the daemon makes, and that processes begin with.
+/// Umask of the daemon, which its children inherit.
 pub(crate) const UMASK: u32 = 0o022;
 
-/// What children get back that the daemon changed for itself.
+/// Limits to restore in children, because the daemon changed its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Original {
-    /// The limit of open descriptors.
+    /// Original limit of open descriptors.
     pub(crate) descriptors: Option<Rlimit>,
-    /// Whether the daemon's own priority is not the usual one.
+    /// Whether the daemon has a non-default priority.
     pub(crate) niced: bool,
 }
 
-/// Seals the daemon. Must run before it has threads or opens anything.
+/// Hardens the process. Must run before it starts threads or opens files.
 ///
 /// # Errors
-/// When standard descriptors are missing and cannot be replaced, or the process cannot be made
+/// If standard descriptors are missing and cannot be replaced, or the process cannot be made
 /// undumpable.
 pub(crate) fn seal() -> io::Result<Original> {
     fill_standard_descriptors()?;
-    // Nobody here knows what else it was started with.
+    // The parent may have leaked descriptors.
     crate::process::raw::close_inherited();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::umask(Mode::from_raw_mode(UMASK));
@@ -41,14 +41,14 @@ pub(crate) fn seal() -> io::Result<Original> {
     })
 }
 
-/// Makes sure that 0, 1 and 2 are taken, so that nothing of ours becomes a standard stream.
+/// Opens descriptors 0, 1 and 2 if closed, so that no file of the daemon becomes a standard stream.
 fn fill_standard_descriptors() -> io::Result<()> {
     loop {
         let fd = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
         if std::os::fd::AsRawFd::as_raw_fd(&fd) > 2 {
             return Ok(());
         }
-        // It stays open for the life of the daemon, which is the purpose.
+        // Stays open for the daemon's lifetime, on purpose.
         std::mem::forget(fd);
     }
 }

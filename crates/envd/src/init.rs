@@ -1,8 +1,8 @@
-//! `POST /init`: the control plane tells the daemon who it is.
+//! `POST /init`: settings from the control plane.
 //!
-//! A request must know the token that was handed over before the daemon listened, in its header or
-//! as the token that it sets. A clone begins with the token of its original, and is given its own by
-//! a server that knows the original's.
+//! A request must present the current token, in its header or as the token to set. The first token
+//! is handed over before the daemon listens. A clone starts with its original's token and receives
+//! its own from a server that knows the original's.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ mod host_files;
 
 use host_files::HostFiles;
 
-/// The longest request: environment variables, and certificates.
+/// Largest request body: environment variables and certificates.
 const MAX_BODY: usize = 8 << 20;
 
-/// Tells processes where the events service is.
+/// Environment variable with the address of the events service.
 const EVENTS_VARIABLE: &str = "E2B_EVENTS_ADDRESS";
 
-/// Takes what the control plane says.
+/// Applies settings from the control plane.
 pub(crate) struct Init {
     settings: Arc<Settings>,
     time: Arc<ActiveTime>,
@@ -44,12 +44,12 @@ pub(crate) struct Init {
     files: HostFiles,
     interpreter: Interpreter,
     set_clock: bool,
-    /// One request at a time.
+    /// Serialises requests.
     turn: Mutex<()>,
 }
 
 impl Init {
-    /// Changes these settings.
+    /// An instance that updates these settings.
     pub(crate) fn new(
         settings: Arc<Settings>,
         time: Arc<ActiveTime>,
@@ -75,7 +75,7 @@ impl Init {
         &self.interpreter
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
         let offered = parts.headers.get(ACCESS_TOKEN);
@@ -91,7 +91,7 @@ impl Init {
                     .await
             }
             Err(error) => {
-                // The text may quote the body, but not beyond a few characters, and no token.
+                // The text may quote a few characters of the body, never a token.
                 answer::error(
                     StatusCode::BAD_REQUEST,
                     format!("invalid request body: {error}"),
@@ -107,7 +107,7 @@ impl Init {
         let _turn = self.turn.lock().await;
         let given = request.access_token.as_ref();
         let given = given.map(|token| token.reveal().as_bytes());
-        // From whichever side: a program inside is not the control plane.
+        // Regardless of the peer: a program in the sandbox is not the control plane.
         let guard = self.settings.guard(Side::Outside);
         if !guard.opens(offered) && !guard.opens(given) {
             self.log.refused("init", "refused: unknown token", "/init");
@@ -118,12 +118,12 @@ impl Init {
             && !self.settings.advance(timestamp)
         {
             self.log
-                .debug("init", "passed over: older than the last")
+                .debug("init", "ignored: older than the last request")
                 .send();
             return answer::status(StatusCode::NO_CONTENT);
         }
         self.set(request);
-        // A run begins, or goes on: the deadlines of its processes count again.
+        // A sandbox starts or resumes: process deadlines run again.
         self.time.unfreeze();
         let (files, identity) = (self.files.clone(), self.settings.identity());
         let log = self.log.clone();
@@ -132,7 +132,7 @@ impl Init {
             files.write_identity(&identity, &log);
             files.write_events_host(events.as_deref(), &log);
         });
-        // The settings hold even if the files could not be written.
+        // The settings apply even if a file could not be written.
         let _ = written.await;
         self.interpreter.look().await;
         self.log.info("init", "settings taken").send();
@@ -196,13 +196,13 @@ impl Init {
     }
 }
 
-/// Reads a request: an object, and not a list of its values, which would be taken too.
+/// Parses a JSON object. Serde alone would accept an array of the field values too.
 fn parse(body: &[u8]) -> serde_json::Result<InitRequest> {
     let fields: Map<String, Value> = serde_json::from_slice(body)?;
     serde_json::from_value(Value::Object(fields))
 }
 
-/// Whether a process can be given this variable at all; others would fail each start.
+/// Whether a process can be started with this variable. An invalid one would fail every start.
 pub(crate) fn is_variable(name: &str, value: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }

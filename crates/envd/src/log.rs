@@ -1,10 +1,10 @@
-//! What the daemon reports: one JSON object a line, on standard output.
+//! The daemon's log: one JSON object a line on standard output.
 //!
-//! The host reads that pipe when it likes, and may stop; so writing never waits. What does not fit
-//! is dropped, counted, and the count is reported when there is room again (see [`sink`]).
+//! The host may read slowly or stop reading, so writes never block. Lines that do not fit into the
+//! pipe are dropped and counted; the count is logged once there is room (see [`sink`]).
 //!
-//! A line has `timestamp` (RFC 3339, milliseconds), `level`, `logger`, `message`, and whatever
-//! fields belong to the entry. None is longer than [`MAX_LINE`].
+//! A line has `timestamp` (RFC 3339, milliseconds), `level`, `logger`, `message` and the fields of
+//! the entry. No line is longer than [`MAX_LINE`].
 
 use std::borrow::Cow;
 use std::str::FromStr;
@@ -24,33 +24,33 @@ mod sink;
 use rate::Rate;
 use sink::Sink;
 
-/// The longest line in bytes, its end included. Long enough for any one event, and short enough
-/// that a reader may hold a line in a fixed buffer.
+/// Longest line in bytes, including its newline. Long enough for any event, short enough for a
+/// reader's fixed buffer.
 pub(crate) const MAX_LINE: usize = 16 << 10;
 
-/// The longest text in a field, in bytes. JSON makes at most six bytes of one, so two such fields
-/// fit into [`MAX_LINE`]; longer lines are cut again below.
+/// Longest text field in bytes. JSON escapes a byte to six at most, so two such fields fit into
+/// [`MAX_LINE`]. Longer lines are truncated again below.
 const MAX_TEXT: usize = 1 << 10;
 
-/// How often a refused request is reported.
+/// Interval between log entries about refused requests.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How much of the path of a refused request is reported, in bytes.
+/// Longest path logged of a refused request, in bytes.
 const REFUSED_PATH_MAX: usize = 200;
 
 const TIMESTAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
-/// How much an entry matters.
+/// Severity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// Something failed that should not.
+    /// A failure that must not happen.
     Error,
-    /// Something is not as it should be.
+    /// An anomaly.
     Warn,
-    /// Something happened that people want to know.
+    /// An event that operators want to know.
     Info,
-    /// Something happened.
+    /// Any other event.
     Debug,
 }
 
@@ -65,9 +65,9 @@ impl Level {
     }
 }
 
-/// A word that is no level.
+/// Unknown level.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is none of error, warn, info, debug")]
+#[error("unknown log level '{0}' (expected error, warn, info or debug)")]
 pub(crate) struct InvalidLevel(String);
 
 impl FromStr for Level {
@@ -81,14 +81,14 @@ impl FromStr for Level {
     }
 }
 
-/// One entry being put together. Nothing is written before [`send`](Entry::send).
+/// An entry under construction, written by [`send`](Entry::send).
 pub(crate) struct Entry<'a> {
     log: &'a Log,
     fields: Option<Map<String, Value>>,
 }
 
 impl Entry<'_> {
-    /// Adds a field. Long texts are cut.
+    /// Adds a field. Long texts are truncated.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         if let Some(fields) = &mut self.fields {
             let value = match value.into() {
@@ -102,7 +102,7 @@ impl Entry<'_> {
         self
     }
 
-    /// Adds how many entries like this one were left out before it, if any were.
+    /// Adds the number of suppressed entries of this kind, if any.
     pub(crate) fn suppressed(self, count: u64) -> Self {
         if count == 0 {
             return self;
@@ -110,7 +110,7 @@ impl Entry<'_> {
         self.with("suppressed", count)
     }
 
-    /// Adds a long text. [`send`](Entry::send) cuts it as far as the line needs it.
+    /// Adds a long text, which [`send`](Entry::send) truncates to fit the line.
     pub(crate) fn with_long(mut self, name: &str, text: &str) -> Self {
         if let Some(fields) = &mut self.fields {
             fields.insert(name.to_owned(), cut(text, MAX_LINE).into_owned().into());
@@ -118,7 +118,7 @@ impl Entry<'_> {
         self
     }
 
-    /// Writes the entry, or drops it when nobody reads.
+    /// Writes the entry, or drops it if the pipe is full.
     pub(crate) fn send(self) {
         if let Some(fields) = self.fields {
             self.log.sink.write(&render(fields));
@@ -126,7 +126,7 @@ impl Entry<'_> {
     }
 }
 
-/// Where entries go. Clones share it.
+/// The log. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Log {
     sink: Arc<Sink>,
@@ -135,7 +135,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// A log on standard output that leaves out what matters less than `level`.
+    /// A log on standard output, limited to `level` and above.
     pub(crate) fn to_stdout(level: Level) -> Self {
         Self::on(Sink::stdout(), level)
     }
@@ -149,13 +149,13 @@ impl Log {
         }
     }
 
-    /// A log that goes nowhere.
+    /// A log that discards everything.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
         Self::on(Sink::none(), Level::Error)
     }
 
-    /// Begins an entry.
+    /// Starts an entry.
     pub(crate) fn entry(&self, level: Level, logger: &str, message: &str) -> Entry<'_> {
         let fields = (level <= self.level).then(|| {
             let mut fields = Map::new();
@@ -168,13 +168,13 @@ impl Log {
         Entry { log: self, fields }
     }
 
-    /// Begins an entry about something that is not as it should be.
+    /// Starts a warning.
     pub(crate) fn warn(&self, logger: &str, message: &str) -> Entry<'_> {
         self.entry(Level::Warn, logger, message)
     }
 
-    /// Reports a request without the right to ask. Callers without a token choose how many there are,
-    /// so all loggers share one entry a minute, which counts those that were left out before it.
+    /// Logs a rejected request. Unauthenticated callers control the rate of rejections, so all
+    /// loggers share one entry a minute, which counts the suppressed ones.
     pub(crate) fn refused(&self, logger: &str, reason: &str, path: &str) {
         let Some(suppressed) = self.refusals.lock().allow(Instant::now()) else {
             return;
@@ -184,17 +184,17 @@ impl Log {
         entry.suppressed(suppressed).send();
     }
 
-    /// Begins an entry that people want to know.
+    /// Starts an info entry.
     pub(crate) fn info(&self, logger: &str, message: &str) -> Entry<'_> {
         self.entry(Level::Info, logger, message)
     }
 
-    /// Begins an entry about something that happened.
+    /// Starts a debug entry.
     pub(crate) fn debug(&self, logger: &str, message: &str) -> Entry<'_> {
         self.entry(Level::Debug, logger, message)
     }
 
-    /// Tells the host that the daemon listens. It has a form of its own, as a program waits for it.
+    /// Reports that the daemon listens. The host waits for this line, which has its own format.
     pub(crate) fn ready(&self, port: u16) {
         let mut fields = Map::new();
         fields.insert("event".into(), "ready".into());
@@ -207,23 +207,23 @@ impl Log {
         self.sink.write(&render(fields));
     }
 
-    /// Writes what was left over whenever there is room again. Runs for ever.
+    /// Flushes pending output whenever the pipe has room. Runs forever.
     pub(crate) async fn drain(&self) {
         self.sink.drain().await;
     }
 }
 
 fn now() -> String {
-    // The format has no part that can fail.
+    // The format has no fallible component.
     OffsetDateTime::now_utc()
         .format(TIMESTAMP)
         .unwrap_or_default()
 }
 
-/// Makes a line of an entry, no longer than [`MAX_LINE`]: the longest text gives way.
+/// Serialises an entry to at most [`MAX_LINE`] bytes by truncating its longest text.
 fn render(mut fields: Map<String, Value>) -> Vec<u8> {
     loop {
-        // A map with text keys can always be written.
+        // A map with string keys always serialises.
         let mut line = serde_json::to_vec(&fields).unwrap_or_default();
         if line.len() < MAX_LINE {
             line.push(b'\n');
@@ -243,7 +243,7 @@ fn render(mut fields: Map<String, Value>) -> Vec<u8> {
     }
 }
 
-/// The beginning of a text, at most `max` bytes, whole characters.
+/// Truncates a text to `max` bytes at a character boundary.
 fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);

@@ -1,24 +1,24 @@
 //! `shoal-envd`: the daemon inside every sandbox.
 //!
-//! It speaks the protocol of E2B's envd ([`shoal_protocol`]), so that E2B's SDKs work unchanged. It
-//! runs as root, as the first process of a sandbox or not, and depends on nothing in the image.
+//! Implements the protocol of E2B's envd ([`shoal_protocol`]), so that E2B's SDKs work unchanged.
+//! It runs as root, as PID 1 of a sandbox or not, and needs nothing from the image.
 //!
-//! # How a request goes
+//! # Request flow
 //!
-//! [`server`] accepts it, [`router`] asks for the token and picks who answers: [`rpc`] (with
-//! [`process`] and [`filesystem`] behind it), [`files`], [`init`], [`metrics`], [`tunnel`]. Where a
-//! template has kernels, [`interpreter`] answers on a port of its own.
-//! [`settings`] is what the control plane said, [`user`] and [`path`] say who is meant and where.
+//! [`server`] accepts a connection. [`router`] checks the token and dispatches to [`rpc`] (which
+//! serves [`process`] and [`filesystem`]), [`files`], [`init`], [`metrics`] or [`tunnel`]. In
+//! templates with kernels, [`interpreter`] listens on a second port.
+//! [`settings`] holds the control plane's configuration; [`user`] and [`path`] resolve users and
+//! paths.
 //!
 //! # Threads
 //!
-//! One thread serves everybody and never waits for a disk; whatever may wait runs on threads of
-//! tokio's pool, which end when they have had nothing to do for ten seconds. With a pool of workers
-//! instead, an idle daemon would be larger and no faster: what a sandbox asks of it is passing bytes
-//! between sockets, pipes and files, and one thread passes more than a GB/s.
+//! One thread serves all requests and never blocks on disk. Blocking work runs on tokio's blocking
+//! pool, whose threads exit after ten idle seconds. A multi-threaded runtime would use more memory
+//! and be no faster: the daemon mostly copies bytes between sockets, pipes and files, and one
+//! thread copies more than a GB/s.
 //!
-//! Nothing in it wakes up without a reason: an idle daemon uses no processor at all, so that an idle
-//! sandbox costs only memory.
+//! The daemon has no periodic timers when idle, so an idle sandbox uses memory but no CPU.
 
 mod active_time;
 mod answer;
@@ -74,10 +74,10 @@ use settings::Settings;
 use user::Users;
 use want::Want;
 
-/// The most threads that wait for disks. Uploads keep one each, everything else only briefly.
+/// Limit of blocking threads. Each upload holds one; all other work uses one only briefly.
 const MAX_BLOCKING_THREADS: usize = 256;
 
-/// The stack of such a thread. None calls deeply; archives and trees are walked with lists.
+/// Stack size of a blocking thread. Call depth is small: archives and trees are walked iteratively.
 const BLOCKING_STACK: usize = 512 << 10;
 
 fn main() -> ExitCode {
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
 }
 
 fn say(text: &str) -> ExitCode {
-    // Who closed the pipe does not want to read it.
+    // A closed pipe means that the reader has enough.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
@@ -119,7 +119,7 @@ fn start(mut config: Config) -> io::Result<()> {
         .block_on(run(&config, original))
 }
 
-/// Serves until told to end.
+/// Serves until SIGTERM or SIGINT.
 async fn run(config: &Config, original: Original) -> io::Result<()> {
     let mut ended_child = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -140,7 +140,7 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
         let (want, log) = (Arc::clone(&want), log.clone());
         tokio::spawn(async move {
             if let Err(error) = want.look_after(&log).await {
-                let entry = log.warn("want", "the memory cannot be looked after");
+                let entry = log.warn("want", "memory monitor failed");
                 entry.with("error", error.to_string()).send();
             }
         });
@@ -158,7 +158,7 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts together what is served.
+/// Wires the services together.
 fn routes(
     config: &Config,
     original: Original,
@@ -210,7 +210,7 @@ fn routes(
     }
 }
 
-/// Waits for children that end, for ever. Several may end for one signal.
+/// Reaps children forever. One SIGCHLD may stand for several.
 async fn reap(children: &Children, ended: &mut Signal) {
     loop {
         children.reap();

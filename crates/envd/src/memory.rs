@@ -1,10 +1,10 @@
-//! Giving memory back.
+//! Returns free heap memory to the system.
 //!
-//! The C library keeps what was freed for the next time. Next time may never come, and each of a
-//! machine's sandboxes would keep the buffers of its largest transfer; so a while after a large one
-//! the daemon returns what it can.
+//! The C library keeps freed memory for reuse. Without trimming, every sandbox on a machine would
+//! keep the buffers of its largest transfer, so the daemon trims its heap a moment after a large
+//! one.
 
-#![expect(unsafe_code, reason = "malloc_trim has no safe form")]
+#![expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// How much a transfer must move to be large, in bytes.
+/// Size of a large transfer in bytes.
 const LARGE: u64 = 4 << 20;
 
-/// How long after a large transfer its buffers are given back: others may follow at once, and the
-/// last pieces are still being sent.
+/// Delay between a large transfer and the trim: another may follow at once, and the last pieces are
+/// still being sent.
 const WHILE: Duration = Duration::from_secs(1);
 
-/// Gives memory back after large transfers.
+/// Trims the heap after large transfers.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     due: AtomicBool,
 }
 
 impl Memory {
-    /// Notes that a transfer ended that moved so many bytes.
+    /// Records a finished transfer of `bytes`.
     pub(crate) fn moved(self: &Arc<Self>, bytes: u64) {
         if bytes < LARGE || self.due.swap(true, Ordering::AcqRel) {
             return;
         }
-        // There is none when the daemon ends.
+        // No runtime while the daemon shuts down.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -39,9 +39,9 @@ impl Memory {
         runtime.spawn(async move {
             tokio::time::sleep(WHILE).await;
             this.due.store(false, Ordering::Release);
-            // Not waited for: nobody needs to know.
+            // Detached: its result does not matter.
             drop(tokio::task::spawn_blocking(|| {
-                // SAFETY: only looks at the C library's own lists, under its own locks.
+                // SAFETY: touches only the C library's own lists, under its own locks.
                 unsafe { libc::malloc_trim(0) }
             }));
         });

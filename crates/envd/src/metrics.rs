@@ -1,6 +1,6 @@
-//! `GET /metrics`: how busy the sandbox is, from what the kernel says.
+//! `GET /metrics`: resource usage of the sandbox.
 //!
-//! Processor time is counted between two questions, so nothing is measured while nobody asks.
+//! CPU usage is computed between two requests, so nothing is measured without requests.
 
 use std::fs;
 
@@ -10,11 +10,11 @@ use shoal_protocol::metrics::Metrics;
 use crate::clock::unix_now;
 use crate::procfs;
 
-/// Measures.
+/// Measures resource usage.
 #[derive(Default)]
 pub(crate) struct Meter(Mutex<Option<Times>>);
 
-/// Processor time since the beginning, in ticks of all processors.
+/// CPU time since boot, in ticks over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Times {
     busy: u64,
@@ -30,7 +30,7 @@ struct Memory {
 }
 
 impl Meter {
-    /// Measures now. What cannot be known is 0.
+    /// Takes a measurement. Unknown values are 0.
     pub(crate) fn measure(&self) -> Metrics {
         let count = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         let cpu = self.cpu_percent(count);
@@ -62,7 +62,10 @@ impl Meter {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a percentage needs no more")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "precise enough for a percentage"
+)]
 fn percent(before: Times, now: Times) -> f64 {
     let busy = now.busy.saturating_sub(before.busy) as f64;
     let total = now.total.saturating_sub(before.total) as f64;
@@ -72,7 +75,7 @@ fn percent(before: Times, now: Times) -> f64 {
     (busy / total * 10_000.0).round().clamp(0.0, 10_000.0) / 100.0
 }
 
-/// Reads `/proc/stat`. `None` where it is there but counts nothing, as in gVisor.
+/// Parses `/proc/stat`. `None` if all counters are zero, as in gVisor.
 fn times(stat: &str) -> Option<Times> {
     let line = stat.lines().find(|line| line.starts_with("cpu "))?;
     let fields: Vec<u64> = line
@@ -80,7 +83,8 @@ fn times(stat: &str) -> Option<Times> {
         .skip(1)
         .filter_map(|field| field.parse().ok())
         .collect();
-    // user nice system idle iowait irq softirq steal; what follows is in `user` and `nice` too.
+    // user nice system idle iowait irq softirq steal; guest times are included in `user` and
+    // `nice`.
     let total: u64 = fields.iter().take(8).sum();
     let idle: u64 = fields.iter().skip(3).take(2).sum();
     (total > 0).then_some(Times {
@@ -89,7 +93,7 @@ fn times(stat: &str) -> Option<Times> {
     })
 }
 
-/// Adds up the time of all processes, and takes the time since the start for the whole.
+/// Sums the CPU time of all processes; the total is uptime × CPUs.
 fn times_of_processes(count: u64) -> Option<Times> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let seconds = uptime.split(['.', ' ']).next()?.parse::<u64>().ok()?;
@@ -100,14 +104,14 @@ fn times_of_processes(count: u64) -> Option<Times> {
     });
     Some(Times {
         busy: times.sum(),
-        // A tick is a hundredth of a second for user space, on every Linux.
+        // USER_HZ is 100 on every Linux.
         total: (seconds * 100 + hundredths) * count,
     })
 }
 
-/// The ticks of a process and of those of its children that it waited for.
+/// CPU ticks of a process and its reaped children.
 fn ticks(stat: &str) -> Option<u64> {
-    // The name may hold anything, but ends at the last parenthesis.
+    // The name may contain anything, but ends at the last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields = rest.split_whitespace().skip(11).take(4);
     Some(fields.filter_map(|field| field.parse::<u64>().ok()).sum())
@@ -124,7 +128,7 @@ fn memory(text: &str) -> Memory {
     }
 }
 
-/// The size of the root file system and how much of it is taken, in bytes.
+/// Size and usage of the root file system in bytes.
 fn disk() -> (u64, u64) {
     let Ok(stat) = rustix::fs::statvfs("/") else {
         return (0, 0);

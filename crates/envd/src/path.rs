@@ -1,32 +1,32 @@
-//! Which path a request means.
+//! Resolution of paths in requests.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::user::User;
 
-/// The longest path that is looked at, as the kernel has it.
+/// Longest path accepted, the kernel's limit.
 const MAX_PATH: usize = 4096;
 
-/// A text that is no path.
+/// Invalid path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidPath {
-    /// Only the caller's own home has a short form.
+    /// `~user` is not supported, only `~`.
     #[error("cannot expand user-specific home dir: '{0}'")]
     OtherHome(String),
-    /// The kernel would cut it short.
+    /// The kernel would truncate it at the zero byte.
     #[error("path contains a zero byte")]
     Zero,
-    /// The kernel would not take it.
+    /// The kernel would reject it.
     #[error("path is longer than {MAX_PATH} bytes")]
     Long,
 }
 
-/// Makes a path absolute: nothing means the default working directory, or else the home; `~` means
-/// the home; other relative paths begin at the home (and not at the working directory: so does
-/// E2B). Absolute paths stay as they are written.
+/// Makes a path absolute. An empty path is the default working directory, or the home directory.
+/// `~` is the home directory. Other relative paths are relative to the home directory, not the
+/// working directory, as in E2B. Absolute paths are unchanged.
 ///
 /// # Errors
-/// When it is somebody else's home or cannot be a path.
+/// If the path is `~user` or invalid.
 pub(crate) fn resolve(
     path: &str,
     user: &User,
@@ -53,7 +53,7 @@ pub(crate) fn resolve(
     Ok(clean(&Path::new(&user.home).join(below)))
 }
 
-/// Takes out `.` and `..` by the text alone, as E2B does for relative paths.
+/// Resolves `.` and `..` lexically, as E2B does for relative paths.
 fn clean(path: &Path) -> PathBuf {
     let mut cleaned = PathBuf::from("/");
     for component in path.components() {
@@ -68,7 +68,7 @@ fn clean(path: &Path) -> PathBuf {
     cleaned
 }
 
-/// The last part of a path, as text; of the root, `/`.
+/// The last component of a path; `/` for the root.
 pub(crate) fn base_name(path: &Path) -> String {
     match path.file_name() {
         Some(name) => name.to_string_lossy().into_owned(),

@@ -1,6 +1,9 @@
-//! A descriptor that the event loop watches.
+//! A descriptor registered with the event loop.
 
-#![expect(unsafe_code, reason = "tokio asks for a promise that a type can give")]
+#![expect(
+    unsafe_code,
+    reason = "AsyncFd::register requires a descriptor that stays open"
+)]
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,35 +11,36 @@ use std::sync::Arc;
 
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
-/// A descriptor that can be waited for. It is open as long as this is, and longer if it is shared.
+/// A descriptor with async readiness. It stays open as long as this value or any other clone of its
+/// `Arc`.
 pub(crate) struct Polled(AsyncFd<Arc<OwnedFd>>);
 
-/// What was found, until it is cleared.
+/// Readiness, until cleared.
 pub(crate) type Ready<'a> = AsyncFdReadyGuard<'a, Arc<OwnedFd>>;
 
 impl Polled {
-    /// Begins to watch a descriptor that does not make its reader wait.
+    /// Registers a non-blocking descriptor.
     ///
     /// # Errors
-    /// When it is a plain file, which cannot be waited for.
+    /// If it is a regular file, which cannot be polled.
     pub(crate) fn new(fd: impl Into<Arc<OwnedFd>>) -> io::Result<Self> {
-        // SAFETY: the number must stay the same and be open while it is registered. It is that of
-        // an `OwnedFd` that nobody can take out of its `Arc`, of which this holds one.
+        // The descriptor must stay open and keep its number while registered. It belongs to an
+        // `OwnedFd` in an `Arc` that `AsyncFd` holds, and nothing can move it out.
         Ok(Self(unsafe { AsyncFd::register(fd.into()) }?))
     }
 
-    /// The descriptor itself.
+    /// The descriptor.
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         self.0.get_ref()
     }
 
-    /// Waits until it can be read. To be cleared before reading all there is, so that what comes
-    /// meanwhile is news.
+    /// Waits until readable. Clear the guard before reading, so that data arriving meanwhile sets
+    /// readiness again.
     pub(crate) async fn readable(&self) -> io::Result<Ready<'_>> {
         self.0.readable().await
     }
 
-    /// Waits until it can be written.
+    /// Waits until writable.
     pub(crate) async fn writable(&self) -> io::Result<Ready<'_>> {
         self.0.writable().await
     }

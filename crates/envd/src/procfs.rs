@@ -1,11 +1,11 @@
-//! What the kernel says in `/proc`.
+//! Readers of `/proc`.
 
 use std::fs;
 
-/// The most processes that are looked at.
+/// Limit of processes listed.
 const MAX_PROCESSES: usize = 10_000;
 
-/// A value of `/proc/meminfo`, in bytes.
+/// A value of `/proc/meminfo` in bytes.
 pub(crate) fn meminfo(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(found, _)| *found == name)?;
@@ -13,7 +13,7 @@ pub(crate) fn meminfo(text: &str, name: &str) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The processes that there are. None where `/proc` cannot be read.
+/// All process ids. Empty if `/proc` is unreadable.
 pub(crate) fn processes() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -23,7 +23,7 @@ pub(crate) fn processes() -> impl Iterator<Item = i32> {
 /// The parent of a process, if both exist.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything, brackets and blanks included.
+    // The name in parentheses may contain anything, including parentheses and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }

@@ -1,8 +1,8 @@
-//! The query of a URL.
+//! URL query parameters.
 
 use std::borrow::Cow;
 
-/// The value of a name in a query, decoded. Of several the first.
+/// The decoded value of the first parameter with this name.
 pub(crate) fn value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
     form_urlencoded::parse(query.as_bytes())
         .find(|(found, _)| found == name)

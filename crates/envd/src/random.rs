@@ -1,14 +1,14 @@
-//! Random bytes of the kernel, which are others in each clone of a sandbox.
+//! Random bytes from the kernel, which differ in every clone of a sandbox.
 
-/// So many bytes.
+/// An array of random bytes.
 pub(crate) fn bytes<const COUNT: usize>() -> [u8; COUNT] {
     let mut bytes = [0; COUNT];
-    // Neither short nor failing for so few bytes, on any kernel that Shoal runs on.
+    // `getrandom` neither fails nor returns short for so few bytes on supported kernels.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes
 }
 
-/// An id that nobody guesses, as a UUID of version 4.
+/// A random UUID (version 4).
 pub(crate) fn uuid() -> String {
     let mut bytes = bytes::<16>();
     bytes[6] = (bytes[6] & 0x0f) | 0x40;

@@ -1,4 +1,4 @@
-//! Which request goes where, and who may ask.
+//! Request routing and authentication.
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ use crate::server::{Answers, Side};
 use crate::settings::Settings;
 use crate::tunnel;
 
-/// What may be asked without the token: whether the daemon lives, and what checks the right to ask
-/// by itself.
+/// Routes without the token check: liveness, and those that authorise requests themselves.
 const OPEN: [(Method, &str); 4] = [
     (Method::GET, "/health"),
     (Method::GET, "/files"),
@@ -29,13 +28,13 @@ const OPEN: [(Method, &str); 4] = [
     (Method::POST, "/init"),
 ];
 
-/// What is said to who does not know the token. The text is E2B's.
+/// Message for a missing or wrong token. The text is E2B's.
 pub(crate) const UNAUTHORISED: &str =
     "unauthorized access, please provide a valid access token or method signing if supported";
 
-/// All that the daemon serves.
+/// The daemon's services.
 pub(crate) struct Routes {
-    /// Who may ask.
+    /// Settings, for authentication.
     pub(crate) settings: Arc<Settings>,
     /// Connect calls.
     pub(crate) rpc: Rpc,
@@ -47,7 +46,7 @@ pub(crate) struct Routes {
     pub(crate) freezer: Freezer,
     /// `/metrics`.
     pub(crate) meter: Arc<Meter>,
-    /// What happens.
+    /// The log.
     pub(crate) log: Log,
 }
 
@@ -78,7 +77,8 @@ impl Routes {
             .iter()
             .any(|(method, path)| method == request.method() && *path == request.uri().path());
         let offered = request.headers().get(ACCESS_TOKEN);
-        // What is for the host alone is not even for programs that are let in without the token.
+        // Internal routes are for the host only: programs exempted from the token may not call
+        // them.
         let side = match is_internal_route(request.uri().path()) {
             true => Side::Outside,
             false => Side::of(request),

@@ -1,12 +1,12 @@
-//! What every Connect call has in common: who calls, for how long, and how it is framed.
+//! Concerns of every Connect call: the user, the deadline and the framing.
 //!
 //! # Deadlines
 //!
-//! To Connect, `Connect-Timeout-Ms` bounds the call. To E2B, on `Start` it bounds the process: at
-//! its end the process is killed, whether anybody still listens or not, and the stream ends with
-//! `deadline_exceeded`. The library would drop our handler at that moment instead, so the header is
-//! taken off server-streaming requests before the library sees it and put aside as a
-//! [`Lifetime`]; those handlers keep time themselves.
+//! In Connect, `Connect-Timeout-Ms` bounds the call. In E2B it bounds the process of a `Start`: at
+//! the deadline the process is killed, with or without a listener, and the stream ends with
+//! `deadline_exceeded`. The library would drop the handler instead. So the header of
+//! server-streaming requests is replaced by a [`Lifetime`] before the library sees it, and those
+//! handlers enforce it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,34 +26,34 @@ use crate::process::ProcessService;
 use crate::settings::{Defaults, Settings, Variables};
 use crate::user::{User, Users};
 
-/// The largest message, and the largest request of a call that is not streamed. Clients cut what
-/// they write to a process into pieces far smaller, but need not.
+/// Largest message and largest unary request. Clients usually split process input into far smaller
+/// pieces, but need not.
 const MAX_MESSAGE: usize = 32 << 20;
 
-/// After how long a quiet stream sends a sign of life, when the client does not say (spec).
+/// Default keepalive interval of a stream (spec).
 const KEEPALIVE: Duration = Duration::from_secs(90);
 
-/// The procedures that stream their answers.
+/// Server-streaming procedures.
 const STREAMING: [&str; 3] = [
     "/process.Process/Start",
     "/process.Process/Connect",
     "/filesystem.Filesystem/WatchDir",
 ];
 
-/// How long a streaming call may last, as its client asked.
+/// Requested lifetime of a streaming call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lifetime {
-    /// Until this moment.
+    /// Ends at this time.
     Until(Instant),
-    /// The client said something that is no time.
+    /// The header is not a valid timeout.
     Invalid,
 }
 
-/// Answers Connect calls.
+/// Serves Connect calls.
 pub(crate) struct Rpc(ConnectRpcService);
 
 impl Rpc {
-    /// Serves both services.
+    /// A server of both services.
     pub(crate) fn new(process: ProcessService, filesystem: FilesystemService) -> Self {
         let router = Router::new()
             .add_service(Arc::new(process))
@@ -64,7 +64,7 @@ impl Rpc {
         Self(ConnectRpcService::new(router).with_limits(limits))
     }
 
-    /// Answers one call.
+    /// Handles one call.
     pub(crate) async fn call(&self, mut request: Request<Incoming>) -> Response<ConnectRpcBody> {
         if STREAMING.contains(&request.uri().path())
             && let Some(header) = request.headers_mut().remove(CONNECT_TIMEOUT)
@@ -87,7 +87,7 @@ fn extension(lifetime: Option<Lifetime>) -> http::Extensions {
     extensions
 }
 
-/// Reads a time in milliseconds, of at most ten digits, as Connect has it. 0 means none.
+/// Parses a Connect timeout: milliseconds, at most ten digits. 0 means none.
 fn lifetime(text: &str) -> Option<Lifetime> {
     let digits = (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
@@ -99,22 +99,22 @@ fn lifetime(text: &str) -> Option<Lifetime> {
     }
 }
 
-/// Works out who calls and what holds for it.
+/// Resolves the user and defaults of a call.
 pub(crate) struct Caller {
     users: Arc<Users>,
     settings: Arc<Settings>,
 }
 
 impl Caller {
-    /// Knows these users and settings.
+    /// A resolver with these users and settings.
     pub(crate) fn new(users: Arc<Users>, settings: Arc<Settings>) -> Self {
         Self { users, settings }
     }
 
-    /// Who calls, and all its groups: the name in `Authorization: Basic`, else the default user.
+    /// The user and its groups: the name in `Authorization: Basic`, or the default user.
     ///
     /// # Errors
-    /// `unauthenticated` when nobody has that name.
+    /// `unauthenticated` if no such user exists.
     pub(crate) fn user(&self, ctx: &RequestContext) -> Result<(User, Vec<u32>), ConnectError> {
         let directory = self.users.directory();
         let (name, kind) = match basic_user(ctx.headers()) {
@@ -130,10 +130,10 @@ impl Caller {
         Ok((user.clone(), directory.groups(user)))
     }
 
-    /// Refuses a call in the name of nobody that is known, where it does not matter who calls.
+    /// Rejects a call with an unknown user name, for calls that do not depend on the user.
     ///
     /// # Errors
-    /// `unauthenticated` when a name is given that nobody has.
+    /// `unauthenticated` if the given user does not exist.
     pub(crate) fn check(&self, ctx: &RequestContext) -> Result<(), ConnectError> {
         match basic_user(ctx.headers()) {
             Some(_) => self.user(ctx).map(drop),
@@ -141,12 +141,12 @@ impl Caller {
         }
     }
 
-    /// Who acts and where, when a request does not say.
+    /// User and working directory of requests that name none.
     pub(crate) fn defaults(&self) -> Defaults {
         self.settings.defaults()
     }
 
-    /// The environment that every process gets.
+    /// The environment of every process.
     pub(crate) fn environment(&self) -> Arc<Variables> {
         self.settings.environment()
     }
@@ -161,10 +161,10 @@ impl Caller {
         Arc::clone(&self.users)
     }
 
-    /// When a streaming call ends.
+    /// The deadline of a streaming call.
     ///
     /// # Errors
-    /// `invalid_argument` when the client asked for something that is no time.
+    /// `invalid_argument` if the timeout header is invalid.
     pub(crate) fn deadline(&self, ctx: &RequestContext) -> Result<Option<Instant>, ConnectError> {
         match ctx.extensions().get::<Lifetime>() {
             None => Ok(None),
@@ -175,7 +175,7 @@ impl Caller {
         }
     }
 
-    /// After how long a quiet stream of this call sends a sign of life.
+    /// Keepalive interval of this call's stream.
     pub(crate) fn keepalive(ctx: &RequestContext) -> Duration {
         let header = ctx.headers().get(KEEPALIVE_INTERVAL);
         let seconds = header.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -186,8 +186,8 @@ impl Caller {
     }
 }
 
-/// The name in `Authorization: Basic`. What cannot be read is as if it were not there, as for E2B;
-/// so is the password.
+/// The user name in `Authorization: Basic`. The password is ignored, as is a malformed header; E2B
+/// does the same.
 fn basic_user(headers: &HeaderMap) -> Option<String> {
     let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, encoded) = header.split_once(' ')?;

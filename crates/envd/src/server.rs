@@ -1,9 +1,8 @@
-//! Listening, and the life of a connection.
+//! Listeners and connections.
 //!
-//! HTTP/1.1 and HTTP/2 without TLS share a port: a connection's first bytes say which it speaks. A
-//! connection on which nothing is asked for [`IDLE`] is closed; that clock stands still while a
-//! request is answered, however long that takes, so nothing wakes an idle daemon but the one alarm
-//! of each open connection.
+//! HTTP/1.1 and HTTP/2 cleartext share a port: the first bytes of a connection select the protocol.
+//! A connection without requests is closed after [`IDLE`]. Its idle timer is suspended while a
+//! response is in progress, and is the only timer of an idle daemon.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,36 +24,36 @@ use tokio::sync::{Semaphore, watch};
 use crate::answer::{Answer, Body, BodyError};
 use crate::log::Log;
 
-/// How long a connection may be idle: longer than the proxies in front keep theirs, so that none
-/// sends a request into a connection that is just being closed (spec).
+/// Idle timeout of a connection. Longer than that of the proxies in front, so that no proxy sends a
+/// request into a connection that is being closed (spec).
 const IDLE: Duration = Duration::from_secs(640);
 
-/// The most connections at a time; others wait to be accepted.
+/// Limit of concurrent connections; more wait in the accept queue.
 const MAX_CONNECTIONS: usize = 4096;
 
-/// How many connections may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: u32 = 1024;
 
-/// How much of a body may be under way in HTTP/2, in a stream and in all of a connection's: enough
-/// for a fast line to a neighbour.
+/// HTTP/2 flow-control windows of a stream and of a connection, large enough to saturate a fast
+/// local link.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// The largest frame of HTTP/2 that is taken. Uploads come in few large ones.
+/// Largest HTTP/2 frame accepted. Uploads use few large frames.
 const MAX_FRAME: u32 = 256 << 10;
 
-/// The most requests at a time on one HTTP/2 connection.
+/// Limit of concurrent streams on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 1024;
 
-/// How long to wait after the system refused a connection for want of descriptors or memory.
+/// Pause after `accept` fails for lack of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(50);
 
-/// Where a caller is. Every request has one among its extensions.
+/// Network origin of a request. The server adds it to the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// A program in the sandbox, which came by the loopback.
+    /// A program in the sandbox, connected over loopback.
     Inside,
-    /// Anything else.
+    /// Any other peer.
     Outside,
 }
 
@@ -67,30 +66,30 @@ impl Side {
         }
     }
 
-    /// Who sent a request.
+    /// The origin of a request.
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
         let noted = request.extensions().get::<Self>();
         noted.copied().unwrap_or(Self::Outside)
     }
 }
 
-/// Something that answers requests.
+/// Handles HTTP requests.
 pub(crate) trait Answers: Send + Sync + 'static {
-    /// Answers one.
+    /// Answers one request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
 }
 
-/// Listens on a port: of one address, or of all addresses of both families, or of IPv4 where there
-/// is no IPv6.
+/// Listens on one address, or on all addresses of both families, or on IPv4 alone where IPv6 is
+/// unavailable.
 ///
 /// # Errors
-/// When the port is taken.
+/// If the port is in use.
 pub(crate) fn listen(bind: Option<IpAddr>, port: u16) -> std::io::Result<TcpListener> {
     let on = |address: IpAddr| {
         let address = SocketAddr::new(address, port);
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            // Takes IPv4 too, unless the system was told otherwise for all.
+            // Dual-stack, unless the sysctl `bindv6only` is set.
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
         socket.set_reuseaddr(true)?;
@@ -103,7 +102,7 @@ pub(crate) fn listen(bind: Option<IpAddr>, port: u16) -> std::io::Result<TcpList
     }
 }
 
-/// Serves whoever connects. Runs for ever.
+/// Accepts connections forever.
 pub(crate) async fn serve<A: Answers>(listener: TcpListener, answers: Arc<A>, log: Log) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -129,7 +128,7 @@ pub(crate) async fn serve<A: Answers>(listener: TcpListener, answers: Arc<A>, lo
 }
 
 async fn connection<A: Answers>(stream: TcpStream, side: Side, answers: Arc<A>) {
-    // Events are small and waited for.
+    // Events are small and latency matters.
     let _ = stream.set_nodelay(true);
     let (asked, idle) = watch::channel(0_usize);
     let asked = Arc::new(asked);
@@ -151,17 +150,17 @@ async fn connection<A: Answers>(stream: TcpStream, side: Side, answers: Arc<A>) 
         .max_concurrent_streams(MAX_STREAMS);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::select! {
-        // How it ended is the client's affair.
+        // Connection errors are the client's.
         _ = connection => {}
         () = idle_for(idle, IDLE) => {}
     }
 }
 
-/// Waits until nothing has been asked for a time.
+/// Returns after a period without requests.
 async fn idle_for(mut asked: watch::Receiver<usize>, time: Duration) {
     loop {
         if asked.wait_for(|count| *count == 0).await.is_err() {
-            // The connection is gone with its last request; its own end is waited for.
+            // The last request ended with the connection, whose own future completes.
             return std::future::pending().await;
         }
         if tokio::time::timeout(time, asked.changed()).await.is_err() {
@@ -170,7 +169,7 @@ async fn idle_for(mut asked: watch::Receiver<usize>, time: Duration) {
     }
 }
 
-/// Says that something is being answered, until it is dropped.
+/// Marks a request as active until dropped.
 struct Busy(Arc<watch::Sender<usize>>);
 
 impl Busy {
@@ -186,7 +185,7 @@ impl Drop for Busy {
     }
 }
 
-/// A body during which its connection is not idle.
+/// A response body that keeps its connection active.
 struct Watched {
     body: Body,
     _busy: Busy,

@@ -1,4 +1,4 @@
-//! What the control plane told the daemon.
+//! Settings from the control plane.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use crate::server::Side;
 /// Environment variables, by name.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// What holds for every request.
+/// Current values.
 #[derive(Debug, Clone)]
 struct Values {
     guard: Guard,
-    /// Whether programs in the sandbox are let in without the token.
+    /// Whether programs in the sandbox need no token.
     open_inside: bool,
-    /// What the last request set.
+    /// Variables of the last request.
     variables: Variables,
-    /// Who this sandbox is; outlives a change of the variables.
+    /// Variables that identify the sandbox; kept when the others are replaced.
     identity: Variables,
-    /// Both together, made when one of them changes.
+    /// Both combined; rebuilt when either changes.
     environment: Arc<Variables>,
     default_user: Arc<str>,
     default_workdir: Option<Arc<str>>,
     last_init: Option<OffsetDateTime>,
 }
 
-/// What is asked of a caller.
+/// Authentication required of a caller.
 #[derive(Debug, Clone)]
 pub(crate) enum Guard {
-    /// Nothing.
+    /// None.
     Open,
-    /// To know this token.
+    /// This token.
     Token(AccessToken),
-    /// There is no token yet, so that no caller can know it.
+    /// No token is set yet: every caller is rejected.
     Shut,
 }
 
 impl Guard {
-    /// Whether `offered` opens the daemon.
+    /// Whether a request with this token is accepted.
     pub(crate) fn opens(&self, offered: Option<&[u8]>) -> bool {
         match (self, offered) {
             (Self::Open, _) => true,
@@ -53,20 +53,20 @@ impl Guard {
     }
 }
 
-/// Who acts and where, when a request does not say.
+/// User and working directory of requests that name none.
 #[derive(Debug, Clone)]
 pub(crate) struct Defaults {
-    /// The user's name. Empty when there is none.
+    /// The user's name; empty if unset.
     pub(crate) user: Arc<str>,
     /// The working directory.
     pub(crate) workdir: Option<Arc<str>>,
 }
 
-/// What the control plane told the daemon, shared by all requests.
+/// Settings from the control plane, shared by all requests.
 pub(crate) struct Settings(RwLock<Values>);
 
 impl Settings {
-    /// What holds before the control plane said anything.
+    /// Settings before the first `/init`.
     pub(crate) fn new(config: &Config) -> Self {
         let identity = Variables::from([("E2B_SANDBOX".to_owned(), "true".to_owned())]);
         Self(RwLock::new(Values {
@@ -85,7 +85,7 @@ impl Settings {
         }))
     }
 
-    /// What is asked of a caller on this side.
+    /// The authentication required of this kind of peer.
     pub(crate) fn guard(&self, side: Side) -> Guard {
         let values = self.0.read();
         match side {
@@ -94,12 +94,12 @@ impl Settings {
         }
     }
 
-    /// The environment that every process gets.
+    /// The environment of every process.
     pub(crate) fn environment(&self) -> Arc<Variables> {
         Arc::clone(&self.0.read().environment)
     }
 
-    /// Who acts and where, when a request does not say.
+    /// User and working directory of requests that name none.
     pub(crate) fn defaults(&self) -> Defaults {
         let values = self.0.read();
         Defaults {
@@ -108,12 +108,12 @@ impl Settings {
         }
     }
 
-    /// What says which sandbox this is.
+    /// The variables that identify the sandbox.
     pub(crate) fn identity(&self) -> Variables {
         self.0.read().identity.clone()
     }
 
-    /// Notes the time of a request to change settings. False when a later one came before.
+    /// Records the timestamp of a settings request. False if a newer one was applied already.
     pub(crate) fn advance(&self, timestamp: OffsetDateTime) -> bool {
         let mut values = self.0.write();
         let newer = values.last_init.is_none_or(|last| timestamp > last);
@@ -123,19 +123,19 @@ impl Settings {
         newer
     }
 
-    /// Sets the token, which callers must know from now on.
+    /// Sets the token required from now on.
     pub(crate) fn set_token(&self, token: AccessToken) {
         let mut values = self.0.write();
         values.guard = Guard::Token(token);
         values.open_inside = false;
     }
 
-    /// Lets programs in the sandbox in without the token.
+    /// Exempts programs in the sandbox from the token.
     pub(crate) fn open_inside(&self) {
         self.0.write().open_inside = true;
     }
 
-    /// Replaces the variables. Those that say who this sandbox is are kept apart.
+    /// Replaces the variables. Identity variables are stored separately.
     pub(crate) fn set_variables(&self, mut variables: Variables) {
         let mut values = self.0.write();
         for name in IDENTITY_VARIABLES {
@@ -147,7 +147,7 @@ impl Settings {
         values.combine();
     }
 
-    /// Sets a variable that outlives a change of the others.
+    /// Sets a variable that survives the replacement of the others.
     pub(crate) fn set_identity(&self, name: &str, value: &str) {
         let mut values = self.0.write();
         values.identity.insert(name.to_owned(), value.to_owned());

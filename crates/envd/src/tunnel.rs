@@ -1,8 +1,8 @@
-//! `GET /tunnel/{port}`: a way to what listens on the sandbox's loopback.
+//! `GET /tunnel/{port}`: a connection to a loopback port of the sandbox.
 //!
-//! The gateway reaches the sandbox from outside, where such ports do not answer. E2B looks for them
-//! each second and forwards them by a process each; a way that is opened when it is needed costs
-//! nothing before that.
+//! The gateway reaches the sandbox from outside, where loopback ports do not answer. E2B scans for
+//! such ports every second and runs a forwarding process for each. A tunnel that is opened on
+//! demand costs nothing until then.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,17 +16,17 @@ use tokio::net::TcpStream;
 use crate::answer::{self, Answer};
 use crate::log::Log;
 
-/// How much is copied at once each way.
+/// Copy buffer per direction.
 const BUFFER: usize = 64 << 10;
 
-/// Answers a request to `/tunnel/{port}`. The token has been checked.
+/// Handles `/tunnel/{port}`. The router has checked the token.
 pub(crate) async fn answer(port: &str, mut request: Request<Incoming>, log: &Log) -> Answer {
     let asked = request.headers().get(UPGRADE);
     let asked = asked
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     if !asked.eq_ignore_ascii_case(TUNNEL_UPGRADE) {
-        let text = format!("ask for an upgrade to {TUNNEL_UPGRADE}");
+        let text = format!("upgrade to {TUNNEL_UPGRADE} required");
         return answer::error(StatusCode::UPGRADE_REQUIRED, text);
     }
     let port = match port.parse::<u16>() {
@@ -64,8 +64,7 @@ pub(crate) async fn answer(port: &str, mut request: Request<Incoming>, log: &Log
     answer
 }
 
-/// Connects to a port of the loopback of either family. On the loopback a port answers or refuses
-/// at once.
+/// Connects to a loopback port, IPv4 first. A loopback connect succeeds or fails at once.
 async fn connect(port: u16) -> std::io::Result<TcpStream> {
     let stream = match TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
         Ok(stream) => stream,

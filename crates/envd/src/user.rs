@@ -1,8 +1,8 @@
-//! The users of a sandbox, from its `/etc/passwd` and `/etc/group`.
+//! Users of the sandbox, from its `/etc/passwd` and `/etc/group`.
 //!
-//! Read by ourselves: the daemon is linked statically and cannot load the modules by which the C
-//! library looks users up, and an image need not have them. The files belong to the sandbox, so
-//! whatever they hold is parsed with limits, and lines that make no sense are passed over.
+//! The daemon parses the files itself: it is linked statically and cannot load NSS modules, which
+//! an image need not have anyway. The files are untrusted, so parsing is bounded and invalid lines
+//! are skipped.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -13,29 +13,29 @@ use parking_lot::Mutex;
 
 use crate::foreign_file;
 
-/// The most bytes read of either file: some hundred thousand lines.
+/// Bytes read of either file: some hundred thousand lines.
 const MAX_FILE: u64 = 8 << 20;
 
-/// The most groups that a process may be in, as the kernel has it.
+/// Limit of supplementary groups, the kernel's.
 const MAX_GROUPS: usize = 65_536;
 
-/// Who is there in every system.
+/// Exists in every system.
 const ROOT: &str = "root";
 
-/// Somebody who may act in the sandbox.
+/// A user of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
-    /// Its name.
+    /// User name.
     pub(crate) name: String,
-    /// Its number.
+    /// User id.
     pub(crate) uid: u32,
-    /// The number of its first group.
+    /// Primary group id.
     pub(crate) gid: u32,
-    /// Its home directory.
+    /// Home directory.
     pub(crate) home: String,
 }
 
-/// Everybody who is known at one moment.
+/// A snapshot of all users and groups.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Directory {
     users: HashMap<String, User>,
@@ -45,8 +45,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Reads the text of both files. Of two lines with one name or number the first counts, as for
-    /// the C library.
+    /// Parses both files. The first line with a name or id wins, as in the C library.
     pub(crate) fn parse(passwd: &[u8], group: &[u8]) -> Self {
         let mut directory = Self::default();
         for user in lines(passwd).filter_map(parse_user) {
@@ -70,7 +69,7 @@ impl Directory {
         directory
     }
 
-    /// Root is known whatever the files say: an image that is a single program has none.
+    /// Adds root if missing: an image with a single static binary has no such files.
     fn know_root(&mut self) {
         let root = || User {
             name: ROOT.to_owned(),
@@ -83,25 +82,25 @@ impl Directory {
         self.user_names.entry(0).or_insert_with(name);
     }
 
-    /// The user of a name.
+    /// Looks up a user by name.
     pub(crate) fn user(&self, name: &str) -> Option<&User> {
         self.users.get(name)
     }
 
-    /// All groups of a user, its first one first.
+    /// All groups of a user, the primary one first.
     pub(crate) fn groups(&self, user: &User) -> Vec<u32> {
         let more = self.memberships.get(&user.name).into_iter().flatten();
         let more = more.copied().filter(|gid| *gid != user.gid);
         std::iter::once(user.gid).chain(more).collect()
     }
 
-    /// The name of a user's number, or the number as text.
+    /// The name of a user id, or the id as text.
     pub(crate) fn user_name(&self, uid: u32) -> String {
         let name = self.user_names.get(&uid).cloned();
         name.unwrap_or_else(|| uid.to_string())
     }
 
-    /// The name of a group's number, or the number as text.
+    /// The name of a group id, or the id as text.
     pub(crate) fn group_name(&self, gid: u32) -> String {
         let name = self.group_names.get(&gid).cloned();
         name.unwrap_or_else(|| gid.to_string())
@@ -136,14 +135,14 @@ fn parse_group(line: &str) -> Option<(&str, u32, &str)> {
     Some((name, gid, fields.next().unwrap_or_default()))
 }
 
-/// What a file is recognised by without reading it: device, inode, size, and times of change.
+/// Identifies a version of a file without reading it: device, inode, size and times of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp([i64; 6]);
 
-/// What was read, and what both files were recognised by then.
+/// The stamps of both files, and the directory parsed from them.
 type Known = ([Option<Stamp>; 2], Arc<Directory>);
 
-/// The directory as it is now. It is read again when one of its files changed.
+/// The current users. The files are parsed again when they change.
 pub(crate) struct Users {
     passwd: PathBuf,
     group: PathBuf,
@@ -160,7 +159,7 @@ impl Users {
         }
     }
 
-    /// Everybody who is known now. An unreadable file is like an empty one.
+    /// The current directory. An unreadable file counts as empty.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let stamps = [stamp(&self.passwd), stamp(&self.group)];
         let mut known = self.known.lock();

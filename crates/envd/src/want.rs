@@ -1,14 +1,14 @@
-//! What ends a program that wants more memory than the sandbox has, before the sandbox ends.
+//! Kills the largest process before the sandbox runs out of memory.
 //!
-//! Linux chooses a process and ends that. To the machine a whole sandbox of gVisor is one process:
-//! when its memory is used up, all of it ends, with every file that was not saved and every kernel
-//! that remembered something. So while something runs that was asked for, the daemon looks how much
-//! is left, the more often the less it is, and ends the largest process in time. A kernel that has
-//! executed something is such a thing as long as it lives: its threads go on between cells. Where
-//! nothing runs it does not wake up. Under the machine's own kernel it is not needed, and not done.
+//! To the host, a gVisor sandbox is a single process. When its memory is used up the host kernel
+//! kills all of it, including unsaved files and the state of every kernel. So while a requested
+//! process runs, the daemon polls the free memory, the more often the less is left, and kills the
+//! largest process in time. A kernel that has executed code counts for as long as it lives, because
+//! its threads outlive a cell. Without such processes there is no polling. Under the host's own
+//! kernel (runc) the killer is disabled, because Linux kills processes itself.
 //!
-//! What the kernel in user space needs for itself is not counted in the sandbox: ten thousand
-//! processes that have forked one another still end it.
+//! Memory of gVisor's own kernel is not accounted to the sandbox: a fork bomb of ten thousand
+//! processes still ends it.
 
 mod choice;
 mod memory;
@@ -34,31 +34,31 @@ use crate::log::Log;
 use crate::process::Status;
 use crate::procfs;
 
-/// How long something has to run before anybody looks: most of what is asked for is over by then.
+/// Delay before the first check. Most commands end sooner.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// How long what `/proc/meminfo` says can be; what is looked for is in the beginning.
+/// Buffer size for `/proc/meminfo`; the fields used are at its start.
 const MEMINFO: usize = 4 << 10;
 
-/// Whether nobody else ends processes for their memory: the kernel is gVisor, which says so.
+/// Whether the kernel lacks an OOM killer for the sandbox, that is, whether it is gVisor.
 pub(crate) fn is_ours() -> bool {
     let version = fs::read_to_string("/proc/version").unwrap_or_default();
     version.to_ascii_lowercase().contains("gvisor")
 }
 
-/// Looks after the memory.
+/// Monitors memory and kills processes.
 #[derive(Debug)]
 pub(crate) struct Want {
-    /// How much runs that was asked for.
+    /// Number of active processes and kernels.
     busy: watch::Sender<usize>,
-    /// How much there is, in MiB, as the control plane says; 0 when it has not. The kernel only knows
-    /// what there was when it started.
+    /// Memory of the sandbox in MiB, as set by the control plane; 0 if unset. The kernel reports
+    /// the value at its start only.
     total_mib: AtomicU32,
     ended: Mutex<HashSet<i32>>,
     victims: Mutex<Victims>,
 }
 
-/// Something runs, until this is dropped.
+/// Keeps the monitor active until dropped.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Want>);
 
@@ -80,36 +80,36 @@ impl Default for Want {
 }
 
 impl Want {
-    /// Says that something runs.
+    /// Registers an active process or kernel.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         self.busy.send_modify(|busy| *busy += 1);
         Busy(Arc::clone(self))
     }
 
-    /// Notes how much memory there is.
+    /// Sets the memory of the sandbox.
     pub(crate) fn has(&self, mib: u32) {
         self.total_mib.store(mib, Ordering::Relaxed);
     }
 
-    /// Whether a process was ended for its memory. Says so once.
+    /// Whether this process was killed for its memory. Clears the mark.
     pub(crate) fn has_ended(&self, pid: i32) -> bool {
         self.ended.lock().remove(&pid)
     }
 
-    /// Why a process ended so, if memory is the reason. Says so once.
+    /// Describes why a process ended, if it was killed for memory. Clears the mark.
     pub(crate) fn reason(&self, pid: i32, status: Status) -> Option<String> {
         self.victims.lock().reason(pid, status)
     }
 
-    /// Looks after the memory, for as long as it can be looked at.
+    /// Monitors memory until reading it fails.
     ///
     /// # Errors
-    /// When `/proc/meminfo` cannot be read.
+    /// If `/proc/meminfo` cannot be read.
     pub(crate) async fn look_after(&self, log: &Log) -> io::Result<()> {
         let meminfo = File::open("/proc/meminfo")?;
         let mut busy = self.busy.subscribe();
         let mut ended: Option<Ended> = None;
-        // Nobody is left to say that anything runs when this ends.
+        // The sender lives in `self`, so this ends only with the daemon.
         while busy.wait_for(|busy| *busy > 0).await.is_ok() {
             sleep(FIRST).await;
             let mut sizes: Option<Sizes> = None;
@@ -137,7 +137,7 @@ impl Want {
         Ok(())
     }
 
-    /// What there is, and what is taken.
+    /// Reads the memory usage.
     fn look(&self, meminfo: &File) -> io::Result<Memory> {
         let mut text = [0; MEMINFO];
         let length = meminfo.read_at(&mut text, 0)?;
@@ -146,7 +146,7 @@ impl Want {
         Ok(self.known(read))
     }
 
-    /// What was read, with what the control plane says.
+    /// Replaces the total by the control plane's value, if set.
     fn known(&self, read: Memory) -> Memory {
         match self.total_mib.load(Ordering::Relaxed) {
             0 => read,
@@ -160,7 +160,7 @@ impl Want {
     fn ask(&self, memory: Memory) -> Sizes {
         let own = getpid().as_raw_pid();
         let mut ended = self.ended.lock();
-        // Nobody asks for those that were not kernels.
+        // Drop processes that have exited: only kernels are queried by `has_ended`.
         ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
         Sizes::ask(memory, |pid| pid == own || ended.contains(&pid))
     }
@@ -177,10 +177,10 @@ impl Want {
         let own = getpid().as_raw_pid();
         self.victims.lock().note(&victim, own, procfs::parent);
         if let Some(process) = Pid::from_raw(pid) {
-            // It may have ended by itself.
+            // It may have exited on its own.
             let _ = kill_process(process, Signal::KILL);
         }
-        let entry = log.warn("want", "a process was ended: the memory is used up");
+        let entry = log.warn("want", "process killed: out of memory");
         let entry = entry.with("pid", pid).with("name", name.trim_end());
         let entry = entry.with("mib", size / MIB);
         entry.with("total_mib", memory.total / MIB).send();
@@ -227,14 +227,11 @@ mod tests {
         };
         let pid = parent.as_raw_pid();
         assert!(!chosen().contains(&own.as_raw_pid()));
-        // Others that become small meanwhile end the list.
+        // The list ends early when another process shrinks in the meantime.
         assert!((0..100).any(|_| chosen().contains(&pid)));
         want.ended.lock().insert(pid);
         assert!(!chosen().contains(&pid));
-        assert!(
-            want.has_ended(pid),
-            "it is remembered as long as it is there"
-        );
+        assert!(want.has_ended(pid), "remembered while it exists");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Files by which processes learn where they are.
+//! Files that describe the sandbox to its processes.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use shoal_protocol::init::IDENTITY_VARIABLES;
 use crate::log::Log;
 use crate::settings::Variables;
 
-/// The name of the events service.
+/// Host name of the events service.
 const EVENTS_HOST: &str = "events.e2b.local";
 
-/// The largest file of host names that is changed.
+/// Largest hosts file that is edited.
 const MAX_HOSTS: u64 = 4 << 20;
 
-/// Where those files are.
+/// Paths of the files.
 #[derive(Debug, Clone)]
 pub(super) struct HostFiles {
     identity: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct HostFiles {
 }
 
 impl HostFiles {
-    /// Below a root.
+    /// The files below a root directory.
     pub(super) fn new(root: &Path) -> Self {
         Self {
             identity: root.join("run/e2b"),
@@ -32,8 +32,7 @@ impl HostFiles {
         }
     }
 
-    /// Writes each variable that says who this sandbox is into a file of its name, with a dot in
-    /// front.
+    /// Writes each identity variable into a dot file named after it.
     pub(super) fn write_identity(&self, identity: &Variables, log: &Log) {
         let write = || {
             std::fs::create_dir_all(&self.identity)?;
@@ -48,7 +47,7 @@ impl HostFiles {
         report(write(), &self.identity, log);
     }
 
-    /// Gives the events service its name.
+    /// Adds the events service to the hosts file.
     pub(super) fn write_events_host(&self, address: Option<&str>, log: &Log) {
         let address = address.and_then(|url| url.strip_prefix("http://"));
         let address = address.map(|address| address.trim_matches(['[', ']']));
@@ -71,7 +70,7 @@ impl HostFiles {
         if new == old {
             return Ok(());
         }
-        // In place: it may be mounted by itself, and then cannot be replaced.
+        // In place: the file may be a mount point, which cannot be replaced.
         let mut file = std::fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -83,7 +82,7 @@ impl HostFiles {
     }
 }
 
-/// The text of a hosts file in which the events service has this address and no other.
+/// The contents of a hosts file with this address as the only one of the events service.
 fn with_events_host(old: &str, address: IpAddr) -> String {
     let is_ours = |line: &&str| {
         let line = line.split('#').next().unwrap_or_default();
@@ -100,8 +99,7 @@ fn with_events_host(old: &str, address: IpAddr) -> String {
     new
 }
 
-/// Writes a file that replaces whatever is there: not through a link, as the directory is ours but
-/// the sandbox may be root too.
+/// Replaces a file without following symlinks: root in the sandbox may have planted one.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

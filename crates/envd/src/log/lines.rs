@@ -1,4 +1,4 @@
-//! What processes print, as log entries.
+//! Process output as log entries.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use super::rate::Rate;
 use super::{Level, Log};
 
-/// The longest line of a process that becomes one entry, in bytes. Longer ones are split.
+/// Longest output line per entry, in bytes. Longer lines are split.
 const MAX_PROCESS_LINE: usize = 8 << 10;
 
-/// How many lines of all processes together may be logged at once, and how often one more after
-/// that. A log is to be read; what a process prints in full goes to its subscribers.
+/// Rate limit of logged lines over all processes. The log is for reading; subscribers receive the
+/// complete output.
 const BURST: u32 = 512;
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The bound that the lines of all processes share.
+/// Rate limit shared by all processes.
 pub(crate) struct LineRate(Mutex<Rate>);
 
 impl Default for LineRate {
@@ -25,7 +25,7 @@ impl Default for LineRate {
     }
 }
 
-/// Makes lines of what one process prints on one of its streams.
+/// Splits one output stream of a process into lines.
 pub(crate) struct Lines {
     log: Log,
     stream: &'static str,
@@ -34,7 +34,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// For a stream of a process.
+    /// A splitter for one stream of a process.
     pub(crate) fn new(log: Log, stream: &'static str, pid: u32) -> Self {
         Self {
             log,
@@ -44,7 +44,7 @@ impl Lines {
         }
     }
 
-    /// Takes what it printed.
+    /// Adds output.
     pub(crate) fn push(&mut self, mut bytes: &[u8], rate: &LineRate) {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at(end);
@@ -60,7 +60,7 @@ impl Lines {
         }
     }
 
-    /// Sends what is left of a last line without an end.
+    /// Logs an incomplete last line.
     pub(crate) fn finish(&mut self, rate: &LineRate) {
         if !self.partial.is_empty() {
             self.send(rate);
@@ -84,7 +84,7 @@ impl Lines {
             }
             entry.send();
         }
-        // The buffer is used again.
+        // Reuse the buffer.
         self.partial = line;
         self.partial.clear();
     }

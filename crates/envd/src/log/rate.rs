@@ -1,8 +1,8 @@
-//! A bound on how often something happens.
+//! Rate limiting.
 
 use std::time::{Duration, Instant};
 
-/// Lets `burst` things happen at once and one more every `interval`.
+/// A token bucket: `burst` events at once, then one every `interval`.
 #[derive(Debug)]
 pub(crate) struct Rate {
     burst: u32,
@@ -13,7 +13,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Full at `now`.
+    /// A full bucket at `now`.
     pub(crate) fn new(burst: u32, interval: Duration, now: Instant) -> Self {
         Self {
             burst,
@@ -24,7 +24,7 @@ impl Rate {
         }
     }
 
-    /// Whether one more may happen at `now`, and if so how many were refused before it.
+    /// Takes a token. Returns the number of refusals since the last success.
     pub(crate) fn allow(&mut self, now: Instant) -> Option<u64> {
         let passed = now.saturating_duration_since(self.filled_at);
         let earned = passed.as_nanos() / self.interval.as_nanos().max(1);

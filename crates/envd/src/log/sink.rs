@@ -1,4 +1,4 @@
-//! Writing without waiting.
+//! Non-blocking output.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,26 +9,26 @@ use tokio::sync::Notify;
 
 use crate::polled::Polled;
 
-/// A pipe or file that is written without waiting.
+/// A pipe or file written without blocking.
 pub(super) struct Sink {
     state: Mutex<State>,
-    /// Rings when something is left over.
+    /// Notified when output is pending.
     left_over: Notify,
 }
 
 struct State {
     fd: Option<OwnedFd>,
-    /// The rest of a line of which the beginning is written.
+    /// The remainder of a partially written line.
     rest: Vec<u8>,
-    /// Lines that nobody took.
+    /// Number of lines dropped.
     dropped: u64,
 }
 
 impl Sink {
     /// Standard output.
     ///
-    /// Opened anew where the system allows it, so that not waiting is a property of ours and not
-    /// of everybody who shares the pipe.
+    /// Reopened where the system permits it: `O_NONBLOCK` must not affect other holders of the
+    /// pipe.
     pub(super) fn stdout() -> Self {
         let stdout = rustix::stdio::stdout();
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::APPEND | OFlags::CLOEXEC;
@@ -41,7 +41,7 @@ impl Sink {
         Self::new(fd.ok())
     }
 
-    /// Nowhere.
+    /// A sink that discards everything.
     #[cfg(test)]
     pub(super) fn none() -> Self {
         Self::new(None)
@@ -79,8 +79,8 @@ impl Sink {
         }
     }
 
-    /// Writes what is left over whenever there is room again. Never ends; costs nothing while
-    /// nothing is left over.
+    /// Flushes pending output whenever the pipe has room. Never returns; idle while nothing is
+    /// pending.
     pub(super) async fn drain(&self) {
         loop {
             self.left_over.notified().await;
@@ -90,7 +90,7 @@ impl Sink {
                 .fd
                 .as_ref()
                 .and_then(|fd| fd.try_clone().ok());
-            // A plain file cannot be waited for, and never is full for a while only.
+            // A regular file cannot be polled, and never blocks.
             let Some(fd) = fd.and_then(|fd| Polled::new(fd).ok()) else {
                 continue;
             };
@@ -105,7 +105,7 @@ impl Sink {
 }
 
 impl State {
-    /// Writes what is left over. False when some of it still is.
+    /// Flushes pending output. False if some remains.
     fn flush(&mut self) -> bool {
         if self.fd.is_none() {
             self.rest.clear();
@@ -133,14 +133,14 @@ impl State {
         self.rest.is_empty()
     }
 
-    /// Writes as much as there is room for. `None` when there is none at all.
+    /// Writes as much as fits. `None` if nothing fits.
     fn write_some(&mut self, bytes: &[u8]) -> Option<usize> {
         let fd = self.fd.as_ref()?;
         match rustix::io::retry_on_intr(|| rustix::io::write(fd.as_fd(), bytes)) {
             Ok(0) | Err(Errno::AGAIN) => None,
             Ok(written) => Some(written),
             Err(_) => {
-                // The reader is gone for good, and with it the reason to try.
+                // The reader is gone: stop writing.
                 self.fd = None;
                 None
             }
@@ -207,7 +207,7 @@ mod tests {
         }
         tokio::task::yield_now().await;
         drop(reader);
-        // The drain finds out, and waits for the next line rather than for room.
+        // The drain notices the closed pipe and waits for the next line.
         while sink.state.lock().fd.is_some() {
             tokio::task::yield_now().await;
         }

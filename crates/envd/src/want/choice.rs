@@ -1,4 +1,4 @@
-//! Which process is ended for its memory, and when the next.
+//! Selection of the process to kill, and pacing of kills.
 
 use std::fs;
 use std::time::Duration;
@@ -8,33 +8,33 @@ use tokio::time::Instant;
 use super::memory::Memory;
 use crate::procfs;
 
-/// How long the memory of a process that has ended may take to come back: gVisor gives it back behind
-/// the end, and slowly where the machine is busy.
+/// Time for the memory of a killed process to be reclaimed: gVisor frees it asynchronously, and
+/// slowly on a busy host.
 const FREED: Duration = Duration::from_secs(2);
 
-/// Processes that were ended, whose memory may not be back yet.
+/// Killed processes whose memory may not be reclaimed yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// When the last of them was.
+    /// Time of the last kill.
     pub(super) at: Instant,
-    /// What they had, in bytes.
+    /// Their total size in bytes.
     pub(super) size: u64,
-    /// What was taken when the last of them was ended, in bytes.
+    /// Memory in use at the last kill, in bytes.
     pub(super) taken: u64,
 }
 
-/// Which processes are the largest. It takes long to ask for each where the machine is busy, so it is
-/// asked before the memory is used up.
+/// Processes by size. Reading all sizes is slow on a busy host, so it is done before memory runs
+/// out.
 #[derive(Debug)]
 pub(super) struct Sizes {
-    /// Sizes in bytes, and processes, the largest last.
+    /// Sizes in bytes with process ids, in ascending order.
     found: Vec<(u64, i32)>,
-    /// What was taken when it was asked for, in bytes.
+    /// Memory in use when the sizes were read, in bytes.
     taken: u64,
 }
 
 impl Ended {
-    /// With one more, which had that `size` when so much was `taken`.
+    /// Adds a kill of a process of `size` at a memory usage of `taken`.
     pub(super) fn and(earlier: Option<Self>, size: u64, taken: u64) -> Self {
         let earlier = earlier.filter(|earlier| earlier.at.elapsed() < FREED);
         Self {
@@ -44,8 +44,8 @@ impl Ended {
         }
     }
 
-    /// Whether what is taken now may be what these had: then nobody else is ended for it. Not when it
-    /// became more, for others go on; not when most of it is back; and not for ever.
+    /// Whether reclaim of the killed processes is still pending, so that no other needs to be
+    /// killed. False if usage has grown since, if most of the memory is back, and after a timeout.
     pub(super) fn explains(self, memory: Memory) -> bool {
         memory.taken < self.taken + memory.rest() / 4
             && memory.taken + self.size / 2 > self.taken
@@ -54,7 +54,7 @@ impl Ended {
 }
 
 impl Sizes {
-    /// How large the processes are that are not `spared`.
+    /// Reads the sizes of all processes that are not `spared`.
     pub(super) fn ask(memory: Memory, spared: impl Fn(i32) -> bool) -> Self {
         let others = procfs::processes().filter(|pid| !spared(*pid));
         let sizes = others.filter_map(|pid| Some((size_of(pid)?, pid)));
@@ -66,13 +66,13 @@ impl Sizes {
         }
     }
 
-    /// Whether they are still much the same.
+    /// Whether memory usage has changed little since the sizes were read.
     pub(super) fn hold(&self, memory: Memory) -> bool {
         self.taken.abs_diff(memory.taken) < memory.rest() / 4
     }
 
-    /// Takes out the largest that is still there, with what it has now. None when they are not what
-    /// they were: then another may be the largest.
+    /// Removes the largest process that still exists and returns its current size. `None` if it has
+    /// shrunk a lot: the list is stale then.
     pub(super) fn largest(&mut self) -> Option<(u64, i32)> {
         while let Some((size, pid)) = self.found.pop() {
             let now = size_of(pid).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Sizes {
     }
 }
 
-/// How much of its memory a process has written to or read.
+/// Resident size of a process.
 fn size_of(pid: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
@@ -106,7 +106,7 @@ mod tests {
         assert!(all.found.iter().any(|(_, pid)| *pid == own));
         let others = Sizes::ask(memory(256, 100), |pid| pid == own);
         assert!(others.found.iter().all(|(_, pid)| *pid != own));
-        // 20 MiB are a quarter of what is not to be taken.
+        // 20 MiB are a quarter of the reserve.
         assert!(all.hold(memory(256, 119)) && all.hold(memory(256, 81)));
         assert!(!all.hold(memory(256, 120)) && !all.hold(memory(256, 80)));
     }
@@ -133,16 +133,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_is_ended_for_what_is_about_to_come_back() {
-        // 80 MiB are not to be taken.
+        // The reserve is 80 MiB.
         let first = Ended::and(None, 40 * MIB, 162 * MIB);
         assert!(first.explains(memory(256, 165)));
-        // Others go on.
+        // Usage has grown: other processes allocate.
         assert!(!first.explains(memory(256, 190)));
         let second = Ended::and(Some(first), 50 * MIB, 190 * MIB);
         assert!(second.explains(memory(256, 150)));
-        // It came back, and it was not enough.
+        // The memory is reclaimed, but not enough.
         assert!(!second.explains(memory(256, 145)));
-        // It does not come back.
+        // The memory is never reclaimed.
         tokio::time::advance(FREED).await;
         assert!(!second.explains(memory(256, 190)));
         assert_eq!(Ended::and(Some(second), MIB, 0).size, MIB);

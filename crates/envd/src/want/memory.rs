@@ -1,4 +1,4 @@
-//! What a sandbox has and uses.
+//! Memory usage of the sandbox.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use crate::procfs;
 
 pub(super) const MIB: u64 = 1 << 20;
 
-/// How often it is looked at least, and at most.
+/// Longest and shortest poll interval.
 const SELDOM: Duration = Duration::from_secs(1);
 pub(super) const OFTEN: Duration = Duration::from_millis(10);
 
-/// How many bytes programs may take in a second: twice what was measured in gVisor.
+/// Assumed peak allocation rate in bytes per second: twice the rate measured in gVisor.
 const RATE: u64 = 2 << 30;
 
-/// What a sandbox has and uses, in bytes.
+/// Memory of the sandbox, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
     pub(super) total: u64,
-    /// What programs have written to: nobody gets it back but by their end.
+    /// Anonymous memory, which only the end of its process frees.
     pub(super) taken: u64,
 }
 
 impl Memory {
-    /// Reads `/proc/meminfo`. Files that are mapped are not counted: the machine takes those back.
+    /// Parses `/proc/meminfo`. Page cache is not counted, because the host reclaims it.
     pub(super) fn read(text: &str) -> Option<Self> {
         let value = |name| procfs::meminfo(text, name);
         Some(Self {
@@ -31,18 +31,18 @@ impl Memory {
         })
     }
 
-    /// How much may not be taken: what is taken until a process has ended, and what the kernel in user
-    /// space needs itself beyond what it is given.
+    /// Reserve that processes may not use: headroom for allocations until a kill takes effect, and
+    /// for gVisor's own kernel beyond its own share.
     pub(super) fn rest(self) -> u64 {
         (self.total / 16 + 64 * MIB).min(self.total / 2)
     }
 
-    /// Whether it may soon be used up.
+    /// Whether memory may run out soon.
     pub(super) fn is_short(self) -> bool {
         self.taken + 2 * self.rest() > self.total
     }
 
-    /// For how long nothing can happen; none when it is too late for that.
+    /// Time until the limit can be reached at the peak rate; `None` if it is reached.
     pub(super) fn pause(self) -> Option<Duration> {
         let left = (self.total - self.rest()).checked_sub(self.taken)?;
         let pause = Duration::from_millis(left.saturating_mul(1000) / RATE);
@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-/// So many MiB, of which so many are taken.
+/// A state with these values in MiB.
 #[cfg(test)]
 pub(super) fn memory(total: u64, taken: u64) -> Memory {
     Memory {
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(memory(2048, 1400).pause(), Some(Duration::from_millis(222)));
         assert_eq!(memory(2048, 1835).pause(), Some(OFTEN));
         assert_eq!(memory(2048, 1857).pause(), None);
-        // A small sandbox has half of what it was given, at least.
+        // A small sandbox keeps at least half of its memory usable.
         assert_eq!(memory(128, 60).pause(), Some(OFTEN));
         assert_eq!(memory(128, 65).pause(), None);
         assert_eq!(memory(0, 1).pause(), None);

@@ -1,4 +1,4 @@
-//! Which processes were killed for their memory, so that the end of a command has its reason.
+//! Processes killed for memory, so that the end of a command can state the reason.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,33 +9,33 @@ use tokio::time::Instant;
 use super::memory::MIB;
 use crate::process::Status;
 
-/// How long the end of a process may take to be noticed. Its id is not kept for longer once it
-/// has gone, since another process may get it.
+/// How long a record outlives its process. Longer is unsafe, because the id may be reused.
 const NOTICED: Duration = Duration::from_secs(10);
 
-/// How far up the parents of a process are followed.
+/// Limit of ancestors recorded per victim.
 const DEPTH: usize = 32;
 
-/// What a shell exits with when SIGKILL ended its last command.
+/// Exit code of a shell whose last command was killed by SIGKILL.
 const KILLED_CHILD: i32 = 128 + libc::SIGKILL;
 
-/// A process that was killed for its memory.
+/// A process killed for memory.
 #[derive(Debug, Clone)]
 pub(super) struct Victim {
     pub(super) pid: i32,
     pub(super) name: String,
-    /// What it had, in bytes.
+    /// Its size in bytes.
     pub(super) size: u64,
-    /// What the sandbox has, in bytes.
+    /// The sandbox's memory in bytes.
     pub(super) total: u64,
 }
 
-/// Victims by their own ids and by those of their ancestors.
+/// Victims by their process id and by the ids of their ancestors.
 #[derive(Debug, Default)]
 pub(super) struct Victims(HashMap<i32, (Victim, Instant)>);
 
 impl Victims {
-    /// Notes a victim, before it is killed. `own` is the daemon, where its ancestors end.
+    /// Records a victim before it is killed. The walk over its ancestors stops at `own`, the
+    /// daemon.
     pub(super) fn note(&mut self, victim: &Victim, own: i32, parent: impl Fn(i32) -> Option<i32>) {
         let now = Instant::now();
         self.0.retain(|pid, (_, at)| {
@@ -47,8 +47,8 @@ impl Victims {
         }
     }
 
-    /// Why a process ended so, if memory is the reason: it was killed for it, or it is a shell that
-    /// passes on that its command was.
+    /// Describes why a process ended, if it was killed for memory or is a shell that reports such a
+    /// child.
     pub(super) fn reason(&mut self, pid: i32, status: Status) -> Option<String> {
         let (victim, _) = self.0.remove(&pid)?;
         let killed = match status {
@@ -57,7 +57,7 @@ impl Victims {
         };
         killed.then(|| {
             format!(
-                "out of memory: {} was killed, which had {} MiB of the sandbox's {} MiB",
+                "out of memory: {} was killed, having used {} MiB of the sandbox's {} MiB",
                 victim.name,
                 victim.size / MIB,
                 victim.total / MIB
@@ -70,7 +70,7 @@ impl Victims {
 mod tests {
     use super::*;
 
-    /// 30 is the child of 20, that of 10, and that of the daemon.
+    /// 30 is a child of 20, which is a child of 10, which is a child of the daemon.
     fn victims() -> Victims {
         let mut victims = Victims::default();
         let victim = Victim {
@@ -89,7 +89,7 @@ mod tests {
         let reason = victims.reason(30, Status::Killed(libc::SIGKILL));
         assert_eq!(
             reason.as_deref(),
-            Some("out of memory: python3 was killed, which had 400 MiB of the sandbox's 512 MiB")
+            Some("out of memory: python3 was killed, having used 400 MiB of the sandbox's 512 MiB")
         );
         assert_eq!(victims.reason(30, Status::Killed(libc::SIGKILL)), None);
     }
@@ -99,7 +99,7 @@ mod tests {
         for pid in [10, 20] {
             assert!(victims().reason(pid, Status::Exited(137)).is_some());
             assert_eq!(victims().reason(pid, Status::Exited(1)), None);
-            // Killed by another: a deadline, a client.
+            // Killed for another reason: a deadline or a client.
             assert_eq!(victims().reason(pid, Status::Killed(libc::SIGKILL)), None);
         }
         assert_eq!(victims().reason(1, Status::Exited(137)), None);
