@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_stands_still_is_not_counted() {
+    async fn frozen_time_does_not_count() {
         let time = ActiveTime::default();
         let begun = Instant::now();
         let deadline = time.deadline(begun + Duration::from_secs(10));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_of_later_does_not_get_what_was_lost_before() {
+    async fn earlier_freezes_do_not_extend_a_new_deadline() {
         let time = ActiveTime::default();
         time.freeze();
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_comes_while_time_stands_still() {
+    async fn no_deadline_passes_while_time_is_frozen() {
         let time = ActiveTime::default();
         let deadline = time.deadline(Instant::now() + Duration::from_secs(1));
         time.freeze();

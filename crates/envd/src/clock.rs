@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_set_when_it_is_off_by_more_than_a_message_takes() {
+    fn a_clock_is_set_when_its_error_exceeds_the_tolerance() {
         let now = OffsetDateTime::UNIX_EPOCH;
         assert!(!is_off(now, now));
         assert!(!is_off(now, now + BEHIND));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_know_it_refuses() {
+    fn invalid_arguments_are_rejected() {
         for bad in [
             &["--prot=1"][..],
             &["--port=70000"],

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_less_than_the_level_is_not_made() {
+    fn entries_below_the_level_are_not_built() {
         assert!(Log::none().info("a", "b").with("c", 1).fields.is_none());
     }
 

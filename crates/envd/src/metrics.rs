@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn use_is_counted_between_two_questions() {
+    fn usage_is_measured_between_two_requests() {
         let before = Times {
             busy: 20,
             total: 100,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_behind_any_name() {
+    fn ticks_are_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 0 0 0 0 0 1 2 3 4 20 0 1";
         assert_eq!(ticks(stat), Some(10));
         assert_eq!(ticks("nonsense"), None);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_has_its_meaning() {
+    fn each_form_is_parsed() {
         assert_eq!(resolved("", None), "/home/user");
         assert_eq!(resolved("", Some("/code")), "/code");
         assert_eq!(resolved("", Some("~/code")), "/home/user/code");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_home_and_what_the_kernel_would_cut_are_refused() {
+    fn other_homes_and_invalid_paths_are_rejected() {
         assert_eq!(
             resolve("~root/x", &user(), None),
             Err(InvalidPath::OtherHome("~root/x".into()))
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_resolved_is_absolute(path in "\\PC{0,40}") {
+        fn resolved_paths_are_absolute(path in "\\PC{0,40}") {
             if let Ok(path) = resolve(&path, &user(), None) {
                 prop_assert!(path.is_absolute());
             }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_of_this_process_is_known_and_that_of_none_is_not() {
+    fn only_an_existing_process_has_a_parent() {
         let own = i32::try_from(std::process::id()).unwrap();
         let known = rustix::process::getppid().unwrap();
         assert_eq!(parent(own), Some(known.as_raw_pid()));
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_one_of_those_that_there_are() {
+    fn this_process_is_listed() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(processes().any(|pid| pid == own));
     }

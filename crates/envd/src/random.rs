@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_has_the_form_of_a_uuid_and_comes_once() {
+    fn a_uuid_is_well_formed_and_unique() {
         let id = uuid();
         let lengths: Vec<usize> = id.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12]);

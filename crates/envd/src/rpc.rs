@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_what_stands_before_the_first_colon() {
+    fn the_user_name_ends_at_the_first_colon() {
         assert_eq!(user("Basic dXNlcjo=").as_deref(), Some("user"));
         assert_eq!(user("basic dXNlcjpwYTpzcw==").as_deref(), Some("user"));
         assert_eq!(user("Basic Og==").as_deref(), Some(""));
     }
 
     #[test]
-    fn what_cannot_be_read_is_as_if_it_were_not_there() {
+    fn invalid_authorization_is_ignored() {
         for header in [
             "Basic",
             "Basic !",
@@ -244,12 +244,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_header_makes_the_parser_fail(header in "(Basic |)[ -~]{0,60}") {
+        fn no_header_panics_the_parser(header in "(Basic |)[ -~]{0,60}") {
             let _ = user(&header);
         }
 
         #[test]
-        fn every_name_without_a_colon_is_read_back(name in "[^:\\x00]{0,30}") {
+        fn names_without_a_colon_round_trip(name in "[^:\\x00]{0,30}") {
             let header = format!("Basic {}", STANDARD.encode(format!("{name}:")));
             prop_assert_eq!(user(&header), Some(name));
         }

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_loopback_is_inside() {
+    fn only_loopback_peers_are_inside() {
         for (address, side) in [
             ("127.0.0.1", Side::Inside),
             ("127.8.9.1", Side::Inside),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_clock_of_idleness_stands_still_while_something_is_answered() {
+    async fn the_idle_timer_is_suspended_during_a_response() {
         let (asked, idle) = watch::channel(0_usize);
         let asked = Arc::new(asked);
         let start = Instant::now();

@@ -191,7 +191,7 @@ mod tests {
     const BOTH: [Side; 2] = [Side::Inside, Side::Outside];
 
     #[test]
-    fn without_a_token_nothing_opens_and_with_one_only_it_does() {
+    fn only_the_right_token_is_admitted() {
         let shut = settings(Access::StandardInput);
         for side in BOTH {
             for offered in [None, Some(&b""[..]), Some(b"t")] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_to_everybody_closes_with_the_first_token() {
+    fn an_open_daemon_requires_the_first_token() {
         let settings = settings(Access::Everybody);
         assert!(settings.guard(Side::Outside).opens(None));
         settings.set_token(token("t"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_inside_are_spared_the_token_and_not_beyond_the_next_one() {
+    fn only_inside_programs_are_exempt_until_the_next_token() {
         let settings = settings(Access::Token(token("t")));
         settings.open_inside();
         assert!(settings.guard(Side::Inside).opens(None));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_outlives_a_change_of_variables() {
+    fn identity_survives_a_change_of_variables() {
         let settings = Settings::new(&Config::default());
         let variables = [("E2B_SANDBOX_ID", "i1"), ("A", "1")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_request_is_told_from_a_new_one() {
+    fn an_outdated_request_is_detected() {
         let settings = Settings::new(&Config::default());
         let time = OffsetDateTime::UNIX_EPOCH;
         assert!(settings.advance(time));

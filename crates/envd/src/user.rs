@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_make_no_sense_are_passed_over() {
+    fn invalid_lines_are_skipped() {
         let directory = Directory::parse(PASSWD, GROUP);
         for name in ["short", "nan", "huge", "", "# a comment", "\u{fffd}"] {
             assert_eq!(directory.user(name), None, "{name}");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_begin_with_the_first_and_hold_none_twice() {
+    fn groups_start_with_the_primary_without_duplicates() {
         let directory = Directory::parse(PASSWD, GROUP);
         let user = directory.user("user").unwrap();
         assert_eq!(directory.groups(user), [1000, 27, 999]);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_known_without_any_file() {
+    fn root_exists_without_any_file() {
         let nobody = Directory::parse(b"", b"");
         let root = nobody.user("root").unwrap();
         assert_eq!((root.uid, root.gid, &*root.home), (0, 0, "/"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_number_is_its_own_name() {
+    fn an_unknown_id_is_shown_as_a_number() {
         let directory = Directory::parse(PASSWD, GROUP);
         assert_eq!(directory.user_name(1000), "user");
         assert_eq!(directory.user_name(4242), "4242");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_instead_of_a_file_does_not_make_it_wait() {
+    fn a_pipe_in_place_of_passwd_does_not_block() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -276,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_parser_fail(
+        fn no_text_panics_the_parser(
             passwd in proptest::collection::vec(any::<u8>(), 0..500),
             group in "[a-z:0-9,\n]{0,500}",
         ) {

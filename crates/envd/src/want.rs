@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_control_plane_says_is_newer() {
+    fn the_control_planes_total_wins() {
         let want = Want::default();
         let read = memory(2048, 1);
         assert_eq!(want.known(read), read);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_seen_anew_every_time() {
+    fn memory_usage_is_read_every_time() {
         let place = tempfile::NamedTempFile::new().unwrap();
         let want = Want::default();
         for mib in [10, 20, 5] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_ended_is_not_chosen_again() {
+    fn a_killed_process_is_not_chosen_again() {
         let want = Want::default();
         let (own, parent) = (getpid(), rustix::process::getppid().unwrap());
         let chosen = || {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_asked_for_as_long_as_something_runs() {
+    async fn the_monitor_is_active_while_something_runs() {
         let want = Arc::<Want>::default();
         let busy = [want.busy(), want.busy()];
         assert_eq!(*want.busy.borrow(), 2);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_is_weighed() {
+    fn each_condition_is_evaluated() {
         for (name, value, verdict) in [
             (IF_MODIFIED_SINCE, SAME, Verdict::NotModified),
             (IF_MODIFIED_SINCE, EARLIER, Verdict::Go),

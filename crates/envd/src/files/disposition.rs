@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_told_in_the_simplest_way_that_holds_it() {
+    fn a_disposition_uses_the_simplest_sufficient_form() {
         assert_eq!(inline("a.txt"), "inline; filename=a.txt");
         assert_eq!(inline("a b\".txt"), r#"inline; filename="a b\".txt""#);
         assert_eq!(inline("ü\n"), "inline; filename*=utf-8''%C3%BC%0A");
@@ -177,13 +177,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_that_is_told_is_read_back(name in "\\PC{0,30}|[ -~\n]{0,30}") {
+        fn dispositions_round_trip(name in "\\PC{0,30}|[ -~\n]{0,30}") {
             let header = inline(&name);
             prop_assert_eq!(parse(header.to_str().unwrap()).filename, Some(name));
         }
 
         #[test]
-        fn no_header_makes_the_parser_fail(header in "[ -~ü]{0,80}") {
+        fn no_header_panics_the_parser(header in "[ -~ü]{0,80}") {
             let _ = parse(&header);
         }
     }

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_read_as_far_as_promised_or_to_its_end() {
+    async fn a_file_is_read_to_its_announced_length_or_its_end() {
         let contents: Vec<u8> = (0..PIECE * 2 + 7)
             .map(|index: usize| index.to_le_bytes()[0])
             .collect();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_became_shorter_breaks_the_promise() {
+    async fn a_file_truncated_below_its_announced_length_is_an_error() {
         let short = FileBytes::new(file(b"abc"), Some(4), &Arc::default());
         let error = all(short).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_opened() {
+    fn only_regular_files_are_opened() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_what_we_have_is_chosen() {
+    fn the_preferred_supported_encoding_is_chosen() {
         use Encoding::{Gzip, Identity};
         for (header, best, identity) in [
             ("", Some(Identity), true),

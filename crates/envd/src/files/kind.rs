@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_counts_before_the_bytes() {
+    fn the_name_takes_precedence_over_the_contents() {
         assert_eq!(
             guess(Path::new("a/x.HTML"), b"%PDF-"),
             "text/html; charset=utf-8"

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_form_has_its_meaning() {
+    fn each_form_is_parsed() {
         for (header, part) in [
             ("bytes=0-4", Part::Bytes(0..5)),
             ("bytes=5-", Part::Bytes(5..10)),
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_is_never_empty_nor_beyond_the_end(
+        fn a_range_is_never_empty_nor_beyond_the_end(
             header in "(bytes=)?[-0-9, a]{0,40}", size in 0..u64::MAX,
         ) {
             if let Part::Bytes(range) = parse(Some(&header), size) {

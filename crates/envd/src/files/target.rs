@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_with_its_parents_and_over_what_was() {
+    fn writing_a_file_creates_parents_and_overwrites() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
         assert_eq!(write(path.clone(), b"longer").unwrap().name, "b");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_written_to() {
+    fn only_regular_files_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);

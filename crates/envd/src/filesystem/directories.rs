@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parents_are_made_and_those_that_are_there_stay() {
+    fn missing_parents_are_created_and_existing_ones_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/c");
         ensure(&path, &user()).unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_named() {
+    fn the_error_names_the_file_that_blocks_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_is_in_the_way() {
+    fn a_dangling_symlink_is_not_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         symlink("nowhere", dir.path().join("link")).unwrap();
         let error = ensure(&dir.path().join("link"), &user()).unwrap_err();

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_have_the_letters_of_go() {
+    fn permissions_have_gos_format() {
         for (mode, text) in [
             (libc::S_IFREG | 0o644, "-rw-r--r--"),
             (libc::S_IFDIR | 0o755, "drwxr-xr-x"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_shows_the_type_of_its_target_and_where_it_leads_in_the_end() {
+    fn a_symlink_shows_the_type_and_path_of_its_final_target() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         std::fs::create_dir(dir.join("target")).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_nowhere_has_no_type_and_itself_as_target() {
+    fn a_dangling_symlink_has_no_type_and_itself_as_target() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("link");
         symlink("nowhere", &path).unwrap();

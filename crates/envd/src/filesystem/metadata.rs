@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_attached_replaces_what_was_and_others_attributes_stay() {
+    fn new_metadata_replaces_old_and_keeps_other_attributes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let flags = XattrFlags::empty();
         if rustix::fs::fsetxattr(file.as_file(), "user.other", b"x", flags).is_err() {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_no_text_are_passed_over() {
+    fn values_that_are_not_utf8_are_skipped() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let flags = XattrFlags::empty();
         let set = rustix::fs::fsetxattr(file.as_file(), "user.e2b.bad", b"\xff", flags);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_where_nothing_is_has_no_metadata() {
+    fn a_missing_path_has_no_metadata() {
         assert_eq!(read(Path::new("/no/such")), BTreeMap::new());
     }
 }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_as_deep_as_asked_and_not_through_links() {
+    fn a_list_respects_its_depth_and_does_not_follow_symlinks() {
         let dir = sample();
         assert_eq!(names(dir.path(), 1), ["a", "b", "b.txt", "link"]);
         assert_eq!(
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_cannot_be_listed() {
+    fn only_directories_can_be_listed() {
         let dir = sample();
         symlink("loop", dir.path().join("loop")).unwrap();
         let list = |name| list(&dir.path().join(name), 1, &Directory::default());
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_made_once() {
+    fn creating_an_existing_directory_fails() {
         let dir = sample();
         let path = dir.path().join("new/one");
         let users = Directory::default();

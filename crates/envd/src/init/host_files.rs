@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_written_over_links_and_not_through_them() {
+    fn identity_files_replace_symlinks() {
         let root = tempfile::tempdir().unwrap();
         let files = HostFiles::new(root.path());
         let victim = root.path().join("victim");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_file_is_made_if_it_is_not_there() {
+    fn a_missing_hosts_file_is_created() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("etc")).unwrap();
         let files = HostFiles::new(root.path());

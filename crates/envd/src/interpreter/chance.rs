@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn python_has_another_chance_with_what_is_loaded_and_without_and_leaves_no_name() {
+    fn python_is_reseeded_and_no_name_remains() {
         let code = code(Dialect::Python, [0; 4]);
         let code = format!(
             "import random\nrandom.seed(1); a = random.random(); random.seed(1)\n\
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn javascript_that_cannot_wait_has_another_chance_too() {
+    fn javascript_without_await_is_reseeded() {
         let draw = |seed| {
             let code = Dialect::Script.reseed(seed);
             let code = Dialect::Script.plainly_together(code.iter()).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bash_has_more_beginnings_than_it_has_numbers() {
+    fn bash_seeds_have_more_than_fifteen_bits() {
         let draw = |seed: u32| {
             let code = code(Dialect::Bash, [seed, 0, 0, 0]);
             ran(

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_so_many_contexts_come() {
+    fn the_number_of_contexts_is_bounded() {
         let contexts = Contexts::new(launcher(), Offer::default(), Log::none());
         let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
         assert!(coming.iter().all(Result::is_ok));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_the_usual_kernels_some_may_be_missing() {
+    async fn default_kernels_may_be_missing() {
         let contexts = of(r#"{"kernels": []}"#);
         assert!(contexts.health().now_or_never().is_none(), "not yet");
         contexts.start().await;

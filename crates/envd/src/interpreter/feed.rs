@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_out_in_order_and_short_ones_together() {
+    async fn lines_are_ordered_and_short_ones_joined() {
         let (feed, lines) = feed(&Budget::default());
         let mut body = lines.body();
         for line in ["a\n", "b\n", "c\n"] {
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_holds_the_execution_up() {
+    async fn a_slow_client_blocks_the_execution() {
         let (feed, lines) = feed(&Budget::default());
         let mut body = lines.body();
         let line = Bytes::from(vec![b'x'; MAX_WAITING + 1]);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_much_at_a_time_is_not_held_up_as_long_as_there_is_room() {
+    async fn a_burst_within_the_budget_does_not_block() {
         let (feed, lines) = feed(&Budget::default());
         for _ in 0..1000 {
             send(&feed, "x\n").await.unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_is_noticed_also_by_who_waits_for_room() {
+    async fn a_disconnect_is_noticed_while_waiting_for_budget() {
         let (feed, lines) = feed(&Budget::default());
         send(&feed, vec![b'x'; MAX_WAITING]).await.unwrap();
         let (sent, ()) = tokio::join!(send(&feed, "y"), async { drop(lines) });
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_waits_for_its_first_line_but_not_long_and_loses_none() {
+    async fn a_response_waits_briefly_for_its_first_line() {
         let (feed, lines) = feed(&Budget::default());
         let start = Instant::now();
         let lines = lines.begun().await;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_executions_have_so_much_together_and_each_a_little_for_itself() {
+    async fn executions_share_a_budget_and_each_has_a_guaranteed_part() {
         let budget = Budget::of(8 << 20);
         let wait = Duration::from_secs(1);
         let (one, other) = (feed(&budget), feed(&budget));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_has_the_room_of_what_it_was_made_of_and_gives_back_the_rest() {
+    async fn a_line_keeps_a_part_of_its_messages_reservation() {
         let budget = Budget::of(8 << 20);
         let (feed, _lines) = feed(&budget);
         let had = budget.room(8 << 20).await;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_room_waits_for_no_more() {
+    async fn a_reservation_never_waits_for_another() {
         let budget = Budget::of(8 << 20);
         let (feed, _lines) = feed(&budget);
         let [had, _others] = [budget.room(4 << 20).await, budget.room(4 << 20).await];

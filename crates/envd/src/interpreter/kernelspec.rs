@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_found_and_what_is_none_is_passed_over() {
+    fn kernels_are_found_and_invalid_ones_skipped() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let good = r#"{"argv": ["python", "-f", "{connection_file}"], "language": "Python",
             "display_name": "x", "env": {"A": "1"}, "metadata": {}}"#;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_called_like_the_language_comes_first() {
+    fn a_kernel_named_like_the_language_is_preferred() {
         let kernel = |name: &str, language: &str| Kernelspec {
             name: name.to_owned(),
             language: language.to_owned(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn languages_have_short_names() {
+    fn language_aliases_are_expanded() {
         for (asked, meant) in [
             ("", "python"),
             ("JS", "javascript"),

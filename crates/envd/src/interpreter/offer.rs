@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_offered_and_an_empty_one_asks_for_the_usual() {
+    fn a_missing_file_disables_the_interpreter_and_an_empty_object_means_defaults() {
         assert_eq!(of(None).unwrap(), None);
         assert_eq!(of(Some("{}")).unwrap(), Some(Offer::default()));
     }
 
     #[test]
-    fn what_is_said_counts() {
+    fn configured_values_are_used() {
         let said = r#"{"kernels": ["/k"], "user": "user", "cwd": "/", "start": [], "new": 1}"#;
         let offer = of(Some(said)).unwrap().unwrap();
         assert_eq!(offer.kernels, [PathBuf::from("/k")]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_makes_nobody_wait() {
+    fn a_pipe_in_place_of_the_configuration_does_not_block() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join(FILE);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

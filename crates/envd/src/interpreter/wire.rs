@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_opened_by_who_has_the_key_and_by_nobody_else() {
+    fn only_the_right_key_verifies_a_message() {
         let mut session = Session::new();
         let (id, mut frames) = session.request("execute_request", &json!({"code": "1"}));
         // Like a reply: with an address in front.
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_too_few_frames_is_nothing() {
+    fn a_message_with_too_few_frames_is_invalid() {
         let session = Session::new();
         for count in 0..6 {
             let frames = vec![Bytes::from_static(DELIMITER); count];

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_then_the_interval_rules_and_refusals_are_counted() {
+    fn a_burst_passes_then_the_interval_limits_and_refusals_are_counted() {
         let start = Instant::now();
         let mut rate = Rate::new(2, Duration::from_millis(10), start);
         assert_eq!(rate.allow(start), Some(0));

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_loses_whole_lines_and_says_how_many() {
+    fn a_full_pipe_drops_whole_lines_and_counts_them() {
         let (mut reader, sink) = pipe();
         let line = [&[b'x'; 4999][..], b"\n"].concat();
         for _ in 0..100 {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_does_not_hurt() {
+    fn a_closed_pipe_is_ignored() {
         let (reader, sink) = pipe();
         drop(reader);
         for _ in 0..3 {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_leaves_a_full_pipe_is_not_waited_for() {
+    async fn a_closed_full_pipe_does_not_block_the_drain() {
         let (reader, sink) = pipe();
         let sink = std::sync::Arc::new(sink);
         let drain = tokio::spawn({

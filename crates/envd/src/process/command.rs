@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_wins_over_the_global_and_that_over_the_users() {
+    fn the_request_overrides_global_variables_and_those_the_users() {
         let config = ProcessConfig {
             cmd: "true".into(),
             envs: [("A".to_owned(), "request".to_owned())]
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_passed_on_is_refused() {
+    fn invalid_commands_are_rejected() {
         let with = |change: fn(&mut ProcessConfig)| {
             let mut config = ProcessConfig {
                 cmd: "true".into(),

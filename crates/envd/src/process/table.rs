@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_end_is_not_taken_for_that_of_a_new_process() {
+    async fn a_retained_end_does_not_apply_to_a_new_process() {
         let processes = processes();
         let old = process(7, None);
         processes.add(&old);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_processes_with_one_name_the_younger_is_meant() {
+    async fn a_shared_tag_selects_the_newest_process() {
         let processes = processes();
         processes.add(&process(7, Some("job")));
         processes.add(&process(8, Some("job")));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_ends_are_kept() {
+    async fn the_number_of_retained_ends_is_bounded() {
         let processes = processes();
         for pid in 0..=u32::try_from(MAX_KEPT).unwrap() {
             processes.end(&process(pid, None), event(0));

@@ -99,7 +99,7 @@ mod tests {
     use crate::want::memory::{MIB, memory};
 
     #[test]
-    fn processes_are_listed_by_their_size_but_those_that_are_spared() {
+    fn processes_are_sorted_by_size_without_spared_ones() {
         let own = i32::try_from(std::process::id()).unwrap();
         let all = Sizes::ask(memory(256, 100), |_| false);
         assert!(all.found.is_sorted());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_become_small_is_not_the_largest() {
+    fn a_process_that_has_shrunk_invalidates_the_list() {
         let own = i32::try_from(std::process::id()).unwrap();
         let now = size_of(own).unwrap();
         let asked = |size| Sizes {
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_a_size_until_it_ends() {
+    fn a_running_process_has_a_size() {
         let own = i32::try_from(std::process::id()).unwrap();
         assert!(size_of(own).unwrap() > MIB);
         assert_eq!(size_of(i32::MAX), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_ended_for_what_is_about_to_come_back() {
+    async fn no_process_is_killed_while_reclaim_is_pending() {
         // The reserve is 80 MiB.
         let first = Ended::and(None, 40 * MIB, 162 * MIB);
         assert!(first.explains(memory(256, 165)));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mapped_of_files_is_not_counted() {
+    fn mapped_files_are_not_counted() {
         let text = "MemTotal:        2097152 kB\nMemFree:          186892 kB\n\
                     Cached:          1639080 kB\nAnonPages:        200000 kB\n\
                     Mapped:          1500000 kB\nShmem:             65536 kB\n";
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_less_is_left_the_sooner_it_is_looked_again() {
+    fn less_free_memory_means_a_shorter_poll_interval() {
         assert_eq!(memory(4096, 100).pause(), Some(SELDOM));
         assert_eq!(memory(2048, 1400).pause(), Some(Duration::from_millis(222)));
         assert_eq!(memory(2048, 1835).pause(), Some(OFTEN));

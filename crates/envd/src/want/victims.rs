@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_victim_has_its_reason_once() {
+    fn the_reason_of_a_victim_is_reported_once() {
         let mut victims = victims();
         let reason = victims.reason(30, Status::Killed(libc::SIGKILL));
         assert_eq!(
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_that_passes_it_on_has_the_reason_too() {
+    fn a_shell_that_reports_a_killed_child_has_the_reason() {
         for pid in [10, 20] {
             assert!(victims().reason(pid, Status::Exited(137)).is_some());
             assert_eq!(victims().reason(pid, Status::Exited(1)), None);

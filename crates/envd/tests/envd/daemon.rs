@@ -1,4 +1,4 @@
-//! Starting a daemon for a test.
+//! Test daemon.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use serde_json::Value;
 use shoal_protocol::client::EnvdClient;
 use tempfile::TempDir;
 
-/// The user that most tests act as, and its number on this machine.
+/// Default test user and its uid on this machine.
 pub(crate) const USER: &str = "tester";
 pub(crate) const UID: u32 = 61_234;
-/// A group that the user is in besides its own.
+/// A supplementary group of the user.
 pub(crate) const GROUP: u32 = 61_235;
 
-/// How long anything may take before a test gives up.
+/// Timeout of every wait in tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A running daemon; it ends with this.
+/// A running daemon, ended when dropped.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -29,20 +29,21 @@ pub(crate) struct Daemon {
     log: mpsc::Receiver<Value>,
 }
 
-/// How a daemon is started.
+/// Start options.
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) arguments: Vec<String>,
-    /// What it reads from its standard input at its start; without that it is open to everybody.
+    /// Standard input at its start. `None` starts it without authentication.
     pub(crate) stdin: Option<String>,
-    /// Start it as the first process of a namespace of its own.
+    /// Runs it as PID 1 of its own namespace.
     pub(crate) as_init: bool,
-    /// Files that it finds below its root, and what they say; `{root}` stands for that.
+    /// Files below its root with their contents, in which `{root}` stands for the root.
     pub(crate) files: Vec<(&'static str, String)>,
 }
 
 impl Daemon {
-    /// Starts one with the usual options; `None`, and the reason on standard error, without root.
+    /// Starts a daemon with the default options. `None` without root, with the reason on standard
+    /// error.
     pub(crate) fn start() -> Option<Self> {
         Self::start_with(Options::default())
     }
@@ -111,17 +112,17 @@ impl Daemon {
         })
     }
 
-    /// A client of ours, which speaks the binary codec.
+    /// Our own client, which uses the binary codec.
     pub(crate) fn client(&self) -> EnvdClient {
         EnvdClient::at(self.address)
     }
 
-    /// The user's home.
+    /// Home directory of the user.
     pub(crate) fn home(&self) -> PathBuf {
         self.root.path().join("home")
     }
 
-    /// The text of a path in the home.
+    /// A path in the home directory, as text.
     pub(crate) fn path(&self, name: &str) -> String {
         self.home().join(name).to_str().unwrap().to_owned()
     }
@@ -131,7 +132,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Waits until it has ended.
+    /// Waits for the exit.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()
     }
@@ -146,7 +147,7 @@ impl Daemon {
         }
     }
 
-    /// Ends the daemon, and returns the entries that nobody has waited for.
+    /// Ends the daemon and returns the log entries not yet waited for.
     pub(crate) fn end(&mut self) -> Vec<Value> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -161,7 +162,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A directory with what the daemon reads of a system, and a home that its user owns.
+/// A system root for the daemon, with a home directory owned by its user.
 fn system() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
@@ -183,7 +184,7 @@ fn shown(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Starts a daemon, or ends the test.
+/// Starts a daemon or returns from the test.
 macro_rules! daemon {
     () => {
         match crate::daemon::Daemon::start() {

@@ -9,7 +9,7 @@ use crate::daemon::{Options, PATIENCE, daemon};
 async fn ask(port: u16, request: &str) -> String {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut stream = loop {
-        // The daemon says that it is ready before this service is.
+        // The daemon reports readiness before this service listens.
         match TcpStream::connect(("127.0.0.1", port)).await {
             Ok(stream) => break stream,
             Err(_) => assert!(tokio::time::Instant::now() < deadline),
@@ -22,7 +22,7 @@ async fn ask(port: u16, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_process_can_ask_who_it_is_and_say_what_it_does() {
+async fn a_process_can_query_its_id_and_send_log_lines() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
@@ -57,13 +57,13 @@ async fn a_process_can_ask_who_it_is_and_say_what_it_does() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_not_there_is_done_without() {
+async fn a_missing_events_address_is_ignored() {
     let mut daemon = daemon!(Options {
         arguments: vec!["--events".into(), "203.0.113.77:80".into()],
         ..Options::default()
     });
     assert_eq!(daemon.get("/health").await.status, 204);
-    // Users read this log, and cannot make the address exist.
+    // Users read this log and cannot make the address exist.
     let entries = daemon.end();
     let told = entries.iter().find(|entry| entry["logger"] == "events");
     assert_eq!(told, None);

@@ -1,4 +1,4 @@
-//! The contents of files.
+//! File contents.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -69,7 +69,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_upload_belongs_to_its_user_with_the_usual_modes() {
+async fn an_upload_belongs_to_its_user_with_default_modes() {
     let daemon = daemon!();
     let answer = daemon.upload("path=new/dir/f.txt", "hello").await;
     assert_eq!(answer.status, 200);
@@ -86,7 +86,7 @@ async fn an_upload_belongs_to_its_user_with_the_usual_modes() {
     let meta = std::fs::metadata(daemon.path("new")).unwrap();
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (UID, 0o755));
 
-    // An old file keeps its mode and changes its owner, as in E2B.
+    // An existing file keeps its mode but changes its owner, as in E2B.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     chown(&path, Some(0), Some(0)).unwrap();
     daemon.upload("path=new/dir/f.txt", "x").await;
@@ -104,7 +104,7 @@ async fn an_upload_belongs_to_its_user_with_the_usual_modes() {
 }
 
 #[tokio::test]
-async fn parts_go_where_their_names_say_or_where_the_query_does() {
+async fn parts_are_written_to_their_file_name_or_the_query_path() {
     let daemon = daemon!();
     let absolute = daemon.path("abs/b");
     let body = form(&[
@@ -130,7 +130,7 @@ async fn parts_go_where_their_names_say_or_where_the_query_does() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_upload_is_said_with_400() {
+async fn invalid_uploads_are_rejected_with_400() {
     let daemon = daemon!();
     std::fs::create_dir(daemon.path("dir")).unwrap();
     std::fs::write(daemon.path("file"), "").unwrap();
@@ -175,7 +175,7 @@ async fn what_is_wrong_with_an_upload_is_said_with_400() {
 }
 
 #[tokio::test]
-async fn a_packed_upload_is_unpacked_in_both_forms() {
+async fn a_gzipped_upload_is_decompressed_in_both_forms() {
     let daemon = daemon!();
     let packed = ("content-encoding", "gzip");
     let text = "hello ".repeat(100_000);
@@ -213,7 +213,7 @@ async fn metadata_is_kept_shown_and_replaced() {
 }
 
 #[tokio::test]
-async fn a_download_says_what_it_is() {
+async fn a_download_has_type_and_disposition() {
     let daemon = daemon!();
     std::fs::write(daemon.path("a b.json"), "{}").unwrap();
     let answer = daemon.download("path=a+b.json", &[]).await;
@@ -234,13 +234,13 @@ async fn a_download_says_what_it_is() {
         (answer.status.as_u16(), answer.header("content-length")),
         (200, "0")
     );
-    // The kernel's files have no size and yet contents.
+    // Kernel files have contents but report no size.
     let answer = daemon.download("path=/proc/version", &[]).await;
     assert!(answer.text().starts_with("Linux"), "{answer:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_downloaded_has_a_status_of_its_own() {
+async fn each_download_failure_has_its_status() {
     let daemon = daemon!();
     for (query, status) in [
         ("path=none", 404),
@@ -268,7 +268,7 @@ async fn what_cannot_be_downloaded_has_a_status_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_file_can_be_asked_for() {
+async fn a_range_of_a_file_can_be_requested() {
     let daemon = daemon!();
     std::fs::write(daemon.path("f"), "0123456789").unwrap();
     let answer = daemon.download("path=f", &[("range", "bytes=2-4")]).await;
@@ -305,7 +305,7 @@ async fn an_unchanged_file_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_download_is_packed_only_for_who_asks() {
+async fn a_download_is_compressed_on_request_only() {
     let daemon = daemon!();
     let text = "hello ".repeat(200_000);
     std::fs::write(daemon.path("f.txt"), &text).unwrap();
@@ -336,7 +336,7 @@ async fn a_download_is_packed_only_for_who_asks() {
 }
 
 #[tokio::test]
-async fn large_files_come_and_go_whole_and_leave_the_daemon_small() {
+async fn large_transfers_are_complete_and_leave_no_memory_behind() {
     let daemon = daemon!();
     let client = daemon.client();
     let contents: Vec<u8> = (0..64_u32 << 20)
@@ -390,7 +390,7 @@ async fn a_full_disk_is_507() {
 }
 
 #[tokio::test]
-async fn an_upload_that_breaks_off_is_no_success() {
+async fn an_aborted_upload_fails() {
     let daemon = daemon!();
     let mut connection = TcpStream::connect(daemon.address).await.unwrap();
     let head = "POST /files?path=partial HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\
@@ -472,7 +472,7 @@ async fn files_are_composed_into_one_and_removed() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_composed_into_itself_by_another_name_stays() {
+async fn composing_a_file_into_itself_under_another_name_fails() {
     let daemon = daemon!();
     let home = daemon.home();
     std::fs::write(home.join("x"), "kept").unwrap();
@@ -483,7 +483,7 @@ async fn a_file_that_is_composed_into_itself_by_another_name_stays() {
         ("d/../x", "x"),
         ("x", "d/../x"),
         ("d/home/x", "x"),
-        // Of a directory that is made first.
+        // In a directory created by the request.
         ("x", "new/../x"),
     ] {
         let (source, destination) = (daemon.path(source), daemon.path(destination));
@@ -496,7 +496,7 @@ async fn a_file_that_is_composed_into_itself_by_another_name_stays() {
 }
 
 #[tokio::test]
-async fn with_a_token_a_file_needs_it_or_a_signature() {
+async fn file_access_needs_the_token_or_a_signature() {
     let daemon = daemon!();
     std::fs::write(daemon.path("f"), "x").unwrap();
     daemon
@@ -560,7 +560,7 @@ async fn with_a_token_a_file_needs_it_or_a_signature() {
         answer.json(),
         json!({"code": 401, "message": "signature is already expired"})
     );
-    // Composing has no signature.
+    // Composing does not support signatures.
     let request = json!({"source_paths": ["f"], "destination": "g"});
     assert_eq!(
         daemon.post_json("/files/compose", request).await.error().0,

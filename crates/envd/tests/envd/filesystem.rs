@@ -1,4 +1,4 @@
-//! Looking at files, moving and removing them, watching them.
+//! Listing, moving, removing and watching files.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -40,7 +40,7 @@ async fn an_entry_is_described_in_both_codecs() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_right_has_a_code_of_its_own() {
+async fn each_file_error_has_its_code() {
     let daemon = daemon!();
     std::fs::write(daemon.path("file"), "").unwrap();
     symlink("loop", daemon.path("loop")).unwrap();
@@ -97,7 +97,7 @@ async fn what_is_not_there_or_not_right_has_a_code_of_its_own() {
 }
 
 #[tokio::test]
-async fn directories_are_made_for_their_user_and_everything_is_removed() {
+async fn directories_are_created_for_their_user_and_removed_recursively() {
     let daemon = daemon!();
     let client = daemon.client();
     let entry = client.make_dir("a/b/c").await.unwrap();
@@ -117,7 +117,7 @@ async fn directories_are_made_for_their_user_and_everything_is_removed() {
 }
 
 #[tokio::test]
-async fn a_list_is_as_deep_as_asked_and_sorted() {
+async fn a_list_is_sorted_and_respects_its_depth() {
     let daemon = daemon!();
     for name in ["d/b/deep", "d/a"] {
         std::fs::create_dir_all(daemon.path(name)).unwrap();
@@ -141,7 +141,7 @@ async fn a_list_is_as_deep_as_asked_and_sorted() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_changes_from_its_start_on() {
+async fn a_watch_reports_changes_since_its_start() {
     let daemon = daemon!();
     let client = daemon.client();
     client.make_dir("w/sub").await.unwrap();
@@ -164,7 +164,7 @@ async fn a_watch_in_json_begins_with_a_start_and_ends_at_its_deadline() {
     let daemon = daemon!();
     let message = json!({"path": "~/watched", "includeEntry": true});
     let headers = [("connect-timeout-ms", "2000")];
-    // A link appears with all that is in it; a file that is written is empty when it is made.
+    // A hard link appears with its contents; a written file is empty at first.
     let outside = daemon.path("outside");
     std::fs::create_dir(daemon.path("watched")).unwrap();
     std::fs::write(&outside, "xy").unwrap();
@@ -231,7 +231,7 @@ async fn the_number_of_watchers_is_bounded() {
             .call(&rpc("CreateWatcher"), json!({"path": "~"}))
             .await;
         if answer.status != 200 {
-            // By us, or earlier by the system.
+            // Limited by the daemon, or earlier by the kernel.
             let code = answer.json()["code"].as_str().unwrap().to_owned();
             assert!(
                 ["resource_exhausted", "internal"].contains(&code.as_str()),

@@ -1,4 +1,4 @@
-//! What an attacker sends. Whatever it is, the daemon answers the next.
+//! Malicious input. The daemon must keep serving other requests.
 
 use std::io::Read;
 use std::net::Shutdown;
@@ -20,10 +20,10 @@ async fn still_answers(daemon: &Daemon) {
     assert_eq!(daemon.get("/health").await.status, 204);
 }
 
-/// Sends bytes and reads whatever comes until the daemon closes or nothing comes for a while.
+/// Sends bytes and reads until the daemon closes the connection or stays silent.
 async fn send(daemon: &Daemon, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(daemon.address).await.unwrap();
-    // The daemon may close before all is sent.
+    // The daemon may close the connection early.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
@@ -32,7 +32,7 @@ async fn send(daemon: &Daemon, bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn frames_that_lie_about_their_length_are_refused() {
+async fn frames_with_a_wrong_length_are_rejected() {
     let daemon = daemon!();
     let frame = |length: u32, rest: &[u8]| {
         let mut bytes = BytesMut::new();
@@ -55,7 +55,7 @@ async fn frames_that_lie_about_their_length_are_refused() {
 }
 
 #[tokio::test]
-async fn messages_that_make_no_sense_are_refused() {
+async fn invalid_messages_are_rejected() {
     let daemon = daemon!();
     for text in [
         "",
@@ -102,7 +102,7 @@ async fn messages_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn bodies_beyond_the_bound_are_refused() {
+async fn oversized_bodies_are_rejected() {
     let daemon = daemon!();
     let text = format!("{{\"path\":\"{}\"}}", "x".repeat(33 << 20));
     let answer = daemon
@@ -116,7 +116,7 @@ async fn bodies_beyond_the_bound_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_answered_shortly_or_not_at_all() {
+async fn invalid_http_gets_a_short_response_or_none() {
     let daemon = daemon!();
     let endless = format!("GET / HTTP/1.1\r\nx: {}", "y".repeat(2 << 20));
     let many: String = (0..500)
@@ -161,7 +161,7 @@ async fn a_client_that_closes_its_half_ends_its_request_and_not_the_process() {
     stream.shutdown(Shutdown::Write).unwrap();
     stream.set_nonblocking(false).unwrap();
     let mut rest = Vec::new();
-    // It closes the other half too, without the end of the stream.
+    // The daemon closes its half too, without the final envelope.
     (&stream).read_to_end(&mut rest).unwrap();
     assert!(!rest.windows(2).any(|pair| pair == b"\x02\0"));
     let processes = daemon.client().list_processes().await.unwrap();
@@ -172,13 +172,13 @@ async fn a_client_that_closes_its_half_ends_its_request_and_not_the_process() {
 }
 
 #[tokio::test]
-async fn many_idle_connections_do_not_keep_others_out() {
+async fn many_idle_connections_do_not_block_others() {
     let daemon = daemon!();
     let mut idle = Vec::new();
     for _ in 0..1000 {
         match TcpStream::connect(daemon.address).await {
             Ok(stream) => idle.push(stream),
-            // This machine's own bound.
+            // Descriptor limit of this machine.
             Err(_) => break,
         }
     }
@@ -188,12 +188,12 @@ async fn many_idle_connections_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_stops_nothing() {
+async fn an_unread_log_blocks_nothing() {
     if !rustix::process::getuid().is_root() {
         eprintln!("skipped: needs root");
         return;
     }
-    // Only the first line is read; then the pipe fills up, and in the end it is closed.
+    // Reads the first line only; then the pipe fills up and is finally closed.
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("etc")).unwrap();
     let passwd = format!("{USER}:x:0:0::/tmp:/bin/sh\n");
@@ -247,11 +247,11 @@ async fn a_log_that_nobody_reads_stops_nothing() {
 }
 
 #[tokio::test]
-async fn the_daemon_keeps_no_descriptor_that_it_was_started_with_and_cannot_be_read() {
+async fn the_daemon_inherits_no_descriptor_and_is_not_dumpable() {
     let daemon = daemon!();
     let pid = daemon.pid();
     let maps = std::fs::metadata(format!("/proc/{pid}/maps")).unwrap();
-    // Not dumpable: its files in /proc are root's, and nobody else may trace it.
+    // Not dumpable: its files in /proc belong to root, and no other user may trace it.
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&maps), 0);
     let line = format!("cat /proc/{pid}/maps /proc/{pid}/environ; ls -l /proc/{pid}/fd");
     let finished = daemon.run(&line).await;
@@ -260,7 +260,7 @@ async fn the_daemon_keeps_no_descriptor_that_it_was_started_with_and_cannot_be_r
 }
 
 #[tokio::test]
-async fn it_ends_when_it_is_told_to() {
+async fn sigterm_ends_the_daemon() {
     let Some(mut daemon) = Daemon::start_with(Options::default()) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Plain requests, as any client may make them.
+//! Plain HTTP client.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::daemon::{Daemon, PATIENCE};
 
-/// An answer, read whole.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -35,7 +35,7 @@ impl Answer {
             .map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The status and the message of an error.
+    /// Status and message of an error.
     pub(crate) fn error(&self) -> (u16, String) {
         let body = self.json();
         assert_eq!(body["code"], self.status.as_u16(), "{body}");
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// A request being put together.
+/// A request under construction.
 pub(crate) struct Ask {
     address: SocketAddr,
     builder: http::request::Builder,

@@ -1,4 +1,4 @@
-//! What the control plane says.
+//! `/init`.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ impl Daemon {
     }
 }
 
-/// With a token that is handed over before it listens.
+/// Options with a token on standard input.
 fn handed(token: &str) -> Options {
     Options {
         stdin: Some(format!("{token}\n")),
@@ -36,7 +36,7 @@ fn handed(token: &str) -> Options {
 }
 
 #[tokio::test]
-async fn nothing_opens_without_the_token_that_was_handed_over_from_the_first_moment_on() {
+async fn the_first_token_is_required_from_the_start() {
     let daemon = daemon!(handed("first"));
     let foreign = [None, Some(""), Some("other"), Some("firs")];
     for token in foreign {
@@ -79,7 +79,7 @@ async fn nothing_opens_without_the_token_that_was_handed_over_from_the_first_mom
 }
 
 #[tokio::test]
-async fn the_token_is_read_once_and_no_process_finds_it() {
+async fn no_process_can_find_the_token() {
     let secret = "handed-over-secret";
     let daemon = daemon!(Options {
         stdin: Some(format!("{secret}\nand what comes behind it\n")),
@@ -107,7 +107,7 @@ async fn the_token_is_read_once_and_no_process_finds_it() {
 }
 
 #[test]
-fn without_a_token_it_does_not_listen() {
+fn the_daemon_does_not_listen_without_a_token() {
     let long = "t".repeat(2000);
     for said in ["", "\n", "no end", "two words\n", "\u{e4}\n", &long] {
         let (reader, mut writer) = std::io::pipe().unwrap();
@@ -126,7 +126,7 @@ fn without_a_token_it_does_not_listen() {
 }
 
 #[tokio::test]
-async fn the_first_who_comes_to_an_open_one_sets_the_token_and_then_it_is_needed() {
+async fn the_first_init_of_an_open_daemon_sets_the_token() {
     let daemon = daemon!();
     assert_eq!(daemon.list(None).await, 200);
     let answer = daemon.init(None, json!({"accessToken": "first"})).await;
@@ -145,7 +145,7 @@ async fn the_first_who_comes_to_an_open_one_sets_the_token_and_then_it_is_needed
 }
 
 #[tokio::test]
-async fn who_knows_the_token_may_say_it_again_or_change_it() {
+async fn the_token_can_be_repeated_or_changed_by_its_holder() {
     let daemon = daemon!();
     daemon.init(None, json!({"accessToken": "first"})).await;
     for (token, body) in [
@@ -165,7 +165,7 @@ async fn who_knows_the_token_may_say_it_again_or_change_it() {
             .status,
         204
     );
-    // A request that says nothing of the token keeps it.
+    // A request without a token keeps the current one.
     assert_eq!(
         daemon
             .init(Some("first"), json!({"accessToken": ""}))
@@ -189,14 +189,14 @@ async fn who_knows_the_token_may_say_it_again_or_change_it() {
     assert_eq!(daemon.list(Some("first")).await, 401);
     assert_eq!(daemon.list(Some("second")).await, 200);
 
-    // Only a caller who knows the token opens what it closed, and for programs inside alone, as this
-    // test is.
+    // Only a caller with the token may lift the requirement, and only for programs inside, such as
+    // this test.
     let open = json!({"open": true});
     assert_eq!(daemon.init(None, open.clone()).await.status, 401);
     assert_eq!(daemon.list(None).await, 401);
     assert_eq!(daemon.init(Some("second"), open).await.status, 204);
     assert_eq!(daemon.list(None).await, 200);
-    // What is the host's alone asks for it all the same.
+    // Internal routes still require it.
     for path in ["/freeze", "/unfreeze", "/init", "/tunnel/22"] {
         let answer = daemon.ask(Method::POST, path).send("{}").await;
         assert_eq!(answer.status, 401, "{path}");
@@ -209,7 +209,7 @@ async fn who_knows_the_token_may_say_it_again_or_change_it() {
 }
 
 #[tokio::test]
-async fn identity_reaches_processes_files_and_the_names_of_hosts() {
+async fn identity_reaches_processes_files_and_the_hosts_file() {
     let daemon = daemon!();
     std::fs::write(
         daemon.root.path().join("etc/hosts"),
@@ -242,7 +242,7 @@ async fn identity_reaches_processes_files_and_the_names_of_hosts() {
 }
 
 #[tokio::test]
-async fn the_default_user_and_directory_are_taken() {
+async fn the_default_user_and_directory_are_used() {
     let daemon = daemon!();
     let body = json!({"defaultUser": "root", "defaultWorkdir": daemon.path("")});
     daemon.init(None, body).await;
@@ -272,7 +272,7 @@ async fn an_older_request_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_nothing_at_all_is_fine() {
+async fn an_invalid_request_is_rejected_and_an_empty_one_accepted() {
     let daemon = daemon!();
     for body in [
         "{",
@@ -294,7 +294,7 @@ async fn what_makes_no_sense_is_refused_and_nothing_at_all_is_fine() {
             .0,
         400
     );
-    // Variables that no process could be given are left out.
+    // Variables that no process could receive are dropped.
     daemon
         .init(
             None,

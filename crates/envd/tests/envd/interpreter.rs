@@ -1,4 +1,4 @@
-//! The code interpreter before Jupyter's kernel for Python, as its clients meet it.
+//! The code interpreter with Jupyter's Python kernel, seen by its clients.
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
@@ -18,18 +18,18 @@ mod limits;
 mod lines;
 mod variables;
 
-/// A kernel as it is installed.
+/// Kernel specification.
 const KERNEL: &str = r#"{"argv": ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f",
     "{connection_file}"], "language": "python", "display_name": "Python",
     "env": {"GIVEN": "by the kernel"}}"#;
 
-/// A daemon whose sandbox has a kernel.
+/// A daemon with a kernel.
 pub(crate) struct Interpreter {
     pub(crate) daemon: Daemon,
     address: SocketAddr,
 }
 
-/// Starts one, or ends the test.
+/// Starts a sandbox or returns from the test.
 macro_rules! interpreter {
     () => {
         match crate::interpreter::Interpreter::start() {
@@ -40,13 +40,13 @@ macro_rules! interpreter {
 }
 use interpreter;
 
-/// What a template with this kernel says.
+/// Configuration of a template with this kernel.
 fn offer() -> String {
     json!({"kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home"}).to_string()
 }
 
 fn options(offer: Option<String>) -> Option<Options> {
-    // The distribution's, which has the distribution's packages.
+    // The distribution's Python, which has the distribution's packages.
     let mut python = Command::new("/usr/bin/python3");
     let python = python.args(["-c", "import ipykernel"]);
     let there = python.stderr(Stdio::null()).status();
@@ -61,7 +61,7 @@ fn options(offer: Option<String>) -> Option<Options> {
     let mut files = vec![("kernels/python3/kernel.json", KERNEL.to_owned())];
     files.extend(offer.map(|offer| ("etc/shoal/interpreter.json", offer)));
     Some(Options {
-        // So that kernels end with it.
+        // Kernels end with the namespace.
         as_init: true,
         files,
         ..Options::default()
@@ -94,7 +94,7 @@ impl Interpreter {
         self.ask(Method::POST, path).send(body.to_string()).await
     }
 
-    /// What an execution says.
+    /// Runs an execution and returns its lines.
     async fn execute(&self, body: &Value) -> Said {
         let answer = self.post("/execute", body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -106,12 +106,12 @@ impl Interpreter {
         )
     }
 
-    /// What a piece of code says, in the default context.
+    /// Runs code in the default context.
     async fn run(&self, code: &str) -> Said {
         self.execute(&json!({"code": code})).await
     }
 
-    /// Begins an execution whose lines are read one by one.
+    /// Starts an execution whose lines are read one by one.
     async fn begin(&self, body: &Value) -> Running {
         let body = body.to_string();
         let length = body.len();
@@ -122,20 +122,20 @@ impl Interpreter {
         Running(BufReader::new(connection))
     }
 
-    /// What the control plane says.
+    /// Sends settings as the control plane.
     async fn init(&self, body: &Value) {
         let answer = self.daemon.post_json("/init", body.clone()).await;
         assert_eq!(answer.status, 204);
     }
 
-    /// The daemon's process id, as it is here.
+    /// The daemon's process id, outside of its namespace.
     fn pid(&self) -> i32 {
-        // The program that made its namespace has no other child.
+        // The only child of the program that created the namespace.
         let parent = i32::try_from(self.daemon.pid()).unwrap();
         children(parent)[0]
     }
 
-    /// How many kilobytes the daemon holds.
+    /// Resident memory of the daemon in KiB.
     fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -144,11 +144,11 @@ impl Interpreter {
     }
 }
 
-/// The children of a process, which are its threads'.
+/// Child processes of all threads of a process.
 fn children(pid: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let threads = threads.map(|thread| thread.unwrap().path().join("children"));
-    // A thread may have ended meanwhile: then another has its children.
+    // A thread may exit meanwhile; its children then belong to another.
     let children: Vec<String> = threads
         .filter_map(|children| std::fs::read_to_string(children).ok())
         .collect();
@@ -156,11 +156,11 @@ fn children(pid: i32) -> Vec<i32> {
     children.map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// An execution whose client still listens.
+/// An execution whose client is connected.
 struct Running(BufReader<TcpStream>);
 
 impl Running {
-    /// Reads until something is said. Leave by dropping it.
+    /// Reads until a text appears. Disconnects when dropped.
     async fn wait_for(&mut self, wanted: &str) {
         let reading = async {
             loop {
@@ -175,13 +175,13 @@ impl Running {
     }
 }
 
-/// The lines of an execution.
+/// Lines of an execution.
 #[derive(Debug)]
 struct Said(Vec<Value>);
 
 impl Said {
-    /// In all of them the first says the number, and the last that it is over. Signs of life come
-    /// whenever a machine is slow.
+    /// Checks that the first line is the execution number and the last the end. Keepalives are
+    /// removed: they appear on a slow machine.
     fn new(mut lines: Vec<Value>) -> Self {
         lines.retain(|line| line["type"] != "keepalive");
         assert_eq!(lines.first().unwrap()["type"], "number_of_executions");
@@ -205,13 +205,13 @@ impl Said {
         self.0.iter().filter(|line| line["type"] == kind).collect()
     }
 
-    /// What was printed.
+    /// Printed text.
     fn printed(&self, kind: &str) -> String {
         let texts = self.of(kind).into_iter();
         texts.map(|line| line["text"].as_str().unwrap()).collect()
     }
 
-    /// The text of what the code came to.
+    /// Text of the main result.
     fn text(&self) -> &str {
         match self.of("result").as_slice() {
             [only] => only["text"].as_str().unwrap(),
@@ -219,7 +219,7 @@ impl Said {
         }
     }
 
-    /// Why it failed.
+    /// Name and value of the error.
     fn error(&self) -> (&str, &str) {
         match self.of("error").as_slice() {
             [only] => (

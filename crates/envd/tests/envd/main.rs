@@ -1,5 +1,5 @@
-//! The daemon as its clients meet it: the built program, on a port of its own, with users and system
-//! files of its own. It needs root, as the daemon does; without, each test says so and passes.
+//! Integration tests of the daemon: the built binary on its own port, with its own users and system
+//! files. They need root; without it each test reports that and passes.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

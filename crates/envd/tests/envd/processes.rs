@@ -21,7 +21,7 @@ fn shell(line: &str) -> Command {
     Command::new("/bin/sh", ["-c", line])
 }
 
-/// Everything a process prints, and how it ends.
+/// Output of a process and its end.
 async fn finish(process: &mut Process) -> Result<(String, String, String, Exit), ClientError> {
     let (mut stdout, mut stderr, mut terminal) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(output) = process.next().await? {
@@ -42,7 +42,7 @@ async fn wait(process: &mut Process) -> Exit {
     finish(process).await.unwrap().3
 }
 
-/// Waits until something that another process does has happened.
+/// Polls until a condition set by another process holds.
 pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
@@ -57,7 +57,7 @@ fn is_alive(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_process_tells_its_start_its_output_and_its_end_in_both_codecs() {
+async fn a_process_streams_start_output_and_end_in_both_codecs() {
     let daemon = daemon!();
     let finished = daemon.run("echo out; echo err >&2").await;
     assert_eq!(
@@ -88,7 +88,7 @@ async fn a_process_tells_its_start_its_output_and_its_end_in_both_codecs() {
 }
 
 #[tokio::test]
-async fn ends_have_the_words_of_e2b() {
+async fn exit_statuses_have_e2bs_texts() {
     let daemon = daemon!();
     let finished = daemon.run("exit 3").await;
     assert_eq!(
@@ -105,7 +105,7 @@ async fn ends_have_the_words_of_e2b() {
 }
 
 #[tokio::test]
-async fn a_process_is_its_user_with_all_groups_and_nothing_of_the_daemons() {
+async fn a_process_has_its_user_and_groups_and_inherits_nothing() {
     let daemon = daemon!();
     let line = "id -u; id -g; id -G; pwd; umask; cat /proc/self/oom_score_adj; \
         ls /proc/self/fd | wc -l; grep -E '^Sig(Blk|Ign)' /proc/self/status; \
@@ -124,7 +124,7 @@ async fn a_process_is_its_user_with_all_groups_and_nothing_of_the_daemons() {
 }
 
 #[tokio::test]
-async fn the_environment_is_the_users_then_the_global_then_the_requests() {
+async fn the_request_overrides_the_global_environment_and_that_the_users() {
     let daemon = daemon!();
     daemon
         .post_json("/init", json!({"envVars": {"A": "global", "B": "global"}}))
@@ -147,7 +147,7 @@ async fn the_environment_is_the_users_then_the_global_then_the_requests() {
 }
 
 #[tokio::test]
-async fn a_process_starts_where_it_is_asked_to() {
+async fn a_process_starts_in_the_requested_directory() {
     let daemon = daemon!();
     std::fs::create_dir(daemon.home().join("sub")).unwrap();
     let client = daemon.client();
@@ -166,7 +166,7 @@ async fn a_process_starts_where_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_an_invalid_argument() {
+async fn an_unstartable_command_is_an_invalid_argument() {
     let daemon = daemon!();
     let script = daemon.home().join("script");
     std::fs::write(&script, "echo $0 $1").unwrap();
@@ -181,7 +181,7 @@ async fn what_cannot_be_started_is_an_invalid_argument() {
         let error = client.start(command).await.err().unwrap();
         assert_eq!(error.code(), Some(ErrorCode::InvalidArgument), "{error}");
     }
-    // A script needs no first line, as for a shell.
+    // Scripts without `#!` run in a shell.
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, executable).unwrap();
     let command = Command::new(&daemon.path("script"), ["arg"]);
@@ -214,7 +214,7 @@ async fn an_unknown_user_is_unauthenticated_in_every_call() {
 }
 
 #[tokio::test]
-async fn the_timeout_is_the_life_of_the_process_even_if_nobody_listens() {
+async fn the_timeout_kills_a_process_without_subscribers() {
     let daemon = daemon!();
     let start = Instant::now();
     let mut stream = daemon
@@ -239,7 +239,7 @@ async fn the_timeout_is_the_life_of_the_process_even_if_nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_timeout_that_is_no_time_is_refused() {
+async fn an_invalid_timeout_is_rejected() {
     let daemon = daemon!();
     for timeout in ["soon", "-1", "12345678901"] {
         let stream = daemon
@@ -257,7 +257,7 @@ async fn a_timeout_that_is_no_time_is_refused() {
 }
 
 #[tokio::test]
-async fn a_process_outlives_its_listener_and_can_be_found_again() {
+async fn a_process_outlives_its_subscriber_and_can_be_reconnected() {
     let daemon = daemon!();
     let client = daemon.client();
     let command = shell("read line; echo got $line")
@@ -288,7 +288,7 @@ async fn a_process_outlives_its_listener_and_can_be_found_again() {
     }
     assert!(client.list_processes().await.unwrap().is_empty());
 
-    // Who comes late still hears of the end.
+    // A late subscriber receives the end.
     let mut late = client.connect(Selector::Pid(pid)).await.unwrap();
     assert_eq!((late.pid(), wait(&mut late).await.code), (pid, 0));
     let error = client.send_stdin(tag(), Bytes::new()).await.unwrap_err();
@@ -296,7 +296,7 @@ async fn a_process_outlives_its_listener_and_can_be_found_again() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_is_not_found_in_the_words_of_e2b() {
+async fn an_unknown_process_is_not_found_with_e2bs_text() {
     let daemon = daemon!();
     let answer = daemon
         .call(
@@ -353,7 +353,7 @@ async fn standard_input_can_be_written_and_closed() {
 }
 
 #[tokio::test]
-async fn without_standard_input_there_is_nothing_to_read_or_write() {
+async fn a_process_without_standard_input_cannot_be_written_to() {
     let daemon = daemon!();
     let client = daemon.client();
     let mut process = client
@@ -477,7 +477,7 @@ async fn a_terminal_has_a_size_an_owner_and_one_stream() {
 }
 
 #[tokio::test]
-async fn a_signal_ends_the_stream_though_children_still_hold_it_open() {
+async fn a_signal_ends_the_stream_although_children_hold_it_open() {
     let daemon = daemon!();
     let client = daemon.client();
     for (signal, status) in [
@@ -497,7 +497,7 @@ async fn a_signal_ends_the_stream_though_children_still_hold_it_open() {
             .await
             .unwrap();
         assert_eq!(wait(&mut process).await.status, status);
-        // The child is not the daemon's affair.
+        // The child is not signalled.
         assert!(is_alive(child));
         let child = rustix::process::Pid::from_raw(child.cast_signed()).unwrap();
         rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
@@ -526,7 +526,7 @@ async fn a_signal_ends_the_stream_though_children_still_hold_it_open() {
 }
 
 #[tokio::test]
-async fn a_natural_end_waits_for_what_children_still_print() {
+async fn a_normal_exit_waits_for_output_of_children() {
     let daemon = daemon!();
     let finished = daemon.run("(sleep 0.3; echo late) & echo early").await;
     assert_eq!(finished.stdout, "early\nlate\n");
@@ -534,7 +534,7 @@ async fn a_natural_end_waits_for_what_children_still_print() {
 }
 
 #[tokio::test]
-async fn much_output_comes_whole_to_everybody_who_listens() {
+async fn large_output_reaches_every_subscriber_completely() {
     const SIZE: usize = 32 << 20;
     let daemon = daemon!();
     let client = daemon.client();
@@ -564,7 +564,7 @@ async fn much_output_comes_whole_to_everybody_who_listens() {
 }
 
 #[tokio::test]
-async fn a_listener_that_stopped_reading_does_not_stop_the_others() {
+async fn a_stuck_subscriber_does_not_block_the_others() {
     let daemon = daemon!();
     let client = daemon.client();
     let line = "read go; head -c 33554432 /dev/zero";
@@ -585,7 +585,7 @@ async fn a_listener_that_stopped_reading_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_gives_signs_of_life_as_often_as_asked() {
+async fn an_idle_stream_sends_keepalives_at_the_requested_interval() {
     let daemon = daemon!();
     let mut stream = daemon
         .shell("exec sleep 1000", &[("keepalive-ping-interval", "1")])
@@ -617,7 +617,7 @@ async fn many_short_processes_all_end() {
 }
 
 #[tokio::test]
-async fn as_the_first_process_it_waits_for_orphans_and_keeps_none() {
+async fn pid_1_reaps_orphans() {
     let daemon = daemon!(Options {
         as_init: true,
         ..Options::default()
@@ -637,7 +637,7 @@ async fn as_the_first_process_it_waits_for_orphans_and_keeps_none() {
 }
 
 #[tokio::test]
-async fn what_processes_do_and_print_is_logged() {
+async fn process_events_and_output_are_logged() {
     let daemon = daemon!();
     let finished = daemon.run("echo hello; printf 'no end' >&2; exit 4").await;
     assert_eq!(finished.end["exitCode"], 4);

@@ -1,4 +1,4 @@
-//! Which requests are answered at all, tunnels, and both versions of HTTP.
+//! Routing, tunnels, and both HTTP versions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::daemon::daemon;
 
 #[tokio::test]
-async fn it_says_that_it_lives_and_how_busy_it_is() {
+async fn health_and_metrics_are_served() {
     let daemon = daemon!();
     daemon.client().health().await.unwrap();
     let answer = daemon.get("/health").await;
@@ -41,7 +41,7 @@ async fn it_says_that_it_lives_and_how_busy_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_not_found() {
+async fn unknown_routes_are_not_found() {
     let daemon = daemon!();
     for path in [
         "/",
@@ -62,7 +62,7 @@ async fn what_is_not_served_is_not_found() {
 }
 
 #[tokio::test]
-async fn pages_of_any_origin_may_ask() {
+async fn pages_of_any_origin_may_call() {
     let daemon = daemon!();
     daemon.post_json("/init", json!({"accessToken": "t"})).await;
     let answer = daemon
@@ -105,7 +105,7 @@ async fn pages_of_any_origin_may_ask() {
 }
 
 #[tokio::test]
-async fn both_versions_of_http_are_spoken_on_one_port() {
+async fn both_http_versions_share_a_port() {
     let daemon = daemon!();
     std::fs::write(daemon.path("f"), vec![7; 3 << 20]).unwrap();
     let stream = TcpStream::connect(daemon.address).await.unwrap();
@@ -134,7 +134,7 @@ async fn both_versions_of_http_are_spoken_on_one_port() {
 }
 
 #[tokio::test]
-async fn a_tunnel_reaches_what_listens_on_the_loopback_only() {
+async fn a_tunnel_reaches_loopback_listeners() {
     let daemon = daemon!();
     daemon.post_json("/init", json!({"accessToken": "t"})).await;
     let client = daemon
@@ -156,7 +156,7 @@ async fn a_tunnel_reaches_what_listens_on_the_loopback_only() {
         let mut buffer = [0; 4];
         inside.read_exact(&mut buffer).await.unwrap();
         assert_eq!(&buffer, b"ping");
-        // Each direction ends by itself.
+        // Each direction closes independently.
         outside.shutdown().await.unwrap();
         assert_eq!(inside.read(&mut buffer).await.unwrap(), 0);
         inside.write_all(b"pong").await.unwrap();
@@ -168,7 +168,7 @@ async fn a_tunnel_reaches_what_listens_on_the_loopback_only() {
 }
 
 #[tokio::test]
-async fn a_tunnel_needs_the_token_a_port_and_somebody_behind_it() {
+async fn a_tunnel_needs_the_token_and_a_listening_port() {
     let daemon = daemon!();
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = closed.local_addr().unwrap().port();

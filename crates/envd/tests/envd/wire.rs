@@ -1,4 +1,4 @@
-//! Connect streams in JSON, byte by byte, as the SDKs send and read them.
+//! Connect streams in JSON, at byte level, as the SDKs use them.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -22,25 +22,25 @@ pub(crate) fn envelope(message: &Value) -> Bytes {
     bytes.freeze()
 }
 
-/// A stream of messages, still open.
+/// An open stream.
 pub(crate) struct Stream {
     connection: BufReader<TcpStream>,
     body: BytesMut,
     ended: bool,
 }
 
-/// What comes out of a stream.
+/// An item of a stream.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Item {
     Message(Value),
-    /// The last envelope.
+    /// The final envelope.
     End(Value),
-    /// The connection broke before the last envelope.
+    /// The connection closed without a final envelope.
     Broken,
 }
 
 impl Stream {
-    /// The next message, without signs of life.
+    /// The next message that is not a keepalive.
     pub(crate) async fn next(&mut self) -> Item {
         loop {
             let item = timeout(PATIENCE, self.item()).await.unwrap();
@@ -52,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// The next message, whatever it is.
+    /// The next message of any kind.
     pub(crate) async fn item(&mut self) -> Item {
         loop {
             if let Some(item) = self.decode() {
@@ -78,7 +78,7 @@ impl Stream {
         })
     }
 
-    /// Reads one chunk of the chunked body. False at its end, or when the connection broke.
+    /// Reads a chunk of the chunked body. False at its end or when the connection closed.
     async fn chunk(&mut self) -> bool {
         let mut line = String::new();
         match self.connection.read_line(&mut line).await {
@@ -95,7 +95,7 @@ impl Stream {
         size > 0
     }
 
-    /// The process id that a process's stream begins with.
+    /// The process id in the start event.
     pub(crate) async fn pid(&mut self) -> u32 {
         match self.next().await {
             Item::Message(message) => {
@@ -105,7 +105,7 @@ impl Stream {
         }
     }
 
-    /// What a process prints until it ends, and how it ends.
+    /// Reads output until the end.
     pub(crate) async fn finish(mut self) -> Finished {
         let mut finished = Finished::default();
         loop {
@@ -135,7 +135,7 @@ impl Stream {
     }
 }
 
-/// What became of a process.
+/// Output and end of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
     pub(crate) stdout: String,
@@ -143,12 +143,12 @@ pub(crate) struct Finished {
     pub(crate) pty: String,
     /// The end event.
     pub(crate) end: Value,
-    /// What the last envelope holds.
+    /// Contents of the final envelope.
     pub(crate) last: Value,
 }
 
 impl Finished {
-    /// The code of the error that the stream ended with.
+    /// Error code in the final envelope.
     pub(crate) fn code(&self) -> &str {
         self.last["error"]["code"].as_str().unwrap_or_default()
     }
@@ -215,7 +215,7 @@ impl Daemon {
         }
     }
 
-    /// Starts a line in a shell.
+    /// Starts a shell command.
     pub(crate) async fn shell(&self, line: &str, headers: &[(&str, &str)]) -> Stream {
         let process = json!({"cmd": "/bin/sh", "args": ["-c", line]});
         let message = json!({"process": process, "stdin": false});
@@ -223,19 +223,19 @@ impl Daemon {
             .await
     }
 
-    /// Runs a line in a shell to its end.
+    /// Runs a shell command to its end.
     pub(crate) async fn run(&self, line: &str) -> Finished {
         let mut stream = self.shell(line, &[]).await;
         stream.pid().await;
         stream.finish().await
     }
 
-    /// Makes a call that is not streamed.
+    /// Makes a unary call.
     pub(crate) async fn call(&self, path: &str, message: Value) -> Answer {
         self.post_json(path, message).await
     }
 
-    /// Makes a call in somebody's name.
+    /// Makes a unary call as a user.
     pub(crate) async fn call_as(&self, user: &str, path: &str, message: Value) -> Answer {
         self.ask(Method::POST, path)
             .header("content-type", "application/json")
@@ -245,7 +245,7 @@ impl Daemon {
     }
 }
 
-/// The header that names a user.
+/// The header that selects a user.
 pub(crate) fn basic(user: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:")))
 }

@@ -40,7 +40,7 @@ const TWO: &[u8] = b"preamble\r\n--B\r\nContent-Disposition: form-data; name=\"f
     content-disposition: f; filename=\"b\"\r\n\r\n\r\n--B--\r\nepilogue";
 
 #[test]
-fn parts_are_found_however_the_body_is_cut() {
+fn parts_are_parsed_at_any_chunk_size() {
     let expected = [part("a", b"first\r\n-- B\r\n"), part("b", b"")];
     for piece in [1, 2, 3, 7, 1000] {
         assert_eq!(parse(TWO, piece).unwrap(), expected, "{piece}");
@@ -57,7 +57,7 @@ fn a_part_may_lack_headers_or_contents_or_both() {
 }
 
 #[test]
-fn what_is_not_read_of_a_part_is_passed_over() {
+fn the_unread_rest_of_a_part_is_skipped() {
     let mut multipart = Multipart::new(TWO, "B");
     assert_eq!(
         multipart.next_part().unwrap().unwrap().filename.as_deref(),
@@ -72,7 +72,7 @@ fn what_is_not_read_of_a_part_is_passed_over() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_not_taken_for_whole() {
+fn a_truncated_body_is_an_error() {
     let whole = TWO.len() - "--\r\nepilogue".len();
     for end in 0..whole {
         let result = parse(&TWO[..end], 64);
@@ -91,7 +91,7 @@ fn headers_have_a_bound() {
 }
 
 #[test]
-fn a_longer_word_is_not_the_delimiter() {
+fn a_longer_boundary_is_not_a_delimiter() {
     let result = parse(b"--B\r\n\r\nx\r\n--BB\r\n\r\ny\r\n--B--", 64);
     assert!(matches!(result, Err(MultipartError::Malformed)));
 }
@@ -115,7 +115,7 @@ fn the_boundary_is_taken_from_the_content_type() {
 
 proptest! {
     #[test]
-    fn whatever_is_written_is_read_back(
+    fn multipart_bodies_round_trip(
         contents in proptest::collection::vec(
             proptest::collection::vec(
                 prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'-'), any::<u8>()], 0..300),
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn no_body_makes_the_parser_fail_otherwise_than_by_an_error(
+    fn no_body_panics_the_parser(
         body in proptest::collection::vec(
             prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'-'), Just(b'B'), any::<u8>()], 0..400),
         piece in 1usize..50,

@@ -57,7 +57,7 @@ fn each_change_has_its_kind() {
 }
 
 #[test]
-fn what_happens_below_is_told_only_when_asked_for() {
+fn only_a_recursive_watch_reports_subdirectories() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("sub")).unwrap();
     let mut flat = watch(dir.path(), false);
@@ -78,7 +78,7 @@ fn a_new_directory_is_watched_too() {
 }
 
 #[test]
-fn what_was_in_a_new_directory_before_its_watch_is_told_once() {
+fn contents_of_a_new_directory_are_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut watch = watch(dir.path(), true);
     fs::create_dir_all(dir.path().join("a/b")).unwrap();
@@ -105,7 +105,7 @@ fn what_was_in_a_new_directory_before_its_watch_is_told_once() {
 }
 
 #[test]
-fn a_moved_directory_is_told_by_its_new_name_and_one_moved_out_no_more() {
+fn a_moved_directory_is_watched_under_its_new_name_until_moved_out() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("old/deep")).unwrap();
@@ -123,7 +123,7 @@ fn a_moved_directory_is_told_by_its_new_name_and_one_moved_out_no_more() {
 }
 
 #[test]
-fn the_end_of_the_watched_directory_itself_is_told() {
+fn removal_of_the_watched_directory_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
@@ -170,7 +170,7 @@ fn an_entry_is_described_unless_it_is_gone() {
 }
 
 #[test]
-fn more_changes_than_fit_in_one_batch_are_all_told() {
+fn no_change_is_lost_across_batches() {
     let dir = tempfile::tempdir().unwrap();
     let mut watch = watch(dir.path(), false);
     for number in 0..BATCH * 3 {

@@ -3,7 +3,7 @@ use super::*;
 use crate::process::Status;
 
 #[tokio::test]
-async fn a_context_that_was_deleted_gets_no_other_kernel() {
+async fn a_deleted_context_starts_no_kernel() {
     let (kernel, _fake) = kernel().await;
     let (context, launcher) = (Context::of_test(kernel).await, launcher());
     let mut slot = context.turn().await;
@@ -19,7 +19,7 @@ async fn a_context_that_was_deleted_gets_no_other_kernel() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_ended_by_itself_is_told_of_and_one_that_was_to_end_is_not() {
+async fn an_unexpected_kernel_exit_leaves_a_notice_and_a_forced_end_does_not() {
     let ((first, first_fake), (second, second_fake)) = (kernel().await, kernel().await);
     let (context, launcher) = (Context::of_test(first).await, launcher());
     let mut slot = context.turn().await;

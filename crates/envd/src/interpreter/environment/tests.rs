@@ -22,7 +22,7 @@ async fn answer(fake: &mut Fake, takes: impl Fn(&str) -> bool) -> String {
 }
 
 #[tokio::test]
-async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
+async fn a_failed_change_does_not_block_others_and_is_retried() {
     let (mut kernel, mut fake) = kernel().await;
     let context = Context::of_language("bash");
     let launcher = launcher();
@@ -63,7 +63,7 @@ async fn what_fails_keeps_nothing_else_from_being_done_and_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_a_template_begins_with_is_executed_once_and_a_failure_is_told() {
+async fn startup_code_runs_once_and_its_failure_is_reported() {
     let launcher = launcher();
     for takes in [true, false] {
         let (mut kernel, mut fake) = kernel().await;
@@ -81,7 +81,7 @@ async fn what_a_template_begins_with_is_executed_once_and_a_failure_is_told() {
 }
 
 #[tokio::test]
-async fn a_generator_that_was_not_seeded_is_tried_again() {
+async fn a_failed_reseed_is_retried() {
     let (mut kernel, mut fake) = kernel().await;
     let context = Context::of_language("r");
     let launcher = launcher();
@@ -102,7 +102,7 @@ async fn a_generator_that_was_not_seeded_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_generator_that_was_seeded_is_left_alone_although_another_was_not() {
+async fn a_retry_skips_generators_that_were_reseeded() {
     let (mut kernel, mut fake) = kernel().await;
     let context = Context::of_language("java");
     let launcher = launcher();
@@ -128,7 +128,7 @@ async fn a_generator_that_was_seeded_is_left_alone_although_another_was_not() {
 }
 
 #[tokio::test]
-async fn a_kernel_whose_code_cannot_wait_is_told_in_other_words() {
+async fn a_kernel_without_await_receives_the_fallback_code() {
     let (mut kernel, mut fake) = kernel().await;
     let context = Context::of_language("javascript");
     let launcher = launcher();
@@ -162,7 +162,7 @@ async fn a_kernel_whose_code_cannot_wait_is_told_in_other_words() {
 }
 
 #[test]
-fn of_many_that_are_refused_some_are_named() {
+fn a_notice_names_a_limited_number_of_variables() {
     let mut refused = Refused::default();
     for number in 0..20 {
         refused.note(&format!("V{number}"), "x");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_prints_for_ever_does_not_keep_an_execution_where_its_end_may_be_dropped() {
+    async fn endless_output_ends_an_execution_unless_the_kernel_holds_output() {
         let holds = Manner {
             holds: true,
             ..Manner::default()

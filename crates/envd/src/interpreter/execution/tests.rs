@@ -35,7 +35,7 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
+async fn a_late_result_is_awaited_for_late_kernels() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
@@ -63,7 +63,7 @@ async fn a_result_that_comes_late_is_waited_for_where_kernels_are_late() {
 }
 
 #[tokio::test]
-async fn a_reply_is_enough_when_the_kernel_dropped_the_rest() {
+async fn a_reply_suffices_when_the_kernel_dropped_its_output() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
@@ -100,7 +100,7 @@ fn large() -> Value {
 }
 
 #[tokio::test]
-async fn what_has_no_room_yet_is_waited_for_although_the_reply_has_come() {
+async fn output_waiting_for_budget_is_awaited_after_the_reply() {
     let (mut kernel, mut fake) = kernel().await;
     let budget = Budget::of(8 << 20);
     kernel.heard.within(&budget);
@@ -140,7 +140,7 @@ async fn what_has_no_room_yet_is_waited_for_although_the_reply_has_come() {
 }
 
 #[tokio::test]
-async fn a_large_error_waits_for_no_room_but_that_of_its_message() {
+async fn a_large_error_needs_no_budget_beyond_its_message() {
     let (mut kernel, mut fake) = kernel().await;
     let budget = Budget::of(7 << 20);
     kernel.heard.within(&budget);
@@ -164,7 +164,7 @@ async fn a_large_error_waits_for_no_room_but_that_of_its_message() {
 }
 
 #[tokio::test]
-async fn code_that_is_done_is_not_kept_by_what_it_left_behind_when_its_end_was_dropped() {
+async fn endless_output_after_a_dropped_idle_does_not_hold_an_execution() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
@@ -209,7 +209,7 @@ async fn code_that_is_done_is_not_kept_by_what_it_left_behind_when_its_end_was_d
 }
 
 #[tokio::test]
-async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
+async fn the_first_error_is_sent_and_noise_ignored() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
     let mut telling = Telling::new(feed);
@@ -242,7 +242,7 @@ async fn of_several_errors_the_first_is_told_and_noise_is_passed_over() {
 }
 
 #[tokio::test]
-async fn who_has_left_when_his_turn_comes_does_not_get_it() {
+async fn a_queued_execution_of_a_disconnected_client_does_not_start() {
     let (kernel, _fake) = kernel().await;
     let context = Context::of_test(kernel).await;
     let slot = context.turn().await;
@@ -258,7 +258,7 @@ async fn who_has_left_when_his_turn_comes_does_not_get_it() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
+async fn a_broken_connection_or_a_disconnected_client_ends_the_execution() {
     let (mut kernel, fake) = kernel().await;
     let (feed_of_one, body) = feed(&Budget::default());
     drop(fake);
@@ -271,7 +271,7 @@ async fn a_connection_that_breaks_and_a_client_that_leaves_end_it() {
 }
 
 #[tokio::test]
-async fn what_a_kernel_said_before_it_ended_is_told() {
+async fn output_before_a_kernel_exit_is_delivered() {
     let (mut kernel, mut fake) = kernel().await;
     let (feed, body) = feed(&Budget::default());
     // Small enough to be sent at once: both ends are noticed together.
@@ -293,7 +293,7 @@ async fn what_a_kernel_said_before_it_ended_is_told() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
+async fn waiting_for_a_reply_is_cancel_safe() {
     let (mut kernel, mut fake) = kernel().await;
     let mut awaited = Awaited::of("x".to_owned());
     fake.replies("x", json!({"status": "ok"})).await;
@@ -308,7 +308,7 @@ async fn whoever_stops_waiting_for_an_answer_goes_on_where_he_was() {
 }
 
 #[tokio::test]
-async fn a_kernel_has_all_its_time_to_stop_although_the_sandbox_was_saved_meanwhile() {
+async fn a_freeze_does_not_shorten_the_stop_timeout() {
     let (kernel, _fake) = kernel().await;
     let (context, launcher) = (Context::of_test(kernel).await, launcher());
     let mut slot = context.turn().await;
@@ -336,7 +336,7 @@ async fn signs_of_life(lines: Lines) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_his_turn_gets_signs_of_life() {
+async fn a_queued_client_receives_keepalives() {
     let context = Context::of_language("test");
     let _slot = context.turn().await;
     let (feed, lines) = feed(&Budget::default());
@@ -348,7 +348,7 @@ async fn who_waits_for_his_turn_gets_signs_of_life() {
 }
 
 #[tokio::test]
-async fn who_waits_for_silent_code_gets_signs_of_life() {
+async fn a_client_of_silent_code_receives_keepalives() {
     let (mut kernel, _fake) = kernel().await;
     let (feed, lines) = feed(&Budget::default());
     let mut telling = Telling::new(feed);

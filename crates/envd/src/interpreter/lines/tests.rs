@@ -18,7 +18,7 @@ fn parsed(line: &[u8]) -> Value {
 }
 
 #[test]
-fn printed_text_goes_through_with_a_time() {
+fn printed_text_has_a_timestamp() {
     let said = line(
         "stream",
         &json!({"name": "stdout", "text": "a\n\"é😀\u{1}"}),
@@ -30,7 +30,7 @@ fn printed_text_goes_through_with_a_time() {
 }
 
 #[test]
-fn a_result_has_a_name_for_each_type_that_is_known_and_the_rest_is_extra() {
+fn known_types_are_result_fields_and_others_are_extra() {
     let said = line(
         "execute_result",
         &json!({"data": {
@@ -80,7 +80,7 @@ fn an_error_joins_its_traceback() {
 }
 
 #[test]
-fn a_reply_says_how_it_went() {
+fn a_reply_yields_count_and_error() {
     let of = |content: Value| reply(content.to_string().as_bytes());
     let good = of(json!({"status": "ok", "execution_count": 3}));
     assert_eq!((good.count, good.error), (Some(3), None));
@@ -92,7 +92,7 @@ fn a_reply_says_how_it_went() {
 }
 
 #[test]
-fn bytes_that_are_no_text_and_halves_of_characters_go_through() {
+fn invalid_utf8_and_lone_surrogates_pass() {
     let said = read("stream", b"{\"name\":\"stdout\",\"text\":\"a\xffb\"}", NOW);
     let Some(Output::Line(said)) = said else {
         panic!("{said:?}")
@@ -106,7 +106,7 @@ fn bytes_that_are_no_text_and_halves_of_characters_go_through() {
 }
 
 #[test]
-fn a_line_is_not_much_longer_than_its_message_whatever_bytes_are_in_it() {
+fn invalid_utf8_does_not_inflate_a_line() {
     let message = |count: usize, bytes: &[u8]| {
         let begin = &b"{\"name\":\"stdout\",\"text\":\""[..];
         [begin, &bytes.repeat(count), b"\"}"].concat()
@@ -137,7 +137,7 @@ fn no_value_breaks_a_line() {
 }
 
 #[test]
-fn what_makes_no_sense_is_no_line() {
+fn invalid_messages_yield_no_line() {
     for (kind, content) in [
         ("stream", "{}"),
         ("stream", r#"{"name":"stdout","text":1}"#),
@@ -158,7 +158,7 @@ fn what_makes_no_sense_is_no_line() {
 }
 
 #[test]
-fn lines_of_our_own_are_json() {
+fn lines_of_the_daemon_are_json() {
     assert_eq!(parsed(KEEPALIVE)["type"], "keepalive");
     assert_eq!(parsed(END)["type"], "end_of_execution");
     assert_eq!(parsed(&error("A", "\"\n"))["value"], "\"\n");
@@ -169,7 +169,7 @@ fn lines_of_our_own_are_json() {
 
 proptest! {
     #[test]
-    fn any_text_comes_out_as_it_went_in(text in ".*", name in "(text/plain|x/.{0,9})") {
+    fn text_survives_a_round_trip(text in ".*", name in "(text/plain|x/.{0,9})") {
         let said = line("stream", &json!({"name": "stdout", "text": text}));
         prop_assert_eq!(&said["text"], &json!(text));
         let said = line("execute_result", &json!({"data": {&name: {"a": &text}}}));
@@ -179,7 +179,7 @@ proptest! {
 }
 
 #[test]
-fn the_end_of_a_line_is_told_apart() {
+fn a_final_newline_is_split_off() {
     let apart = |text: &str| {
         let content = format!(r#"{{"name": "stdout", "text": "{text}"}}"#);
         let parts = end_apart(content.as_bytes(), "T")?;

@@ -37,7 +37,7 @@ fn only_what_differs_is_changed() {
 }
 
 #[test]
-fn each_language_is_told_in_its_own_words() {
+fn each_language_has_its_own_syntax() {
     let to = variables([("A", "x\"\n😀")]);
     let none = Variables::new();
     let both = |dialect: Dialect| (change(dialect, &none, &to), change(dialect, &to, &none));
@@ -63,7 +63,7 @@ fn each_language_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_name_that_bash_cannot_have_is_left_out() {
+fn invalid_bash_variable_names_are_skipped() {
     let to = variables([("a-b", "1"), ("1a", "1"), ("x;id", "1"), ("ok_1", "1")]);
     let code = change(Dialect::Bash, &Variables::new(), &to);
     assert_eq!(code, r"\builtin export ok_1=$'1'");
@@ -79,7 +79,7 @@ pub(in crate::interpreter) fn ran(program: &str, arguments: &[&str]) -> Vec<u8> 
 }
 
 #[test]
-fn bash_reads_every_value_as_it_was_meant() {
+fn bash_literals_round_trip() {
     for value in HOSTILE {
         let to = variables([("SHOWN", value)]);
         let code = change(Dialect::Bash, &Variables::new(), &to);
@@ -89,7 +89,7 @@ fn bash_reads_every_value_as_it_was_meant() {
 }
 
 #[test]
-fn bash_is_told_although_its_words_mean_something_else_there() {
+fn bash_changes_work_despite_shadowing_aliases_and_functions() {
     let (from, to) = (variables([("B", "2")]), variables([("A", "1")]));
     let code = change(Dialect::Bash, &from, &to);
     let hidden = "shopt -s expand_aliases; alias builtin=exit export=exit\n\
@@ -112,7 +112,7 @@ pub(in crate::interpreter) fn ran_plainly(code: &str, behind: &str) -> Vec<u8> {
 }
 
 #[test]
-fn javascript_that_cannot_wait_reads_every_value_as_it_was_meant() {
+fn javascript_literals_without_await_round_trip() {
     let plainly = |from: &Variables, to: &Variables| {
         let changes = Dialect::Script.changes(from, to);
         Dialect::Script.plainly_together(changes.iter()).unwrap()
@@ -132,7 +132,7 @@ fn javascript_that_cannot_wait_reads_every_value_as_it_was_meant() {
 }
 
 #[test]
-fn python_reads_every_value_and_name_as_it_was_meant() {
+fn python_literals_round_trip() {
     for value in HOSTILE {
         let name = format!("N{}", value.replace('=', ""));
         let to = variables([(&name, value)]);

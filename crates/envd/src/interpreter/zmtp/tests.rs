@@ -24,7 +24,7 @@ fn encode(frames: &[Vec<u8>]) -> BytesMut {
 }
 
 #[tokio::test]
-async fn two_ends_greet_and_talk() {
+async fn two_peers_handshake_and_exchange_messages() {
     let (one, other) = duplex(64);
     let dealer = tokio::spawn(Socket::over(one, Role::Dealer));
     let mut router = Socket::over(other, Role::Dealer).await.unwrap();
@@ -48,7 +48,7 @@ async fn two_ends(between: usize) -> (Socket<DuplexStream>, Socket<DuplexStream>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_before() {
+async fn a_large_message_waits_for_budget_and_a_short_one_does_not() {
     let (mut their, mut our) = two_ends(1 << 10).await;
     let budget = Budget::of(8 << 20);
     our.within(&budget);
@@ -79,7 +79,7 @@ async fn a_large_message_is_read_when_there_is_room_for_it_and_a_short_one_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
+async fn a_cancelled_wait_for_budget_keeps_its_place() {
     let (mut their, mut our) = two_ends(4 << 20).await;
     let budget = Budget::of(8 << 20);
     our.within(&budget);
@@ -110,7 +110,7 @@ async fn who_stops_waiting_for_room_and_goes_on_keeps_his_place() {
 }
 
 #[tokio::test]
-async fn the_room_of_a_large_message_is_given_back() {
+async fn the_buffer_of_a_large_message_is_freed() {
     let (one, other) = duplex(1 << 20);
     let dealer = tokio::spawn(Socket::over(one, Role::Dealer));
     let mut router = Socket::over(other, Role::Dealer).await.unwrap();
@@ -139,7 +139,7 @@ async fn the_room_of_a_large_message_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_subscriber_asks_for_everything() {
+async fn a_subscriber_subscribes_to_all_topics() {
     let (one, other) = duplex(1024);
     let subscriber = tokio::spawn(Socket::over(one, Role::Subscriber));
     let mut publisher = Socket::over(other, Role::Dealer).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_subscriber_asks_for_everything() {
 }
 
 #[tokio::test]
-async fn who_greets_otherwise_is_not_talked_to() {
+async fn an_invalid_greeting_is_rejected() {
     for place in [0, 9, 10, 12] {
         let (one, mut other) = duplex(1024);
         let mut greeting = GREETING;
@@ -160,7 +160,7 @@ async fn who_greets_otherwise_is_not_talked_to() {
 }
 
 #[test]
-fn what_a_frame_says_of_its_length_takes_no_memory() {
+fn an_announced_frame_length_allocates_nothing() {
     let mut decoder = open(MAX_MESSAGE);
     let mut bytes = BytesMut::from(&[LONG, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff][..]);
     assert!(decoder.decode(&mut bytes).unwrap().is_none());
@@ -171,7 +171,7 @@ fn what_a_frame_says_of_its_length_takes_no_memory() {
 }
 
 #[test]
-fn what_never_ends_is_refused() {
+fn endless_frames_and_commands_are_rejected() {
     let mut decoder = open(MAX_MESSAGE);
     let mut bytes = BytesMut::from(&[LONG, 1, 0, 0, 0, 0, 0, 0, 0][..]);
     assert!(decoder.decode(&mut bytes).is_err());
@@ -186,7 +186,7 @@ fn what_never_ends_is_refused() {
 }
 
 #[test]
-fn of_a_long_message_the_short_frames_are_kept() {
+fn short_frames_of_an_oversized_message_are_kept() {
     let mut decoder = open(10);
     let mut bytes = encode(&[b"head".to_vec(), vec![0; 300], b"tail".to_vec()]);
     bytes.put_slice(&encode(&[b"next".to_vec()]));
@@ -199,7 +199,7 @@ fn of_a_long_message_the_short_frames_are_kept() {
 
 proptest! {
     #[test]
-    fn messages_are_found_however_the_bytes_come(
+    fn messages_are_decoded_at_any_chunk_size(
         messages in prop::collection::vec(
             prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 1..5),
             0..5,
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_does_no_harm(noise in prop::collection::vec(any::<u8>(), 0..500)) {
+    fn noise_does_not_panic_the_decoder(noise in prop::collection::vec(any::<u8>(), 0..500)) {
         let mut bytes = BytesMut::from(&noise[..]);
         let mut decoder = open(100);
         while let Ok(Some(_)) = decoder.decode(&mut bytes) {}

@@ -12,7 +12,7 @@ async fn take(subscription: &mut Subscription) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lone_subscriber_may_take_as_long_as_it_likes() {
+async fn a_single_subscriber_may_block_forever() {
     let feed = Arc::new(Feed::default());
     let mut slow = feed.subscribe().unwrap();
     let publisher = tokio::spawn({
@@ -33,7 +33,7 @@ async fn a_lone_subscriber_may_take_as_long_as_it_likes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_subscriber_is_cut_off_when_others_wait_for_it() {
+async fn a_stuck_subscriber_that_blocks_others_is_disconnected() {
     let feed = Arc::new(Feed::default());
     let mut stuck = feed.subscribe().unwrap();
     let mut quick = feed.subscribe().unwrap();
@@ -61,7 +61,7 @@ async fn a_stuck_subscriber_is_cut_off_when_others_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn company_that_comes_while_the_process_waits_is_not_kept_waiting() {
+async fn a_new_subscriber_does_not_wait_for_a_stuck_one() {
     let feed = Arc::new(Feed::default());
     let stuck = feed.subscribe().unwrap();
     let publisher = tokio::spawn({
@@ -81,7 +81,7 @@ async fn company_that_comes_while_the_process_waits_is_not_kept_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_is_not_waited_for() {
+async fn a_dropped_subscriber_releases_the_process() {
     let feed = Arc::new(Feed::default());
     let stuck = feed.subscribe().unwrap();
     let publisher = tokio::spawn({
@@ -98,7 +98,7 @@ async fn who_leaves_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn after_the_last_event_nothing_comes_and_nobody_can_join() {
+async fn a_closed_channel_yields_nothing_and_rejects_subscribers() {
     let feed = Arc::new(Feed::default());
     let mut subscription = feed.subscribe().unwrap();
     feed.close(Event::End(Arc::default())).await;

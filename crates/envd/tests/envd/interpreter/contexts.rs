@@ -1,4 +1,4 @@
-//! Contexts: made, listed, started again, deleted, and one execution after the other in each.
+//! Contexts: create, list, restart, delete, and queued executions.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ impl Interpreter {
 }
 
 #[tokio::test]
-async fn each_context_has_a_place_and_a_memory_of_its_own() {
+async fn each_context_has_its_own_directory_and_state() {
     let interpreter = interpreter!();
     let home = interpreter.daemon.path("");
     let home = home.trim_end_matches('/');
@@ -59,7 +59,7 @@ async fn each_context_has_a_place_and_a_memory_of_its_own() {
         interpreter.execute(&inside("x")).await.error().0,
         "NameError"
     );
-    // The place is not that of the request again, but the usual (spec).
+    // The default directory, not that of the request (spec).
     let said = interpreter.execute(&inside("import os\nos.getcwd()")).await;
     assert_eq!((said.text(), said.count()), (home, 2));
 
@@ -77,7 +77,7 @@ async fn each_context_has_a_place_and_a_memory_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_context_that_cannot_be_made_says_why_and_leaves_nothing() {
+async fn a_failed_context_creation_reports_why_and_leaves_nothing() {
     let interpreter = interpreter!();
     for (body, said) in [
         (json!({"language": "r"}), "No kernel for 'r' is installed"),
@@ -95,7 +95,7 @@ async fn a_context_that_cannot_be_made_says_why_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_default_context_comes_back_when_it_was_deleted() {
+async fn a_deleted_default_context_is_recreated() {
     let interpreter = interpreter!();
     interpreter.run("x = 1").await;
     let id = interpreter.list().await[0]["id"]
@@ -110,7 +110,7 @@ async fn the_default_context_comes_back_when_it_was_deleted() {
 }
 
 #[tokio::test]
-async fn executions_take_turns_in_the_order_in_which_they_came() {
+async fn executions_run_in_the_order_of_arrival() {
     let interpreter = interpreter!();
     let gate = interpreter.daemon.path("gate");
     let wait = format!(
@@ -122,7 +122,7 @@ async fn executions_take_turns_in_the_order_in_which_they_came() {
     for number in 2..6 {
         let code = format!("x.append({number})");
         let mut other = interpreter.begin(&json!({"code": code})).await;
-        // It has its place.
+        // Its slot is reserved.
         other.wait_for("HTTP/1.1 200").await;
         others.push(other);
     }
@@ -135,7 +135,7 @@ async fn executions_take_turns_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn a_template_whose_kernel_does_not_start_is_not_well_until_it_does() {
+async fn health_fails_until_the_templates_kernel_starts() {
     let offer = json!({
         "kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home", "start": ["python", "r"],
     });
@@ -164,7 +164,7 @@ async fn a_template_whose_kernel_does_not_start_is_not_well_until_it_does() {
     );
 
     std::fs::write(mended, super::KERNEL).unwrap();
-    // Whichever context it is.
+    // In any context.
     interpreter.create(json!({"language": "r"})).await;
     assert_eq!(interpreter.get("/health").await.status, 200);
     let said = interpreter

@@ -1,4 +1,4 @@
-//! Executions that end otherwise: their client leaves, their kernel does.
+//! Executions that end early: disconnects and kernel exits.
 
 use http::Method;
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +9,7 @@ use super::{Interpreter, children, interpreter};
 use crate::daemon::PATIENCE;
 
 impl Interpreter {
-    /// Ends the only kernel, and waits until the daemon has noticed.
+    /// Kills the only kernel and waits until the daemon has noticed.
     async fn end_kernel(&self) {
         let kernel = async {
             loop {
@@ -38,7 +38,7 @@ impl Interpreter {
 }
 
 #[tokio::test]
-async fn who_leaves_stops_the_code_and_its_context_remembers() {
+async fn a_disconnect_interrupts_the_code_and_keeps_the_state() {
     let interpreter = interpreter!();
     let code = "x = 1\nprint('begun', flush=True)\nimport time\ntime.sleep(300)\nx = 2";
     let mut running = interpreter
@@ -52,7 +52,7 @@ async fn who_leaves_stops_the_code_and_its_context_remembers() {
 }
 
 #[tokio::test]
-async fn code_that_will_not_stop_is_ended_and_the_next_is_told() {
+async fn unstoppable_code_ends_the_kernel_and_leaves_a_notice() {
     let interpreter = interpreter!();
     let code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n\
         print('begun', flush=True)\nwhile True: pass";
@@ -70,7 +70,7 @@ async fn code_that_will_not_stop_is_ended_and_the_next_is_told() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_ends_says_so_and_is_started_again() {
+async fn a_kernel_exit_is_reported_and_the_kernel_restarted() {
     let interpreter = interpreter!();
     let said = interpreter
         .run("print('last', flush=True)\nimport os\nos._exit(3)")
@@ -80,7 +80,7 @@ async fn a_kernel_that_ends_says_so_and_is_started_again() {
     let said = interpreter.run("1").await;
     assert_eq!((said.text(), said.printed("stderr").as_str()), ("1", ""));
 
-    // While nothing is executed: then the next one is told.
+    // While idle, so that the next execution is notified.
     interpreter.end_kernel().await;
     let said = interpreter.run("2").await;
     let told = "The context was restarted: its kernel had ended (signal: killed)\n";
@@ -89,7 +89,7 @@ async fn a_kernel_that_ends_says_so_and_is_started_again() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_restarted_or_deleted_ends_what_it_executes() {
+async fn a_restart_or_deletion_ends_the_running_execution() {
     let interpreter = interpreter!();
     let context = interpreter.post("/contexts", &json!({})).await.json();
     let id = context["id"].as_str().unwrap();
@@ -117,7 +117,7 @@ async fn a_context_that_is_restarted_or_deleted_ends_what_it_executes() {
 }
 
 #[tokio::test]
-async fn a_context_is_restarted_also_when_its_client_reads_no_more() {
+async fn a_stuck_client_does_not_block_a_restart() {
     let interpreter = interpreter!();
     let id = interpreter.create(json!({})).await;
     let before = interpreter.memory();
@@ -125,8 +125,8 @@ async fn a_context_is_restarted_also_when_its_client_reads_no_more() {
     let body = json!({"code": code, "context_id": id});
     let mut running = interpreter.begin(&body).await;
     running.wait_for("begun").await;
-    // Two lines wait for the client, one is on its way there, and one waits for room, beside the
-    // message that it was made of.
+    // Two lines are queued, one is in transit, and one waits for budget along with its source
+    // message.
     let filled = async {
         while interpreter.memory() < before + (34 << 10) {
             tokio::task::yield_now().await;
@@ -142,7 +142,7 @@ async fn a_context_is_restarted_also_when_its_client_reads_no_more() {
 }
 
 #[tokio::test]
-async fn a_restart_does_not_wait_for_those_in_the_queue() {
+async fn a_restart_does_not_wait_for_the_queue() {
     let interpreter = interpreter!();
     let id = interpreter.create(json!({})).await;
     let code = "print('begun', flush=True)\nwhile True: pass";
@@ -157,9 +157,9 @@ async fn a_restart_does_not_wait_for_those_in_the_queue() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_answers_with_noise_is_started_again() {
+async fn a_kernel_that_sends_noise_is_restarted() {
     let interpreter = interpreter!();
-    // Into every connection that it has: the length of a frame that never ends.
+    // Writes the header of an endless frame into every connection of the kernel.
     let code = "import os, socket\nfor fd in os.listdir('/proc/self/fd'):\n    try:\n        \
         s = socket.socket(fileno=os.dup(int(fd)))\n        s.getpeername()\n        \
         s.family == socket.AF_INET and s.send(b'\\x02' + b'\\x7f' * 8)\n    except OSError: pass\n\

@@ -1,4 +1,4 @@
-//! More than fits.
+//! Limits.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::{Interpreter, Running, interpreter};
 use crate::daemon::PATIENCE;
 
 #[tokio::test]
-async fn an_output_that_is_too_long_is_left_out_and_said_to_be() {
+async fn oversized_output_is_omitted_with_an_error() {
     let interpreter = interpreter!();
     let said = interpreter.run("print('x' * (70 << 20))\n1").await;
     assert_eq!(said.error().0, "OutputTooLarge");
@@ -15,18 +15,18 @@ async fn an_output_that_is_too_long_is_left_out_and_said_to_be() {
 }
 
 #[tokio::test]
-async fn much_output_comes_whole() {
+async fn large_output_is_complete() {
     let interpreter = interpreter!();
     let said = interpreter
         .run("for i in range(100_000): print('x' * 99)")
         .await;
     assert_eq!(said.printed("stdout").len(), 10_000_000);
-    // Nobody was held up, so nothing is said to be missing.
+    // Nothing blocked, so there is no notice about missing output.
     assert_eq!(said.printed("stderr"), "");
 }
 
 #[tokio::test]
-async fn who_does_not_read_fills_nothing_and_is_told_of_the_end() {
+async fn a_slow_client_does_not_fill_memory_and_receives_the_end() {
     let interpreter = interpreter!();
     let done = interpreter.daemon.path("done");
     let code = format!(
@@ -43,7 +43,7 @@ async fn who_does_not_read_fills_nothing_and_is_told_of_the_end() {
     tokio::time::timeout(PATIENCE, written).await.unwrap();
     let megabytes = interpreter.memory() >> 10;
     assert!(megabytes < 150, "the daemon holds {megabytes} MB of 300");
-    // The kernel is as it comes, and may have dropped some of it.
+    // A standard kernel, which may have dropped output.
     running.wait_for("Some output may be missing").await;
     running.wait_for("end_of_execution").await;
     let said = interpreter.run("1").await;
@@ -51,7 +51,7 @@ async fn who_does_not_read_fills_nothing_and_is_told_of_the_end() {
 }
 
 impl Interpreter {
-    /// Code that runs until a file is there.
+    /// Starts code that runs until a file exists.
     async fn until(&self, gate: &str) -> Running {
         let code = format!(
             "print('begun', flush=True)\nimport os, time\n\
@@ -64,7 +64,7 @@ impl Interpreter {
 }
 
 #[tokio::test]
-async fn only_so_many_executions_wait_for_a_context() {
+async fn the_queue_of_a_context_is_bounded() {
     let interpreter = interpreter!();
     let gate = interpreter.daemon.path("gate");
     let mut first = interpreter.until(&gate).await;
@@ -91,7 +91,7 @@ async fn only_so_many_executions_wait_for_a_context() {
 }
 
 #[tokio::test]
-async fn only_so_many_bytes_of_code_wait() {
+async fn queued_code_is_bounded_in_bytes() {
     let interpreter = interpreter!();
     let gate = interpreter.daemon.path("gate");
     let mut first = interpreter.until(&gate).await;
@@ -109,7 +109,7 @@ async fn only_so_many_bytes_of_code_wait() {
         "{}",
         refused.text()
     );
-    // What is short has room.
+    // Short requests still fit.
     let mut short = interpreter.begin(&json!({"code": "3"})).await;
     std::fs::write(&gate, "").unwrap();
     first.wait_for("end_of_execution").await;

@@ -1,4 +1,4 @@
-//! What an execution says.
+//! Output of executions.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn kinds(said: &Said) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn code_prints_fails_and_comes_to_something_and_its_context_remembers() {
+async fn output_errors_results_and_state_work() {
     let interpreter = interpreter!();
     assert_eq!(interpreter.get("/health").await.text(), "\"OK\"");
 
@@ -68,7 +68,7 @@ async fn code_prints_fails_and_comes_to_something_and_its_context_remembers() {
 }
 
 #[tokio::test]
-async fn without_an_offer_nothing_is_served_and_a_later_one_is_seen_by_the_next_init() {
+async fn the_interpreter_starts_with_the_configuration_seen_by_init() {
     let Some(daemon) = options(None).and_then(Daemon::start_with) else {
         return;
     };
@@ -78,7 +78,7 @@ async fn without_an_offer_nothing_is_served_and_a_later_one_is_seen_by_the_next_
     let root = daemon.root.path().to_str().unwrap().to_owned();
     std::fs::write(&file, offer().replace("{root}", &root)).unwrap();
     daemon.post_json("/init", json!({})).await;
-    // Its log holds no earlier entry that says so.
+    // No earlier log entry reports it.
     let interpreter = Interpreter::of(daemon);
     assert_eq!(interpreter.run("1").await.text(), "1");
 }
@@ -90,7 +90,7 @@ fn check_too_long(answer: &crate::http::Answer) {
 }
 
 #[tokio::test]
-async fn requests_that_make_no_sense_are_refused_in_words() {
+async fn invalid_requests_are_rejected_with_a_reason() {
     let interpreter = interpreter!();
     for (body, status, said) in [
         (json!({}), 422, "missing field `code`"),
@@ -132,7 +132,7 @@ async fn requests_that_make_no_sense_are_refused_in_words() {
 }
 
 #[tokio::test]
-async fn pages_may_ask_and_who_has_no_token_may_not_execute() {
+async fn pages_may_call_and_execution_needs_the_token() {
     let interpreter = interpreter!();
     let asked = interpreter.ask(Method::OPTIONS, "/execute");
     let asked = asked

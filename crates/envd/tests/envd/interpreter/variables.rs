@@ -1,4 +1,4 @@
-//! The environment of kernels, and their chance.
+//! Environment and reseeding of kernels.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ impl Interpreter {
 }
 
 #[tokio::test]
-async fn the_variables_of_the_sandbox_are_there_from_the_first_execution_and_change_with_it() {
+async fn global_variables_apply_from_the_first_execution_and_follow_changes() {
     let interpreter = interpreter!();
     assert_eq!(interpreter.get("/health").await.status, 200);
-    // The kernel runs already.
+    // The kernel is already running.
     let hostile = "'\"\\\n$HOME `id` é😀";
     interpreter
         .init(&json!({"envVars": {"A": hostile, "B": "b"}}))
@@ -34,7 +34,7 @@ async fn the_variables_of_the_sandbox_are_there_from_the_first_execution_and_cha
 }
 
 #[tokio::test]
-async fn the_variables_of_an_execution_end_with_it_however_it_ends() {
+async fn variables_of_an_execution_end_with_it() {
     let interpreter = interpreter!();
     interpreter.init(&json!({"envVars": {"A": "of all"}})).await;
     let variables = json!({"A": "mine", "B": "b", "": "x", "C=D": "x"});
@@ -54,7 +54,7 @@ async fn the_variables_of_an_execution_end_with_it_however_it_ends() {
 }
 
 #[tokio::test]
-async fn what_a_kernel_was_started_with_is_there_again_after_an_execution_with_another_value() {
+async fn a_kernels_own_variables_are_restored_after_an_execution() {
     let interpreter = interpreter!();
     interpreter
         .init(&json!({"envVars": {"LOGNAME": "of all"}}))
@@ -70,7 +70,7 @@ async fn what_a_kernel_was_started_with_is_there_again_after_an_execution_with_a
     assert_eq!(said.text(), "mine|mine|mine|mine|mine");
     assert_eq!(interpreter.run(&all).await.text(), before);
 
-    // What is of all wins over what is of the kernel, as long as it is.
+    // A global variable overrides the kernel's own while it is set.
     interpreter
         .init(&json!({"envVars": {"GIVEN": "of all"}}))
         .await;
@@ -81,7 +81,7 @@ async fn what_a_kernel_was_started_with_is_there_again_after_an_execution_with_a
 }
 
 #[tokio::test]
-async fn chance_is_another_in_another_sandbox_and_stays_in_the_same() {
+async fn random_state_is_reseeded_in_a_clone_only() {
     let interpreter = interpreter!();
     let sandbox = |id: &str| json!({"envVars": {"E2B_SANDBOX_ID": id}});
     interpreter.init(&sandbox("one")).await;
@@ -98,7 +98,7 @@ async fn chance_is_another_in_another_sandbox_and_stays_in_the_same() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_does_nothing_is_told_at_once_what_is_new() {
+async fn an_idle_kernel_is_updated_at_once() {
     let interpreter = interpreter!();
     let told = interpreter.daemon.path("told");
     let code = format!(
@@ -107,13 +107,13 @@ async fn a_kernel_that_does_nothing_is_told_at_once_what_is_new() {
     );
     interpreter.run(&code).await;
     interpreter.init(&json!({"envVars": {"A": "1"}})).await;
-    // Nothing is executed meanwhile.
+    // No execution in between.
     until(|| Path::new(&told).exists()).await;
     assert_eq!(interpreter.variable("A").await, "1");
 }
 
 #[tokio::test]
-async fn the_environment_and_chance_are_told_to_kernels_whose_names_mean_something_else() {
+async fn environment_and_reseeding_work_despite_shadowed_names() {
     let interpreter = interpreter!();
     let sandbox = |id: &str| json!({"envVars": {"E2B_SANDBOX_ID": id, "A": id}});
     interpreter.init(&sandbox("one")).await;
@@ -129,9 +129,9 @@ async fn the_environment_and_chance_are_told_to_kernels_whose_names_mean_somethi
 }
 
 #[tokio::test]
-async fn what_a_kernel_does_not_take_is_told_once_and_given_when_it_does() {
+async fn a_failed_change_is_reported_once_and_retried() {
     let interpreter = interpreter!();
-    // From here on one variable cannot be set.
+    // From here on, setting one variable fails.
     let refuse = "import os\nclass Some(dict):\n    def __setitem__(self, name, value):\n        \
         if name == 'B': raise ValueError('not B')\n        super().__setitem__(name, value)\n\
         whole, os.environ = os.environ, Some(os.environ)";

@@ -27,7 +27,7 @@ async fn answer(session: &Session, shell: &mut Socket) -> Vec<Bytes> {
 }
 
 #[tokio::test]
-async fn who_has_a_port_before_its_kernel_has_it_is_not_taken_for_it() {
+async fn another_process_on_a_kernels_port_is_not_mistaken_for_it() {
     let (shells, shell) = listen().await;
     let (heards, iopub) = listen().await;
     let (controls, control) = listen().await;
