@@ -24,7 +24,7 @@ impl Polled {
     /// # Errors
     /// If it is a regular file, which cannot be polled.
     pub(crate) fn new(fd: impl Into<Arc<OwnedFd>>) -> io::Result<Self> {
-        // The descriptor must stay open and keep its number while registered. It belongs to an
+        // SAFETY: the descriptor must stay open and keep its number while registered. It belongs to an
         // `OwnedFd` in an `Arc` that `AsyncFd` holds, and nothing can move it out.
         Ok(Self(unsafe { AsyncFd::register(fd.into()) }?))
     }
