@@ -4,6 +4,7 @@
 //! because one of its SDKs reads that and not the status line.
 
 mod of_engine;
+mod wording;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};

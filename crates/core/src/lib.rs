@@ -18,6 +18,7 @@ pub mod image;
 pub mod limits;
 pub mod network;
 pub mod pool;
+pub mod ports;
 pub mod quantity;
 pub mod resources;
 pub mod sandbox;

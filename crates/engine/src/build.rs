@@ -13,16 +13,15 @@ mod workshop;
 use std::sync::Arc;
 
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, InvalidPlan, LogLevel, Plan};
+use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, LogLevel, Plan};
 use shoal_core::id::{BuildId, SnapshotId, TemplateId};
-use shoal_core::limits::NotGranted;
-use shoal_core::resources::Resources;
+pub use shoal_core::ports::builds::{BuildError, NewBuild};
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
 use crate::builds::Build;
 use crate::engine::Engine;
-use crate::entropy::{self, NoEntropy};
+use crate::entropy::{self};
 use crate::template_names::Named;
 
 /// How many builds of a team may be under way or wait for their turn.
@@ -30,52 +29,6 @@ pub const BUILDS_MAX: usize = 20;
 
 /// How many builds of a team may be announced and not begun.
 const ANNOUNCED_MAX: usize = 200;
-
-/// A build that is announced.
-#[derive(Debug, Clone)]
-pub struct NewBuild {
-    /// What the template is or shall be called, with a tag if it is to get it.
-    pub name: TemplateRef,
-    /// More tags that it is to get.
-    pub tags: Vec<String>,
-    /// What its sandboxes may use.
-    pub resources: Resources,
-}
-
-/// Why a build was not announced, begun or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The name is in another tenant's namespace.
-    #[error("'{0}' is in the namespace of another team")]
-    Namespace(TemplateRef),
-    /// The installation has a template of that name, or a snapshot is called so.
-    #[error("the name '{0}' is taken: choose another")]
-    Taken(TemplateName),
-    /// There is none, or it is another tenant's.
-    #[error("build {0} was not found")]
-    NotFound(BuildId),
-    /// It was begun already.
-    #[error("build {0} is not waiting: it is {status}", status = .1.as_str())]
-    NotWaiting(BuildId, BuildStatus),
-    /// There are as many under way as there may be.
-    #[error("you have reached the limit of {BUILDS_MAX} builds at once: wait for one to end")]
-    TooMany,
-    /// There are as many announced and not begun as there may be.
-    #[error("{ANNOUNCED_MAX} builds are announced and not begun: begin or cancel them")]
-    TooManyAnnounced,
-    /// What it shall do makes no sense.
-    #[error(transparent)]
-    Plan(#[from] InvalidPlan),
-    /// A limit makes no sense, or is more than a sandbox may have here.
-    #[error(transparent)]
-    Resources(#[from] NotGranted),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
-}
 
 impl Engine {
     /// Announces a build: of a new template, or of one that there is under this name.
@@ -95,7 +48,7 @@ impl Engine {
         self.shared.forget_old_builds(principal.team).await?;
         let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
-            return Err(BuildError::TooManyAnnounced);
+            return Err(BuildError::TooManyAnnounced(ANNOUNCED_MAX));
         }
         let mut tags = new.tags;
         tags.extend(new.name.tag);
@@ -168,7 +121,7 @@ impl Engine {
             .bounds(record.team)
             .grant(record.resources, record.resources.cpu)?;
         if self.builds_at(principal.team, BuildStatus::Building) >= BUILDS_MAX {
-            return Err(BuildError::TooMany);
+            return Err(BuildError::TooMany(BUILDS_MAX));
         }
         let begun = BuildRecord {
             status: BuildStatus::Building,

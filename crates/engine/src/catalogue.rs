@@ -3,57 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shoal_core::catalogue::{Catalogue, InvalidCatalogue};
-use shoal_core::clock::Timestamp;
+use shoal_core::catalogue::Catalogue;
 use shoal_core::detail::Chain;
+pub use shoal_core::ports::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 use shoal_core::store::{Store, StoreError, StoredCatalogue, Version};
 use tokio::sync::{Mutex, watch};
 
 use crate::engine::Engine;
-
-/// A catalogue that is, or was, in force.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct CatalogueInForce {
-    /// How often it was replaced; 0 when there never was one.
-    pub version: u64,
-    /// Since when; none when there never was one.
-    pub updated_at: Option<Timestamp>,
-    /// Its entries.
-    pub catalogue: Catalogue,
-}
-
-/// An edit that was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedEdit {
-    /// When.
-    pub at: Timestamp,
-    /// Where it came from, for people.
-    pub source: String,
-    /// What is wrong with it.
-    pub message: String,
-}
-
-/// Why a catalogue was not replaced. The one that was in force stays so.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogueError {
-    /// It cannot be one.
-    #[error(transparent)]
-    Invalid(#[from] InvalidCatalogue),
-    /// Somebody else was first.
-    #[error(
-        "the catalogue has version {current} and not {expected}: read it again, and make your \
-         change there"
-    )]
-    Conflict {
-        /// The version that was named.
-        expected: u64,
-        /// The version that is in force.
-        current: u64,
-    },
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 /// The catalogue, and what became of the last edit.
 #[derive(Debug)]

@@ -7,22 +7,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_core::auth::Principal;
 use shoal_core::id::{TeamId, TemplateId};
+pub use shoal_core::ports::snapshots::SnapshotNameError;
 use shoal_core::template::{TemplateName, TemplateRef};
 
 use crate::engine::Engine;
 use crate::snapshots::Snapshots;
 use crate::template_names::Named;
-
-/// Why a snapshot cannot be called so.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotNameError {
-    /// The name is in another tenant's namespace.
-    #[error("'{0}' is in the namespace of another team")]
-    Namespace(TemplateRef),
-    /// A template is called like that, or is being made under that name.
-    #[error("'{0}' is the name of a template: choose another")]
-    Taken(TemplateRef),
-}
 
 /// The names that somebody is giving to a snapshot, with what each is to mean.
 pub(crate) type Claims = Arc<Mutex<HashMap<(TeamId, TemplateName), Claim>>>;

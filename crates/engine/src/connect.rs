@@ -1,22 +1,12 @@
 //! Connect to a sandbox: make sure that it runs for a while yet.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::auth::SandboxPermit;
-use shoal_core::sandbox::SandboxRecord;
+pub use shoal_core::ports::sandboxes::Connected;
 
 use crate::engine::{Engine, SandboxError};
 use crate::sandbox::{Order, ResumeOrder};
-
-/// A sandbox that runs.
-#[derive(Debug, Clone)]
-pub struct Connected {
-    /// What is known of it.
-    pub record: Arc<SandboxRecord>,
-    /// Whether it was paused.
-    pub resumed: bool,
-}
 
 impl Engine {
     /// Gives a sandbox at least `timeout` from now, and lets it go on when it is paused; without

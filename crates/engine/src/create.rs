@@ -1,29 +1,19 @@
 //! Create a sandbox.
 
-mod error;
 mod specify;
 
-use std::collections::BTreeMap;
-use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
-use shoal_core::image::ImageName;
 use shoal_core::limits::within_template;
-use shoal_core::network::AskedNetwork;
-use shoal_core::resources::{AskedResources, MilliCpu, Resources};
-use shoal_core::sandbox::{
-    OnTimeout, Purpose, RequestClaim, SandboxRecord, SandboxSpec, TokenSalts,
-};
+use shoal_core::resources::MilliCpu;
+use shoal_core::sandbox::{Purpose, RequestClaim, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::state::State;
 use shoal_core::store::{IdempotencyClaim, StoreError};
-use shoal_core::template::{RuntimeName, TemplateKey};
 use tokio::sync::oneshot;
 
-pub use self::error::CreateError;
 pub(crate) use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
@@ -32,128 +22,9 @@ use crate::resize::Resize;
 use crate::room::{Load, Room};
 use crate::sandbox::Sandbox;
 use crate::templates::TemplateError;
-
-/// What a user asks for. What is not said comes from the template.
-#[derive(Debug, Clone)]
-pub struct NewSandbox {
-    /// The template; the image's own when none is named, or the default when that is not either.
-    pub template: Option<TemplateKey>,
-    /// The image, over that of the template.
-    pub image: Option<ImageName>,
-    /// How long it lives.
-    pub timeout: Duration,
-    /// Whether it has no deadline at all.
-    pub endless: bool,
-    /// What happens then.
-    pub on_timeout: OnTimeout,
-    /// Whether traffic wakes it when it is paused.
-    pub auto_resume: bool,
-    /// Whether a pause at the deadline keeps memory.
-    pub keep_memory: bool,
-    /// Whether the daemon inside asks for its token.
-    pub secure: bool,
-    /// Its network, over that of the template.
-    pub network: AskedNetwork,
-    /// The user's labels, over those of the template.
-    pub metadata: BTreeMap<String, String>,
-    /// Where commands start, over that of the template.
-    pub workdir: Option<String>,
-    /// The port that is meant when a request to it names none, over that of the template.
-    pub port: Option<NonZeroU16>,
-    /// Environment of every process, over that of the template.
-    pub env: BTreeMap<String, String>,
-    /// The OCI runtime, over that of the template.
-    pub runtime: Option<RuntimeName>,
-    /// Limits, over those of the template.
-    pub resources: AskedResources,
-    /// Limits that are put in force when it runs, in place.
-    pub resize: Option<ResizeCreated>,
-}
-
-/// A resize that runs as soon as the sandbox does (OpenKruise, CPU scaling at claim).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ResizeCreated {
-    /// How the processor time is said.
-    pub cpu: CpuTarget,
-    /// Whether the sandbox is handed out as soon as the change is known to be feasible.
-    pub early_return: bool,
-}
-
-/// Processor time, as it is asked for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum CpuTarget {
-    /// So many times what the template gives.
-    Factor(f64),
-    /// So much.
-    Absolute(MilliCpu),
-}
-
-impl ResizeCreated {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a float becomes the nearest number there is"
-    )]
-    fn limits(&self, before: &Resources) -> Resources {
-        let cpu = match self.cpu {
-            CpuTarget::Absolute(cpu) => cpu,
-            CpuTarget::Factor(factor) => {
-                MilliCpu((f64::from(before.cpu.0) * factor).round() as u32)
-            }
-        };
-        Resources { cpu, ..*before }
-    }
-}
-
-impl NewSandbox {
-    /// A sandbox of this template, with the field's defaults: 300 s, then killed; secured.
-    #[must_use]
-    pub fn of(template: impl Into<TemplateKey>) -> Self {
-        Self {
-            template: Some(template.into()),
-            ..Self::unnamed()
-        }
-    }
-
-    /// The same, of the default template.
-    #[must_use]
-    pub fn unnamed() -> Self {
-        Self {
-            template: None,
-            image: None,
-            timeout: Duration::from_secs(300),
-            endless: false,
-            on_timeout: OnTimeout::Kill,
-            auto_resume: false,
-            keep_memory: true,
-            secure: true,
-            network: AskedNetwork::default(),
-            metadata: BTreeMap::new(),
-            workdir: None,
-            port: None,
-            env: BTreeMap::new(),
-            runtime: None,
-            resources: AskedResources::default(),
-            resize: None,
-        }
-    }
-}
-
-/// A client's word that requests with the same key are the same request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Idempotency {
-    /// The key.
-    pub key: String,
-    /// A digest of the request.
-    pub request: [u8; 32],
-}
-
-/// A sandbox that runs.
-#[derive(Debug, Clone)]
-pub struct Created {
-    /// What is known of it.
-    pub record: Arc<SandboxRecord>,
-}
+pub use shoal_core::ports::create::{
+    CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated,
+};
 
 impl Engine {
     /// Creates a sandbox and waits until it answers.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
 use shoal_core::clock::{Clock, Timestamp};
-use shoal_core::driver::{Capabilities, Driver, DriverError, DriverEvent};
+use shoal_core::driver::{Capabilities, Driver, DriverEvent};
 use shoal_core::id::SandboxId;
 use shoal_core::image::Images;
-use shoal_core::resources::InvalidResources;
+pub use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::state::{Input, Refused, StateKind};
+use shoal_core::state::{Input, StateKind};
 use shoal_core::store::{Store, StoreError};
 use tokio::sync::{Semaphore, broadcast, oneshot};
 
@@ -21,18 +21,15 @@ use crate::config::{EngineConfig, Limits};
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
 use crate::events::{Events, SandboxEvent};
-use crate::guest::{Guest, GuestError};
+use crate::guest::Guest;
 use crate::keys::KeyCache;
 use crate::logs::LogStore;
 use crate::metrics::Samples;
 use crate::names::Names;
 use crate::pool::Pools;
 use crate::private_images::PrivateImages;
-use crate::resize::Infeasible;
-use crate::room::{Coming, NoRoom};
-use crate::runtimes::RuntimeForbidden;
+use crate::room::Coming;
 use crate::sandbox::{NotTaken, Order};
-use crate::set_timeout::TimeoutTooLong;
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
@@ -113,82 +110,6 @@ pub enum OpenError {
     /// The system has no randomness.
     #[error(transparent)]
     Entropy(#[from] NoEntropy),
-}
-
-/// Why an operation on a sandbox was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
-    /// There is none, or it is another tenant's.
-    #[error("sandbox {0} was not found")]
-    NotFound(SandboxId),
-    /// None is called so, or it is another tenant's.
-    #[error("sandbox {0:?} was not found")]
-    NoSuchName(String),
-    /// It is paused, and what was asked needs it to run.
-    #[error("sandbox {0} is paused: resume it first")]
-    Paused(SandboxId),
-    /// Too many operations wait for it already.
-    #[error("sandbox {0} is busy: try again")]
-    Busy(SandboxId),
-    /// The task that carried it out panicked; the sandbox is being recovered.
-    #[error("the operation on sandbox {0} was interrupted: look at its state, then try again")]
-    Interrupted(SandboxId),
-    /// It is public and was made without tokens.
-    #[error("sandbox {0} is public and not secured: it has no tokens")]
-    NoTokens(SandboxId),
-    /// Its state does not allow it.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It was to live longer than sandboxes may.
-    #[error(transparent)]
-    TimeoutTooLong(#[from] TimeoutTooLong),
-    /// There are as many sandboxes as there may be.
-    #[error(transparent)]
-    Full(#[from] NoRoom),
-    /// The daemon inside does not answer, and that was said to matter.
-    #[error("the sandbox is not healthy: {0}")]
-    Unresponsive(GuestError),
-    /// The files alone were to be kept, and what the sandbox has written has not all reached them.
-    #[error(
-        "what the sandbox has written did not reach its disk, so nothing was saved and it runs on \
-         ({0}): try again, keep its memory too (`memory: true`), or end it"
-    )]
-    NotSynced(#[source] GuestError),
-    /// The daemon inside does not do what a run needs.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// A limit makes no sense.
-    #[error(transparent)]
-    Resources(#[from] InvalidResources),
-    /// There is not as much to give.
-    #[error(transparent)]
-    Infeasible(#[from] Infeasible),
-    /// The caller may not choose this runtime.
-    #[error(transparent)]
-    Runtime(#[from] RuntimeForbidden),
-    /// More forks were asked for at once than this machine makes in the time that a client waits.
-    #[error("at most {0} forks at once here (`limits.forks`): ask for fewer, and again for more")]
-    TooManyForks(usize),
-    /// The tenant keeps as many snapshots as it may.
-    #[error(
-        "your team keeps {used} snapshots, and may keep {limit} (`limits.snapshots_per_team`): remove \
-         some"
-    )]
-    Snapshots {
-        /// How many it keeps, and takes just now.
-        used: usize,
-        /// How many it may keep.
-        limit: u32,
-    },
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
-    /// The driver did not do it.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 impl Engine {

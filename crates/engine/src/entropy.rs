@@ -1,5 +1,7 @@
 //! Randomness from the system.
 
+pub(crate) use shoal_core::ports::NoEntropy;
+
 /// Fresh random bytes.
 ///
 /// # Errors
@@ -9,8 +11,3 @@ pub(crate) fn bytes<const N: usize>() -> Result<[u8; N], NoEntropy> {
     getrandom::fill(&mut bytes).map_err(|e| NoEntropy(e.to_string()))?;
     Ok(bytes)
 }
-
-/// The system has no randomness to give.
-#[derive(Debug, thiserror::Error)]
-#[error("the system has no randomness: {0}")]
-pub struct NoEntropy(String);

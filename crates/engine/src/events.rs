@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use serde::Serialize;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use shoal_core::id::{SandboxId, TeamId};
+pub use shoal_core::ports::observe::{EVENTS_MAX, EventKind, SandboxEvent};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use tokio::sync::broadcast;
 
@@ -16,47 +16,6 @@ use crate::engine::Engine;
 /// How many events are kept for a listener that is behind; one that is further behind misses some,
 /// and is told.
 const KEPT: usize = 1024;
-
-/// How many events of each tenant are kept for those who ask later: one that does much does not
-/// push out what others did. A restart begins anew.
-pub const EVENTS_MAX: usize = 500;
-
-/// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    /// It runs for the first time.
-    Created,
-    /// Something of it was changed: its deadline, its network.
-    Updated,
-    /// It rests on disk.
-    Paused,
-    /// It runs again.
-    Resumed,
-    /// A copy of it was taken.
-    Snapshotted,
-    /// It is gone for good.
-    Killed,
-}
-
-/// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SandboxEvent {
-    /// What.
-    pub kind: EventKind,
-    /// When.
-    pub at: Timestamp,
-    /// To which sandbox.
-    pub sandbox: SandboxId,
-    /// In which of its runs.
-    pub execution: ExecutionId,
-    /// Whose it is.
-    pub team: TeamId,
-    /// What it was started from.
-    pub template: TemplateId,
-    /// More of it, by name.
-    pub detail: BTreeMap<&'static str, String>,
-}
 
 /// The latest events of each tenant, the oldest first.
 type Latest = Arc<RwLock<HashMap<TeamId, VecDeque<SandboxEvent>>>>;

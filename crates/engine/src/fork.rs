@@ -5,6 +5,7 @@ use std::time::Duration;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::detail::Chain;
 use shoal_core::id::SnapshotId;
+pub use shoal_core::ports::sandboxes::FORKS_MAX;
 use shoal_core::sandbox::{Lifecycle, NAME_KEY, SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
@@ -12,9 +13,6 @@ use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::room::NoRoom;
-
-/// The most that one request makes.
-pub const FORKS_MAX: usize = 100;
 
 /// How many are made for each processor when nothing is said. One takes about half a second of a
 /// processor, and clients wait for a minute.

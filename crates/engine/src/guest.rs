@@ -11,9 +11,12 @@ use shoal_core::auth::Token;
 use shoal_core::resources::Mib;
 
 pub use self::envd::EnvdGuest;
-pub use self::inside::{
-    GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestExit, GuestFile,
-    GuestFileKind, GuestOutput, GuestProcess, TerminalSize,
+pub use self::inside::GuestDoor;
+pub use shoal_core::ports::inside::{
+    ByteStream as GuestBytes, CommandControl as GuestControl, CommandExit as GuestExit,
+    CommandOutput as GuestOutput, FileContents as GuestFile, FileEntry as GuestEntry,
+    FileKind as GuestFileKind, InsideError as GuestError, RunningCommand as GuestProcess,
+    SandboxCommand as GuestCommand, TerminalSize,
 };
 
 /// What the daemon is told when a run begins.
@@ -34,38 +37,6 @@ pub struct InitOrder {
     pub user: String,
     /// Where commands start; the user's home when none is given.
     pub workdir: Option<String>,
-}
-
-/// Why the daemon did not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum GuestError {
-    /// It does not answer.
-    #[error("the daemon in the sandbox does not answer: {0}")]
-    Unreachable(String),
-    /// It answers, and refuses.
-    #[error("the daemon in the sandbox refuses: {0}")]
-    Refused(String),
-    /// What was named is not in the sandbox.
-    #[error("{0}")]
-    NotFound(String),
-    /// What was asked makes no sense there: a directory in the place of a file.
-    #[error("{0}")]
-    Invalid(String),
-    /// The user that was named is not in the sandbox.
-    #[error("{0}")]
-    UnknownUser(String),
-    /// The user in the sandbox may not do it.
-    #[error("{0}")]
-    Denied(String),
-    /// The sandbox's disk is full.
-    #[error("{0}")]
-    NoSpace(String),
-    /// More than the daemon takes: processes, entries of a list, listeners.
-    #[error("{0}")]
-    TooMuch(String),
-    /// The time that was given is over.
-    #[error("the time that was given is over")]
-    TimedOut,
 }
 
 /// Talks to daemons.

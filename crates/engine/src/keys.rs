@@ -6,40 +6,24 @@ use std::io;
 
 use shoal_core::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use shoal_core::id::{KeyId, TeamId};
+use shoal_core::ports::access::KEY_NAME_MAX;
+pub use shoal_core::ports::access::KeyError;
 use shoal_core::store::StoreError;
 
 pub(crate) use self::cache::KeyCache;
 pub use self::cache::KeyLifetime;
 use crate::engine::Engine;
-use crate::entropy::{self, NoEntropy};
+use crate::entropy::{self};
 
-/// The longest name of a key.
-const NAME_MAX: usize = 128;
-
-/// Why a key was not made or changed.
+/// Why an installation has no first key yet.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
-    /// It is not known, or another tenant's.
-    #[error("API key {0} was not found")]
-    NotFound(KeyId),
-    /// Only an admin key may do it.
-    #[error("only an admin key may do this")]
-    Forbidden,
-    /// The name is empty or too long.
-    #[error("the name of a key has 1 to {NAME_MAX} characters")]
-    InvalidName,
-    /// The key that is asked to be removed is the one that asks.
-    #[error("a key cannot remove itself")]
-    Itself,
-    /// It could not be written to where its owner finds it.
+pub enum FirstKeyError {
+    /// The key could not be written to its owner's file.
     #[error("the first key cannot be written to its file")]
     NotKept(#[source] io::Error),
-    /// The store did not take it.
+    /// The key could not be made.
     #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
+    Key(#[from] KeyError),
 }
 
 fn principal_of(key: &KeyRecord) -> Principal {
@@ -98,13 +82,14 @@ impl Engine {
     pub async fn mint_first_key(
         &self,
         keep: impl FnOnce(&ApiKey) -> io::Result<()>,
-    ) -> Result<Option<ApiKey>, KeyError> {
-        if !self.shared.store.keys(None).await?.is_empty() {
+    ) -> Result<Option<ApiKey>, FirstKeyError> {
+        let known = self.shared.store.keys(None).await.map_err(KeyError::from)?;
+        if !known.is_empty() {
             return Ok(None);
         }
         let slug = "default".parse().map_err(|_| KeyError::InvalidName)?;
-        let secret = ApiKey::from_entropy(entropy::bytes()?);
-        keep(&secret).map_err(KeyError::NotKept)?;
+        let secret = ApiKey::from_entropy(entropy::bytes().map_err(KeyError::from)?);
+        keep(&secret).map_err(FirstKeyError::NotKept)?;
         self.put_key(&slug, "first key", true, &secret).await?;
         Ok(Some(secret))
     }
@@ -127,7 +112,7 @@ impl Engine {
         admin: bool,
         secret: &ApiKey,
     ) -> Result<KeyRecord, KeyError> {
-        if name.is_empty() || name.chars().count() > NAME_MAX {
+        if name.is_empty() || name.chars().count() > KEY_NAME_MAX {
             return Err(KeyError::InvalidName);
         }
         let store = &self.shared.store;
@@ -168,7 +153,7 @@ impl Engine {
         id: KeyId,
         name: &str,
     ) -> Result<KeyRecord, KeyError> {
-        if name.is_empty() || name.chars().count() > NAME_MAX {
+        if name.is_empty() || name.chars().count() > KEY_NAME_MAX {
             return Err(KeyError::InvalidName);
         }
         let _changing = self.shared.keys.changing.lock().await;

@@ -75,7 +75,7 @@ pub use guest::{
     GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
 };
 pub use inside::Inside;
-pub use keys::{KeyError, KeyLifetime};
+pub use keys::{FirstKeyError, KeyError, KeyLifetime};
 pub use list::{ListFilter, Order, Page, PageToken};
 pub use logs::{LogEntry, LogLevel, LogQuery};
 pub use metrics::Sample;

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, TeamId};
+pub use shoal_core::ports::observe::{LogEntry, LogLevel, LogQuery};
 
 use crate::engine::{Engine, SandboxError, Shared};
 
@@ -26,124 +26,37 @@ const FILE_MAX: u64 = 4 << 20;
 /// How often what has been kept long enough is looked for.
 const FORGET_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
 
-/// How grave an entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogLevel {
-    /// For whoever looks for a fault.
-    Debug,
-    /// What happens.
-    Info,
-    /// What should not happen.
-    Warn,
-    /// What failed.
-    Error,
-}
-
-impl LogLevel {
-    /// The level as wires spell it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "debug" | "trace" => Some(Self::Debug),
-            "info" => Some(Self::Info),
-            "warn" | "warning" => Some(Self::Warn),
-            "error" | "fatal" => Some(Self::Error),
-            _ => None,
-        }
-    }
-}
-
-/// One entry.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogEntry {
-    /// When it was written.
-    #[serde(rename = "t")]
-    pub at: Timestamp,
-    /// How grave it is.
-    #[serde(rename = "l")]
-    pub level: LogLevel,
-    /// What it says.
-    #[serde(rename = "m")]
-    pub message: String,
-    /// More of it, by name.
-    #[serde(rename = "f", default)]
-    pub fields: BTreeMap<String, String>,
-}
-
-impl LogEntry {
-    /// Reads what the daemon wrote; what is no entry is taken as the message of one. `now` is
-    /// when it came.
-    fn read(line: &str, now: Timestamp) -> Self {
-        let Ok(Value::Object(mut said)) = serde_json::from_str::<Value>(line) else {
-            return Self {
-                at: now,
-                level: LogLevel::Info,
-                message: line.to_owned(),
-                fields: BTreeMap::new(),
-            };
-        };
-        let mut text = |name: &str| match said.remove(name) {
-            Some(Value::String(text)) => Some(text),
-            Some(other) => Some(other.to_string()),
-            None => None,
-        };
-        // The sandbox's clock is its own affair; entries are in the order in which they came.
-        let _ = text("timestamp");
-        let level = text("level").and_then(|level| LogLevel::parse(&level));
-        let message = text("message")
-            .or_else(|| text("event"))
-            .unwrap_or_default();
-        let fields = said.into_iter().map(|(name, value)| match value {
-            Value::String(text) => (name, text),
-            other => (name, other.to_string()),
-        });
-        Self {
+/// Reads a line that the daemon wrote. A line that is no entry becomes the message of one. `now` is the
+/// time of its receipt.
+fn read_entry(line: &str, now: Timestamp) -> LogEntry {
+    let Ok(Value::Object(mut said)) = serde_json::from_str::<Value>(line) else {
+        return LogEntry {
             at: now,
-            level: level.unwrap_or(LogLevel::Info),
-            message,
-            fields: fields.collect(),
-        }
-    }
-}
-
-/// Which entries, and how many.
-#[derive(Debug, Clone, Default)]
-pub struct LogQuery {
-    /// Only those at or after this moment (going forward), or before or at it (going backward).
-    pub cursor: Option<Timestamp>,
-    /// Whether the newest come first.
-    pub backward: bool,
-    /// How many at most.
-    pub limit: usize,
-    /// Only those at least as grave.
-    pub level: Option<LogLevel>,
-    /// Only those that hold this text.
-    pub search: Option<String>,
-}
-
-impl LogQuery {
-    fn matches(&self, entry: &LogEntry) -> bool {
-        let in_time = self.cursor.is_none_or(|cursor| {
-            if self.backward {
-                entry.at <= cursor
-            } else {
-                entry.at >= cursor
-            }
-        });
-        let found = self.search.as_ref().is_none_or(|text| {
-            entry.message.contains(text) || entry.fields.values().any(|value| value.contains(text))
-        });
-        in_time && found && self.level.is_none_or(|level| entry.level >= level)
+            level: LogLevel::Info,
+            message: line.to_owned(),
+            fields: BTreeMap::new(),
+        };
+    };
+    let mut text = |name: &str| match said.remove(name) {
+        Some(Value::String(text)) => Some(text),
+        Some(other) => Some(other.to_string()),
+        None => None,
+    };
+    // Entries are in the order of receipt: the sandbox's own clock is not used.
+    let _ = text("timestamp");
+    let level = text("level").and_then(|level| LogLevel::parse(&level));
+    let message = text("message")
+        .or_else(|| text("event"))
+        .unwrap_or_default();
+    let fields = said.into_iter().map(|(name, value)| match value {
+        Value::String(text) => (name, text),
+        other => (name, other.to_string()),
+    });
+    LogEntry {
+        at: now,
+        level: level.unwrap_or(LogLevel::Info),
+        message,
+        fields: fields.collect(),
     }
 }
 
@@ -298,8 +211,7 @@ impl LogStore {
     ) {
         let (store, of) = (self.clone(), id.clone());
         let write = move || {
-            let entries: Vec<LogEntry> =
-                lines.iter().map(|line| LogEntry::read(line, now)).collect();
+            let entries: Vec<LogEntry> = lines.iter().map(|line| read_entry(line, now)).collect();
             store.write(team, &of, &entries)
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
@@ -510,7 +422,7 @@ mod tests {
     #[test]
     fn whatever_a_daemon_writes_becomes_an_entry() {
         let now = Timestamp::from_unix_millis(7);
-        let good = LogEntry::read(
+        let good = read_entry(
             r#"{"timestamp":"x","level":"warn","message":"m","pid":3,"logger":"process"}"#,
             now,
         );
@@ -520,7 +432,7 @@ mod tests {
         );
         assert_eq!(good.fields["pid"], "3");
         for bad in ["", "plain", "[1]", "{\"level\":{}}", "{\"level\":\"odd\"}"] {
-            assert_eq!(LogEntry::read(bad, now).level, LogLevel::Info, "{bad}");
+            assert_eq!(read_entry(bad, now).level, LogLevel::Info, "{bad}");
         }
     }
 }

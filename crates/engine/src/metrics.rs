@@ -11,6 +11,7 @@ use shoal_core::auth::SandboxPermit;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
+pub use shoal_core::ports::observe::Sample;
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::SandboxRecord;
 
@@ -25,27 +26,6 @@ const FINE: usize = 720;
 const COARSE_EVERY: u64 = 60;
 /// Coarse samples kept: a week.
 const COARSE: usize = 2016;
-
-/// What a sandbox used at one moment.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
-    /// When.
-    pub at: Timestamp,
-    /// How many processors it has, whole.
-    pub cpu_count: u32,
-    /// How much of all of them it used since the sample before, in percent: 0 to 100.
-    pub cpu_used_percent: f32,
-    /// Bytes of memory in use.
-    pub memory_used: u64,
-    /// Bytes of memory it may use.
-    pub memory_total: u64,
-    /// Bytes of page cache.
-    pub memory_cache: u64,
-    /// Bytes it has written.
-    pub disk_used: u64,
-    /// Bytes it may write.
-    pub disk_total: u64,
-}
 
 /// The samples of all sandboxes.
 #[derive(Debug, Default)]

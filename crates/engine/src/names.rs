@@ -6,23 +6,13 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::{SandboxId, TeamId};
-use shoal_core::sandbox::{InvalidSandboxName, NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
+pub use shoal_core::ports::sandboxes::NameError;
+use shoal_core::sandbox::{NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
 
 use crate::engine::{Engine, SandboxError, Shared};
 
 /// How much of what was asked for is said again.
 const TOLD: usize = 64;
-
-/// Why a sandbox cannot be called what it was to be called.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NameError {
-    /// It is no name.
-    #[error(transparent)]
-    Invalid(#[from] InvalidSandboxName),
-    /// Another sandbox of the team is called so.
-    #[error("there is a sandbox {0:?} already: choose another name, or remove it first")]
-    Taken(String),
-}
 
 /// Whose name it is, and the name.
 type Key = (TeamId, String);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use shoal_core::auth::SandboxPermit;
 use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, TeamId};
-use shoal_core::limits::NotGranted;
-use shoal_core::resources::{Mib, MilliCpu, Resources};
+pub use shoal_core::ports::sandboxes::{Infeasible, Resize};
+use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::KillReason;
 use shoal_core::store::StoreError;
@@ -15,53 +15,6 @@ use tokio::sync::oneshot;
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::room::{Load, NoRoom, Room};
 use crate::sandbox::Order;
-
-/// What is to change; what is not said stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Resize {
-    /// Processor time a second.
-    pub cpu: Option<MilliCpu>,
-    /// Memory.
-    pub memory: Option<Mib>,
-}
-
-impl Resize {
-    /// The limits of what has `now`.
-    pub(crate) fn of(self, now: &Resources) -> Resources {
-        Resources {
-            cpu: self.cpu.unwrap_or(now.cpu),
-            memory: self.memory.unwrap_or(now.memory),
-            ..*now
-        }
-    }
-}
-
-/// Why limits cannot be given.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Infeasible {
-    /// The machine has less, or the operator or the template allows less.
-    #[error(transparent)]
-    Bounds(NotGranted),
-    /// The tenant may have less.
-    #[error("{asked} of {what} are more than your team has left ({left})")]
-    Team {
-        /// Of what.
-        what: &'static str,
-        /// How much was asked for.
-        asked: String,
-        /// How much is left.
-        left: String,
-    },
-}
-
-impl From<NotGranted> for SandboxError {
-    fn from(refused: NotGranted) -> Self {
-        match refused {
-            NotGranted::Invalid(invalid) => Self::Resources(invalid),
-            bounds @ NotGranted::TooMuch { .. } => Self::Infeasible(Infeasible::Bounds(bounds)),
-        }
-    }
-}
 
 impl Engine {
     /// Puts other limits in force, in place: the same processes go on.
@@ -157,7 +110,7 @@ impl Shared {
                 asked: wanted.cpu.to_string(),
                 left: MilliCpu(left.0.saturating_add(counted.cpu.0)).to_string(),
             },
-            NoRoom::Team(_) | NoRoom::Node(_) => Infeasible::Team {
+            NoRoom::Team(_) | NoRoom::Installation(_) => Infeasible::Team {
                 what: "sandboxes",
                 asked: "more".to_owned(),
                 left: "none".to_owned(),

@@ -5,43 +5,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::id::TeamId;
+pub use shoal_core::ports::sandboxes::NoRoom;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::Shared;
 use crate::pool;
-
-/// There are as many sandboxes as there may be. Those that are paused are not counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NoRoom {
-    /// Of one tenant.
-    #[error("you have reached the limit of {0} sandboxes at once")]
-    Team(usize),
-    /// The processor time of one tenant: a sandbox needs so much, and there is so much left.
-    #[error("the sandbox needs {asked} of cpu, and your team has {left} left")]
-    Cpu {
-        /// How much it needs.
-        asked: MilliCpu,
-        /// How much is left.
-        left: MilliCpu,
-    },
-    /// The memory of one tenant: a sandbox needs so much, and there is so much left of the limit.
-    #[error(
-        "the sandbox needs {asked} of memory, and your team has {left} left of {limit} \
-         (`limits.memory_per_team`)"
-    )]
-    Memory {
-        /// How much it needs.
-        asked: Mib,
-        /// How much is left.
-        left: Mib,
-        /// How much the team may have.
-        limit: Mib,
-    },
-    /// On this machine.
-    #[error("the server has reached its limit of {0} sandboxes at once")]
-    Node(usize),
-}
 
 /// What sandboxes have of the machine together, as far as a team's share of it is counted.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -205,7 +174,7 @@ impl Shared {
         }
         let all = all + coming.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
-            return Err(NoRoom::Node(most));
+            return Err(NoRoom::Installation(most));
         }
         let kept = OfTeam {
             sandboxes: 1,

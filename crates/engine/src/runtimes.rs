@@ -2,6 +2,7 @@
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Merged, Source};
+pub use shoal_core::ports::sandboxes::RuntimeForbidden;
 use shoal_core::sandbox::SandboxSpec;
 use shoal_core::template::RuntimeName;
 
@@ -19,19 +20,6 @@ pub enum AllowedRuntimes {
     Any,
     /// These, and the default one.
     Named(Vec<RuntimeName>),
-}
-
-/// A runtime was chosen that the key may not choose.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "runtime {asked} is not allowed for this key: use {allowed}, or ask the operator for \
-     `runtime.allowed`"
-)]
-pub struct RuntimeForbidden {
-    /// What was chosen.
-    asked: RuntimeName,
-    /// What may be.
-    allowed: String,
 }
 
 impl Engine {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::auth::SandboxPermit;
+pub use shoal_core::ports::sandboxes::TimeoutTooLong;
 use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::{Engine, SandboxError, Shared};
@@ -11,14 +12,6 @@ use crate::sandbox::{DeadlineChange, Order};
 
 /// The least that a refresh gives.
 const LEAST_REFRESH: Duration = Duration::from_secs(15);
-
-/// A timeout above the longest life that the operator allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("Timeout cannot be greater than {} hours", .most.as_secs().div_ceil(3600))]
-pub struct TimeoutTooLong {
-    /// The longest that is allowed.
-    pub most: Duration,
-}
 
 impl Shared {
     /// Refuses a timeout above the limit. Every request that carries one passes here.

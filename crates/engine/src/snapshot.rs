@@ -1,60 +1,17 @@
 //! Take a snapshot of a sandbox.
 
-use std::time::Duration;
-
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::{SnapshotId, TemplateId};
+pub use shoal_core::ports::snapshots::{NewSnapshot, TakeError};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, TemplateRef};
+use shoal_core::template::DEFAULT_TAG;
 
-use crate::claimed_name::{ClaimedName, SnapshotNameError};
+use crate::claimed_name::ClaimedName;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::sandbox::{Order, SnapshotNote, SnapshotOrder};
-
-/// How a snapshot is asked for.
-#[derive(Debug, Clone)]
-pub struct NewSnapshot {
-    /// What it is called; it has an id alone when it is not said.
-    pub name: Option<TemplateRef>,
-    /// What is kept; what the sandbox's template says when nobody does.
-    pub contents: Option<Contents>,
-    /// Whether the sandbox goes on.
-    pub keep_running: bool,
-    /// After how long it goes by itself.
-    pub ttl: Option<Duration>,
-    /// How long the caller waits; the snapshot is finished all the same.
-    pub wait: Duration,
-}
-
-impl Default for NewSnapshot {
-    /// OpenKruise's defaults for snapshots.
-    fn default() -> Self {
-        Self {
-            name: None,
-            contents: None,
-            keep_running: true,
-            ttl: None,
-            wait: Duration::from_secs(60),
-        }
-    }
-}
-
-/// Why no snapshot was taken.
-#[derive(Debug, thiserror::Error)]
-pub enum TakeError {
-    /// The sandbox did not do it.
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// It cannot be called so.
-    #[error(transparent)]
-    Name(#[from] SnapshotNameError),
-    /// It takes longer than the caller wanted to wait.
-    #[error("the snapshot is not finished after {} s; it is listed when it is", .0.as_secs())]
-    TooLong(Duration),
-}
 
 impl Engine {
     /// Takes a snapshot and waits until it is there. Goes on when the caller stops waiting.

@@ -9,54 +9,17 @@ use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
-use shoal_core::id::{SandboxId, SnapshotId, TeamId, TemplateId};
+use shoal_core::id::{SnapshotId, TeamId, TemplateId};
+pub use shoal_core::ports::snapshots::{SnapshotError, SnapshotFilter};
 use shoal_core::snapshot::{Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use tokio::sync::Notify;
 
-use crate::claimed_name::{ClaimedName, Claims, SnapshotNameError};
+use crate::claimed_name::{ClaimedName, Claims};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy::{self, NoEntropy};
 use crate::exported::for_others;
-
-/// Why nothing was done with a snapshot.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    /// There is none, or it is another tenant's.
-    #[error("snapshot '{0}' not found")]
-    NotFound(TemplateRef),
-    /// What is imported cannot be called so.
-    #[error(transparent)]
-    Name(#[from] SnapshotNameError),
-    /// Its memory holds what opens a sandbox that is still there.
-    #[error(
-        "the memory in it holds the access token of sandbox {0}, which is still there: `shoal sandbox \
-         rotate-token {0}` or `shoal sandbox kill {0}` first, or export a snapshot of the files alone"
-    )]
-    LiveToken(SandboxId),
-    /// The driver did not do it.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The team keeps as many as it may.
-    #[error(transparent)]
-    Full(SandboxError),
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
-}
-
-/// Which snapshots are listed.
-#[derive(Debug, Clone, Default)]
-pub struct SnapshotFilter {
-    /// Those that were taken of this sandbox.
-    pub source: Option<SandboxId>,
-    /// Those that this means; all tags of it when it has none.
-    pub named: Option<TemplateRef>,
-}
 
 /// All snapshots; few, and read at each create.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus, FilesHash, Part, Plan};
 use shoal_core::id::{BuildId, TemplateId};
+pub use shoal_core::ports::builds::StockError;
 use shoal_core::resources::Resources;
-use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
 use tokio::sync::Mutex;
 
@@ -19,7 +19,7 @@ use crate::builds::Build;
 use crate::config::BuildOnDemand;
 use crate::create::CreateError;
 use crate::engine::Engine;
-use crate::entropy::{self, NoEntropy};
+use crate::entropy::{self};
 use crate::templates::TemplateError;
 
 /// Whoever acts for the installation: builds its templates, fills its pools, and means what its
@@ -62,43 +62,6 @@ pub struct PreparedStock {
     pub plan: Plan,
     /// The archives (tar) that its steps copy from.
     pub files: Vec<(FilesHash, Vec<u8>)>,
-}
-
-/// Why a stock template is not being built.
-#[derive(Debug, thiserror::Error)]
-pub enum StockError {
-    /// The installation has no definition of that name.
-    #[error("the installation does not know how to build '{name}': it can build {known}")]
-    Unknown {
-        /// What was asked for.
-        name: TemplateName,
-        /// Those that there are.
-        known: String,
-    },
-    /// It is there, and all tenants stand on it.
-    #[error("template '{0}' is built already: only an admin key may build it anew")]
-    Forbidden(TemplateName),
-    /// It is not built yet, and the caller may not begin its build.
-    #[error(
-        "template '{0}' is not built on this installation yet: an admin key builds it (`shoal template \
-         build {0}`), or any key does when the operator sets templates.build_on_demand=any"
-    )]
-    AdminsOnly(TemplateName),
-    /// It could not be built a moment ago.
-    #[error(
-        "template '{0}' could not be built: {1}; it can be tried again a minute later, by an admin key \
-         at once"
-    )]
-    NotBuilt(TemplateName, String),
-    /// What its build copies cannot be made ready.
-    #[error("the build of '{0}' cannot be prepared: the server's log says why")]
-    Files(TemplateName, #[source] std::io::Error),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
 }
 
 /// What the installation can build.

@@ -5,34 +5,12 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus};
 use shoal_core::id::{BuildId, SnapshotId, TeamId};
+pub use shoal_core::ports::templates::TagError;
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Tagged, Template, TemplateRef};
 
 use crate::engine::Engine;
 use crate::templates::TemplateError;
-
-/// Why tags were not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TagError {
-    /// There is no such template, or it is not the caller's.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-    /// The default tag stays.
-    #[error("the tag 'default' cannot be removed")]
-    Default,
-    /// A template has a tag as long as it is there.
-    #[error("the last tag of a template stays: remove the template")]
-    Last,
-    /// A template over an image has no builds that tags could mean.
-    #[error("template '{0}' was not built: it has no tags")]
-    NotBuilt(TemplateRef),
-    /// A build that is not ready, or that no tag has meant for so long that it was removed.
-    #[error("there is nothing of build {0}: it is not ready, or no tag means it any more")]
-    NotKept(BuildId),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
 
 impl Engine {
     /// Lets tags mean what a build has made. A template that was not there yet is made; of a build that

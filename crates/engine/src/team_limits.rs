@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use parking_lot::RwLock;
 use shoal_core::auth::{Principal, TeamSlug};
-use shoal_core::driver::{DriverError, Owner};
+use shoal_core::driver::Owner;
 use shoal_core::id::TeamId;
 use shoal_core::limits::{Bounds, PerSandbox, TeamLimits};
-use shoal_core::resources::{Mib, MilliCpu};
-use shoal_core::store::StoreError;
+pub use shoal_core::ports::access::{TeamError, TeamView};
+use shoal_core::resources::Mib;
 
 use crate::engine::{Engine, Shared};
-use crate::entropy::{self, NoEntropy};
+use crate::entropy::{self};
 use crate::pool;
 
 /// How many times the memory of the machine the sandboxes of a team may have together when nothing is
@@ -34,42 +34,6 @@ impl OwnLimits {
     fn of(&self, team: TeamId) -> TeamLimits {
         self.0.read().get(&team).copied().unwrap_or_default()
     }
-}
-
-/// Why the limits of a team were not told or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TeamError {
-    /// Only an admin key may do it.
-    #[error("only an admin key may do this")]
-    Forbidden,
-    /// What it holds of the disk cannot be read.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The system has no randomness.
-    #[error(transparent)]
-    Entropy(#[from] NoEntropy),
-}
-
-/// A team, with what it may have and has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TeamView {
-    /// What it is called.
-    pub slug: TeamSlug,
-    /// What it may have: its own limits, and the installation's where it has none.
-    pub limits: TeamLimits,
-    /// Sandboxes that are not paused.
-    pub sandboxes: usize,
-    /// Processor time of those.
-    pub cpu: MilliCpu,
-    /// Memory of those.
-    pub memory: Mib,
-    /// Bytes of the disk, where they are counted.
-    pub disk_bytes: Option<u64>,
-    /// Snapshots.
-    pub snapshots: usize,
 }
 
 impl Engine {

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TeamId;
+pub use shoal_core::ports::observe::TeamSample;
 
 use crate::engine::{Engine, Shared};
 
@@ -17,17 +18,6 @@ const BUCKET: Duration = Duration::from_secs(300);
 
 /// How many are kept: a week.
 const BUCKETS: usize = 2016;
-
-/// What a team did in one stretch of time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TeamSample {
-    /// When it began.
-    pub at: Timestamp,
-    /// The most sandboxes that ran at once.
-    pub concurrent: u64,
-    /// How many were started in each second, on average.
-    pub start_rate: f64,
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Bucket {

@@ -1,109 +1,20 @@
 //! Templates: what there is, and which one a reference means.
 
-mod users;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::catalogue::ResolveError;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
 use shoal_core::image::ImageName;
+pub use shoal_core::ports::templates::{Starts, TemplateError, Users};
 use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, InvalidTemplateRef, Template, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 
 use crate::builds::Builds;
 use crate::engine::{Engine, Shared};
 use crate::teams::Teams;
-
-pub use self::users::Users;
-
-/// Why a template cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TemplateError {
-    /// There is none, or it is hidden.
-    #[error("template '{0}' not found")]
-    NotFound(String),
-    /// What an entry of the catalogue stands on is not there, or is a tenant's who has not opened it.
-    #[error(
-        "template '{entry}' stands on '{base}', which is not there: build that first, or have the \
-         catalogue say another"
-    )]
-    NoBase {
-        /// The entry.
-        entry: String,
-        /// What it stands on.
-        base: TemplateRef,
-    },
-    /// It is no name of a template.
-    #[error(transparent)]
-    Invalid(#[from] InvalidTemplateRef),
-    /// What a dynamic entry of the catalogue makes of it is no image.
-    #[error(transparent)]
-    Dynamic(#[from] ResolveError),
-    /// It has no such tag.
-    #[error(
-        "tag '{tag}' does not exist for template '{template}'{}",
-        other_tags(known)
-    )]
-    NoTag {
-        /// The tag.
-        tag: String,
-        /// The template, as it was asked for.
-        template: TemplateRef,
-        /// The tags that the template has.
-        known: Vec<String>,
-    },
-    /// The tag is the default one or the last one, which a template keeps.
-    #[error(
-        "tag '{tag}' of template '{template}' cannot be removed alone: remove the whole template \
-         by its name, '{template}'"
-    )]
-    KeptTag {
-        /// The tag.
-        tag: String,
-        /// The template without its tag, as it was asked for.
-        template: TemplateRef,
-    },
-    /// Sandboxes stand on it.
-    #[error("template {0} is in use by {1}: end them first")]
-    InUse(TemplateId, Users),
-    /// It belongs to the installation, and only an admin may remove it.
-    #[error("template {0} is a stock template")]
-    Stock(TemplateId),
-    /// The store did not take it.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl TemplateError {
-    /// `template` has no such tag; the error lists the tags that it has.
-    pub(crate) fn no_tag(tag: &str, asked: TemplateRef, template: &Template) -> Self {
-        Self::NoTag {
-            tag: tag.to_owned(),
-            template: asked,
-            known: template.tags.keys().cloned().collect(),
-        }
-    }
-}
-
-fn other_tags(known: &[String]) -> String {
-    if known.is_empty() {
-        return String::new();
-    }
-    format!(": it has {}", known.join(", "))
-}
-
-/// How often sandboxes were started from a template since the server started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Starts {
-    /// How often.
-    pub count: u64,
-    /// When last.
-    pub last: Option<Timestamp>,
-}
 
 /// All templates; few, and read at each create.
 #[derive(Debug, Default)]

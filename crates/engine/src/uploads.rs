@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
+pub use shoal_core::ports::builds::UploadError;
 use tempfile::{NamedTempFile, TempPath};
 
 pub use self::incoming::IncomingUpload;
@@ -36,30 +37,6 @@ const RESERVE_MOST: u64 = 1 << 30;
 
 /// How long an archive stays after it was last needed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Why an archive was not kept.
-#[derive(Debug, thiserror::Error)]
-pub enum UploadError {
-    /// What builds need that have not ended leaves no room for it.
-    #[error(
-        "the archives of a team have at most {0} bytes in all, and what its builds need that have \
-         not ended leaves no room for this one: wait until they have, cancel those that nobody will \
-         begin, or copy less"
-    )]
-    Full(u64),
-    /// All teams together have as much as they may, or the disk of the server is nearly full.
-    #[error(
-        "the archives of all teams have at most {0} bytes here, and there is no room for this one: try \
-         again later"
-    )]
-    AllFull(u64),
-    /// It has more bytes than an archive may have.
-    #[error("an archive has at most {0} bytes")]
-    TooLarge(u64),
-    /// It cannot be written.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
 
 /// How many bytes of archives there may be.
 #[derive(Debug, Clone, Copy)]

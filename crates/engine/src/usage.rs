@@ -3,28 +3,12 @@
 use std::collections::BTreeMap;
 
 use shoal_core::auth::Principal;
+pub use shoal_core::ports::observe::Use;
 use shoal_core::resources::MilliCpu;
 use shoal_core::sandbox::Purpose;
 use shoal_core::state::StateKind;
 
 use crate::engine::Engine;
-
-/// The sandboxes of one tenant, or of all, and what they take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Use {
-    /// How many there are, by state; states of which there are none are left out.
-    pub states: BTreeMap<String, usize>,
-    /// How many count towards the limits: all but those that are paused, those of builds included.
-    pub counted: usize,
-    /// How many are on their way to run.
-    pub starting: usize,
-    /// The processor time of those that count.
-    pub cpu: MilliCpu,
-    /// The memory of those that count, in MiB.
-    pub memory_mib: u64,
-    /// Of how many tenants they are.
-    pub teams: usize,
-}
 
 impl Engine {
     /// What the tenant of `principal` has.

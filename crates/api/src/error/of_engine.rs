@@ -8,10 +8,10 @@ use shoal_core::store::StoreError;
 use shoal_engine::{
     BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
     NoRoom, RuntimeForbidden, SandboxError, SnapshotError, SnapshotNameError, StockError, TagError,
-    TakeError, TeamError, TemplateError,
+    TakeError, TeamError, TemplateError, TimeoutTooLong,
 };
 
-use super::ApiError;
+use super::{ApiError, wording};
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
@@ -95,13 +95,14 @@ impl From<SandboxError> for ApiError {
                 .with_code("sandbox_snapshot_guest_agent_unresponsive"),
             SandboxError::Interrupted(_) => Self::internal(message),
             // Not 409: of a pause that means to the SDKs that it is paused already.
-            SandboxError::NotSynced(_) => {
+            SandboxError::NotSynced(inside) => {
+                let message = wording::not_synced(&inside);
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")
             }
             SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
                 .with_code("sandbox_create_failed"),
             SandboxError::Full(full) => full.into(),
-            SandboxError::TimeoutTooLong(_) => Self::new(StatusCode::BAD_REQUEST, message),
+            SandboxError::TimeoutTooLong(too_long) => too_long.into(),
             SandboxError::Runtime(forbidden) => forbidden.into(),
             SandboxError::TooManyForks(_) => Self::invalid(format_args!("`count`: {message}")),
             SandboxError::Snapshots { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
@@ -119,9 +120,14 @@ impl From<CreateError> for ApiError {
         let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
         match error {
             CreateError::Template(template) => template.into(),
-            CreateError::BeingBuilt { .. } => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
-                .with_code("template_being_built"),
-            CreateError::NotBuilt { .. } => Self::internal(message),
+            CreateError::BeingBuilt { build, .. } => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                wording::being_built(&message, &build),
+            )
+            .with_code("template_being_built"),
+            CreateError::NotBuilt { template, .. } => {
+                Self::internal(wording::not_built(&message, &template))
+            }
             CreateError::Stock(stock) => stock.into(),
             CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
             CreateError::Image { error, .. } => {
@@ -131,11 +137,13 @@ impl From<CreateError> for ApiError {
                 Self::new(StatusCode::FORBIDDEN, message)
             }
             CreateError::Runtime(forbidden) => forbidden.into(),
-            CreateError::ImageOfSnapshot => Self::invalid(format_args!("`image`: {message}")),
-            CreateError::TimeoutTooLong(_)
-            | CreateError::NoTimeout
-            | CreateError::Resources(_)
-            | CreateError::Network(_) => bad(message),
+            CreateError::ImageOfSnapshot => {
+                Self::invalid(format_args!("`image`: {message}: leave `image` out"))
+            }
+            CreateError::CannotKeepMemory(runtime) => bad(wording::cannot_keep_memory(&runtime)),
+            CreateError::TimeoutTooLong(too_long) => too_long.into(),
+            CreateError::NoTimeout => bad(wording::NO_TIMEOUT.to_owned()),
+            CreateError::Resources(_) | CreateError::Network(_) => bad(message),
             CreateError::Name(NameError::Invalid(_)) => Self::invalid(message),
             CreateError::Name(NameError::Taken(_)) => Self::new(StatusCode::CONFLICT, message),
             CreateError::Full(full) => full.into(),
@@ -178,6 +186,12 @@ impl From<GuestError> for ApiError {
     }
 }
 
+impl From<TimeoutTooLong> for ApiError {
+    fn from(error: TimeoutTooLong) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, wording::timeout_too_long(error))
+    }
+}
+
 impl From<RuntimeForbidden> for ApiError {
     fn from(error: RuntimeForbidden) -> Self {
         Self::new(StatusCode::FORBIDDEN, error.to_string())
@@ -203,7 +217,7 @@ impl From<NoRoom> for ApiError {
             NoRoom::Team(_) | NoRoom::Cpu { .. } | NoRoom::Memory { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message)
             }
-            NoRoom::Node(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+            NoRoom::Installation(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
         }
     }
@@ -236,7 +250,9 @@ impl From<BuildError> for ApiError {
         let status = match error {
             BuildError::Namespace(_) => StatusCode::FORBIDDEN,
             BuildError::NotFound(_) => StatusCode::NOT_FOUND,
-            BuildError::TooMany | BuildError::TooManyAnnounced => StatusCode::TOO_MANY_REQUESTS,
+            BuildError::TooMany(_) | BuildError::TooManyAnnounced(_) => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             BuildError::Taken(_)
             | BuildError::NotWaiting(..)
             | BuildError::Plan(_)
@@ -253,8 +269,9 @@ impl From<StockError> for ApiError {
         let message = error.to_string();
         match error {
             StockError::Unknown { .. } => Self::not_found(message),
-            StockError::Forbidden(_) | StockError::AdminsOnly(_) => {
-                Self::new(StatusCode::FORBIDDEN, message)
+            StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            StockError::AdminsOnly(template) => {
+                Self::new(StatusCode::FORBIDDEN, wording::admins_only(&template))
             }
             StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
             StockError::Store(store) => store.into(),
@@ -283,7 +300,9 @@ impl From<SnapshotError> for ApiError {
         match error {
             SnapshotError::NotFound(_) => Self::not_found(message),
             SnapshotError::Name(name) => name.into(),
-            SnapshotError::LiveToken(_) => Self::new(StatusCode::CONFLICT, message),
+            SnapshotError::LiveToken(sandbox) => {
+                Self::new(StatusCode::CONFLICT, wording::live_token(&sandbox))
+            }
             SnapshotError::Driver(driver) => driver.into(),
             SnapshotError::Full(full) => full.into(),
             SnapshotError::Store(store) => store.into(),
@@ -301,7 +320,7 @@ impl From<KeyError> for ApiError {
             KeyError::InvalidName => Self::invalid(message),
             KeyError::Itself => Self::new(StatusCode::CONFLICT, message),
             KeyError::Store(store) => store.into(),
-            KeyError::NotKept(_) | KeyError::Entropy(_) => Self::internal(message),
+            KeyError::Entropy(_) => Self::internal(message),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::StartCommand;
-use shoal_core::catalogue::merge::{Layer, Merged, Source, merge};
-use shoal_core::driver::{DriverError, RuntimeInfo};
+use shoal_core::catalogue::merge::{Merged, Source, merge};
+use shoal_core::driver::RuntimeInfo;
 use shoal_core::image::Image;
 use shoal_core::resources::{AskedResources, MilliCpu, Resources};
 use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOrigin};
@@ -20,30 +20,6 @@ use crate::resolve::{Meaning, Resolved};
 /// How many times its own processor time a sandbox can be given in place, when its template does not
 /// say: a runtime has to know when it starts.
 const GROWTH: u32 = 4;
-
-impl NewSandbox {
-    /// What it says of what a template may say too.
-    fn layer(&self) -> Layer {
-        let AskedResources {
-            cpu,
-            memory,
-            disk,
-            pids,
-        } = self.resources;
-        Layer {
-            cpu,
-            memory,
-            disk,
-            pids,
-            runtime: self.runtime.clone(),
-            workdir: self.workdir.clone(),
-            network: self.network.clone(),
-            env: self.env.clone(),
-            metadata: self.metadata.clone(),
-            ..Layer::default()
-        }
-    }
-}
 
 /// What a sandbox of a template begins with, when it was built. Memory is of the runtime that it was
 /// saved in: another one boots from the files.
@@ -297,12 +273,9 @@ impl Engine {
     /// Whether what is to be paused at its deadline can be: said now, and not in the night.
     fn must_keep_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
         match self.runtime_of(runtime) {
-            Some(info) if !info.memory_snapshot => Err(DriverError::Unsupported {
-                runtime: info.name.clone(),
-                operation: "keep memory in a pause",
-                instead: "autoPauseMemory: false, or the runtime runsc",
+            Some(info) if !info.memory_snapshot => {
+                Err(CreateError::CannotKeepMemory(info.name.clone()))
             }
-            .into()),
             // An unknown one is refused by the driver, by name.
             _ => Ok(()),
         }

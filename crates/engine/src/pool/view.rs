@@ -1,53 +1,14 @@
 //! Pools as operators see them.
 
 use shoal_core::catalogue::{Entry, EntryName};
-use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool::Bounds;
+pub use shoal_core::ports::pools::{MemberView, PoolFault, PoolView};
 use shoal_core::state::KillReason;
 
 use super::seed::Seed;
 use super::{Pool, Pools};
 use crate::engine::Engine;
-
-/// Why a member could not be made, or handed out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolFault {
-    /// When.
-    pub at: Timestamp,
-    /// Why.
-    pub message: String,
-}
-
-/// A pool, for showing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolView {
-    /// The entry.
-    pub template: EntryName,
-    /// How many members are wanted.
-    pub size: usize,
-    /// How many may be handed out.
-    pub ready: usize,
-    /// How many are being made.
-    pub starting: usize,
-    /// How many were handed out since the server started.
-    pub claimed: u64,
-    /// How often it had nothing to hand out since then.
-    pub misses: u64,
-    /// What went wrong last, unless it has gone well since.
-    pub fault: Option<PoolFault>,
-}
-
-/// A member of a pool, for showing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberView {
-    /// The sandbox.
-    pub id: SandboxId,
-    /// Since when it is made.
-    pub since: Timestamp,
-    /// Since when it may be handed out; none while it is being made.
-    pub ready: Option<Timestamp>,
-}
 
 impl Pool {
     fn ready(&self) -> usize {

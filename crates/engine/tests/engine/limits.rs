@@ -322,7 +322,10 @@ async fn a_hundred_members_of_a_fork_run_or_as_many_as_there_is_room_for() {
         assert_eq!(made.len(), expected);
         for one in failed {
             let full = one.unwrap_err();
-            assert!(matches!(full, CreateError::Full(NoRoom::Node(_))), "{full}");
+            assert!(
+                matches!(full, CreateError::Full(NoRoom::Installation(_))),
+                "{full}"
+            );
         }
         let runs: std::collections::HashSet<_> = made
             .iter()

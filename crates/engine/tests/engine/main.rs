@@ -350,10 +350,10 @@ async fn connecting_never_shortens_a_life_and_nothing_exceeds_the_limit() {
         .create(&fixture.me, long, None)
         .await
         .unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        "Timeout cannot be greater than 24 hours"
-    );
+    let CreateError::TimeoutTooLong(too_long) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(too_long.most, seconds(24 * 3600));
     fixture
         .engine
         .set_timeout(&permit, seconds(0))
@@ -450,7 +450,10 @@ async fn limits_hold_for_each_tenant_and_for_the_machine() {
         .await
         .unwrap();
     let refused = fixture.engine.create(&other, new("base"), None).await;
-    assert!(matches!(refused, Err(CreateError::Full(NoRoom::Node(3)))));
+    assert!(matches!(
+        refused,
+        Err(CreateError::Full(NoRoom::Installation(3)))
+    ));
 }
 
 #[tokio::test]

@@ -77,7 +77,10 @@ async fn builds_that_nobody_begins_are_bounded_and_said_to_be() {
         announce(number).await.unwrap();
     }
     let refused = announce(200).await.unwrap_err();
-    assert!(matches!(refused, BuildError::TooManyAnnounced), "{refused}");
+    assert!(
+        matches!(refused, BuildError::TooManyAnnounced(_)),
+        "{refused}"
+    );
     let words = refused.to_string();
     assert!(
         words.contains("200") && words.contains("begin or cancel"),

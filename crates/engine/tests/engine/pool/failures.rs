@@ -293,7 +293,10 @@ async fn a_claim_takes_no_place_of_the_machines() {
     let expected = [Origin::Pooled, Origin::Pooled, Origin::Cold];
     assert_eq!(origins.collect::<Vec<_>>(), expected);
     let full = engine.create(me, unlike, None).await;
-    assert!(matches!(full, Err(CreateError::Full(NoRoom::Node(3)))));
+    assert!(matches!(
+        full,
+        Err(CreateError::Full(NoRoom::Installation(3)))
+    ));
 }
 
 #[tokio::test]

@@ -1,0 +1,49 @@
+//! The operator's catalogue of templates: the one in force, and edits that were refused.
+
+use crate::catalogue::{Catalogue, InvalidCatalogue};
+use crate::clock::Timestamp;
+use crate::store::StoreError;
+
+/// A catalogue that is, or was, in force.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CatalogueInForce {
+    /// How often the catalogue was replaced; 0 before the first one.
+    pub version: u64,
+    /// When it came into force; none before the first one.
+    pub updated_at: Option<Timestamp>,
+    /// Its entries.
+    pub catalogue: Catalogue,
+}
+
+/// An edit that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedEdit {
+    /// When it was refused.
+    pub at: Timestamp,
+    /// Where it came from, for people.
+    pub source: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+/// Why a catalogue was not replaced. The one in force stays.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// The text is not a valid catalogue.
+    #[error(transparent)]
+    Invalid(#[from] InvalidCatalogue),
+    /// Another edit came first.
+    #[error(
+        "the catalogue has version {current} and not {expected}: read it again, and make your \
+         change there"
+    )]
+    Conflict {
+        /// The version that the edit names.
+        expected: u64,
+        /// The version in force.
+        current: u64,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

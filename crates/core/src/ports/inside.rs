@@ -1,0 +1,193 @@
+//! Commands and files inside a running sandbox.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_core::stream::BoxStream;
+
+use crate::BoxFuture;
+
+/// The contents of a file as a stream, on its way in or out. Never held in memory as a whole.
+pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// The columns.
+    pub cols: u16,
+    /// The rows.
+    pub rows: u16,
+}
+
+/// A command to run in a sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxCommand {
+    /// A path, or a name that the sandbox looks up.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Environment variables, over those of the sandbox.
+    pub env: BTreeMap<String, String>,
+    /// The working directory; the sandbox's default when absent.
+    pub cwd: Option<String>,
+    /// Runs it in a terminal of this size instead of three streams.
+    pub terminal: Option<TerminalSize>,
+    /// Whether its input can be written. Without, it reads from `/dev/null`.
+    pub stdin: bool,
+    /// Kills it after this time, whether a client listens or not; none is never.
+    pub timeout: Option<Duration>,
+}
+
+impl SandboxCommand {
+    /// A program with its arguments.
+    #[must_use]
+    pub fn new(program: &str, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            program: program.to_owned(),
+            args: args.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Output of a command, or its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// Bytes on standard output, or on its terminal.
+    Stdout(Bytes),
+    /// Bytes on standard error.
+    Stderr(Bytes),
+    /// The command ended. Nothing follows.
+    Exit(CommandExit),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandExit {
+    /// Its exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// What ended it, if it did not exit by itself: `signal: killed`.
+    pub error: Option<String>,
+}
+
+/// A running command. Dropping this stops listening, not the command.
+pub struct RunningCommand {
+    /// Its output. Backpressure: a command blocks while its output is not read. The stream ends after
+    /// [`CommandOutput::Exit`], or with an error.
+    pub output: BoxStream<'static, Result<CommandOutput, InsideError>>,
+    /// Controls the command while it runs.
+    pub control: Arc<dyn CommandControl>,
+}
+
+impl fmt::Debug for RunningCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningCommand").finish_non_exhaustive()
+    }
+}
+
+/// Controls a running command. Each method fails once the command has ended.
+pub trait CommandControl: Send + Sync {
+    /// Writes to its input or terminal. Waits until there is room.
+    ///
+    /// # Errors
+    /// When the command has ended, or has no input.
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// Closes its input.
+    ///
+    /// # Errors
+    /// When the command has ended, or has a terminal.
+    fn close_input(&self) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// Changes the size of its terminal.
+    ///
+    /// # Errors
+    /// When the command has ended, or has no terminal.
+    fn resize(&self, size: TerminalSize) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// Kills it.
+    ///
+    /// # Errors
+    /// When the command has ended.
+    fn kill(&self) -> BoxFuture<'_, Result<(), InsideError>>;
+}
+
+/// An entry of a directory in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// The last part of its path.
+    pub name: String,
+    /// Its path.
+    pub path: String,
+    /// Its type; of a link, the type of its target.
+    pub kind: FileKind,
+    /// Whether it is a symbolic link.
+    pub link: bool,
+    /// Its size, in bytes.
+    pub size: u64,
+    /// Its permissions, as `chmod` takes them.
+    pub mode: u32,
+}
+
+/// The type of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Anything else: a device, a socket, a dangling link.
+    Other,
+}
+
+/// A file that is being read.
+pub struct FileContents {
+    /// Its size in bytes, if it is known.
+    pub size: Option<u64>,
+    /// Its bytes.
+    pub contents: ByteStream,
+}
+
+impl fmt::Debug for FileContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileContents")
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why an operation inside a sandbox failed.
+#[derive(Debug, thiserror::Error)]
+pub enum InsideError {
+    /// The daemon does not answer.
+    #[error("the daemon in the sandbox does not answer: {0}")]
+    Unreachable(String),
+    /// The daemon answers and refuses.
+    #[error("the daemon in the sandbox refuses: {0}")]
+    Refused(String),
+    /// The file or process does not exist in the sandbox.
+    #[error("{0}")]
+    NotFound(String),
+    /// The operation does not fit its object: a directory in the place of a file.
+    #[error("{0}")]
+    Invalid(String),
+    /// The user does not exist in the sandbox.
+    #[error("{0}")]
+    UnknownUser(String),
+    /// The user in the sandbox lacks the permission.
+    #[error("{0}")]
+    Denied(String),
+    /// The sandbox's disk is full.
+    #[error("{0}")]
+    NoSpace(String),
+    /// A limit of the daemon is reached: processes, entries of a list, listeners.
+    #[error("{0}")]
+    TooMuch(String),
+    /// The timeout has passed.
+    #[error("the time that was given is over")]
+    TimedOut,
+}

@@ -1,0 +1,187 @@
+//! Logs, metrics, events and use.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use crate::resources::MilliCpu;
+
+/// How many events of each team are kept for later readers.
+pub const EVENTS_MAX: usize = 500;
+
+/// The type of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// The sandbox runs for the first time.
+    Created,
+    /// Its deadline, network or limits changed.
+    Updated,
+    /// It is paused.
+    Paused,
+    /// It runs again after a pause.
+    Resumed,
+    /// A snapshot of it was taken.
+    Snapshotted,
+    /// It has ended.
+    Killed,
+}
+
+/// Something that happened to a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SandboxEvent {
+    /// What happened.
+    pub kind: EventKind,
+    /// When it happened.
+    pub at: Timestamp,
+    /// The sandbox.
+    pub sandbox: SandboxId,
+    /// The run of the sandbox.
+    pub execution: ExecutionId,
+    /// The team that owns the sandbox.
+    pub team: TeamId,
+    /// The template that it was started from.
+    pub template: TemplateId,
+    /// More details, by name.
+    pub detail: BTreeMap<&'static str, String>,
+}
+
+/// The severity of a log entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// For finding faults.
+    Debug,
+    /// Normal operation.
+    Info,
+    /// Something unexpected.
+    Warn,
+    /// A failure.
+    Error,
+}
+
+impl LogLevel {
+    /// The level as the APIs spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+        }
+    }
+
+    /// Reads a level as loggers spell it; none when it is unknown.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "debug" | "trace" => Some(Self::Debug),
+            "info" => Some(Self::Info),
+            "warn" | "warning" => Some(Self::Warn),
+            "error" | "fatal" => Some(Self::Error),
+            _ => None,
+        }
+    }
+}
+
+/// An entry of a sandbox's log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// When it was received.
+    #[serde(rename = "t")]
+    pub at: Timestamp,
+    /// Its severity.
+    #[serde(rename = "l")]
+    pub level: LogLevel,
+    /// Its message.
+    #[serde(rename = "m")]
+    pub message: String,
+    /// Its other fields, by name.
+    #[serde(rename = "f", default)]
+    pub fields: BTreeMap<String, String>,
+}
+
+/// Which entries of a log to read.
+#[derive(Debug, Clone, Default)]
+pub struct LogQuery {
+    /// Only entries at or after this moment (forward), or at or before it (backward).
+    pub cursor: Option<Timestamp>,
+    /// Whether the newest come first.
+    pub backward: bool,
+    /// The most entries to return.
+    pub limit: usize,
+    /// The least severity.
+    pub level: Option<LogLevel>,
+    /// Only entries that contain this text.
+    pub search: Option<String>,
+}
+
+impl LogQuery {
+    /// Whether the query selects an entry. [`LogQuery::limit`] does not count here.
+    #[must_use]
+    pub fn matches(&self, entry: &LogEntry) -> bool {
+        let in_time = self.cursor.is_none_or(|cursor| {
+            if self.backward {
+                entry.at <= cursor
+            } else {
+                entry.at >= cursor
+            }
+        });
+        let found = self.search.as_ref().is_none_or(|text| {
+            entry.message.contains(text) || entry.fields.values().any(|value| value.contains(text))
+        });
+        in_time && found && self.level.is_none_or(|level| entry.level >= level)
+    }
+}
+
+/// What a sandbox used at one moment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sample {
+    /// When it was measured.
+    pub at: Timestamp,
+    /// The number of processors of the sandbox, rounded up.
+    pub cpu_count: u32,
+    /// The share of all of them used since the sample before, in percent: 0 to 100.
+    pub cpu_used_percent: f32,
+    /// Bytes of memory in use.
+    pub memory_used: u64,
+    /// The memory limit, in bytes.
+    pub memory_total: u64,
+    /// Bytes of page cache.
+    pub memory_cache: u64,
+    /// Bytes written to the sandbox's disk.
+    pub disk_used: u64,
+    /// The disk limit, in bytes.
+    pub disk_total: u64,
+}
+
+/// What a team did in one interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TeamSample {
+    /// When the interval began.
+    pub at: Timestamp,
+    /// The most sandboxes that ran at once.
+    pub concurrent: u64,
+    /// The average number of starts a second.
+    pub start_rate: f64,
+}
+
+/// The sandboxes of one team, or of all, and the resources they take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// The number of sandboxes by state; states without any are left out.
+    pub states: BTreeMap<String, usize>,
+    /// Sandboxes that count towards the limits: all that are not paused, those of builds included.
+    pub counted: usize,
+    /// Sandboxes that are being created or resumed.
+    pub starting: usize,
+    /// The processor time of those that count.
+    pub cpu: MilliCpu,
+    /// The memory of those that count, in MiB.
+    pub memory_mib: u64,
+    /// The number of teams that own them.
+    pub teams: usize,
+}

@@ -1,0 +1,102 @@
+//! Snapshots: taken from a sandbox, listed, removed, exported and imported.
+
+use std::time::Duration;
+
+use crate::driver::DriverError;
+use crate::id::SandboxId;
+use crate::ports::NoEntropy;
+use crate::ports::sandboxes::SandboxError;
+use crate::snapshot::Contents;
+use crate::store::StoreError;
+use crate::template::TemplateRef;
+
+/// A snapshot to take.
+#[derive(Debug, Clone)]
+pub struct NewSnapshot {
+    /// Its name; a snapshot without one is known by its id.
+    pub name: Option<TemplateRef>,
+    /// What to keep; the default of the sandbox's template when absent.
+    pub contents: Option<Contents>,
+    /// Whether the sandbox keeps running.
+    pub keep_running: bool,
+    /// After how long the snapshot expires.
+    pub ttl: Option<Duration>,
+    /// How long the caller waits; the snapshot is finished all the same.
+    pub wait: Duration,
+}
+
+impl Default for NewSnapshot {
+    /// The defaults of Agent-Sandbox.
+    fn default() -> Self {
+        Self {
+            name: None,
+            contents: None,
+            keep_running: true,
+            ttl: None,
+            wait: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Why a name cannot be given to a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotNameError {
+    /// The name is in another team's namespace.
+    #[error("'{0}' is in the namespace of another team")]
+    Namespace(TemplateRef),
+    /// A template has this name, or is being built under it.
+    #[error("'{0}' is the name of a template: choose another")]
+    Taken(TemplateRef),
+}
+
+/// Why no snapshot was taken.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// The sandbox could not be saved.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The name cannot be given.
+    #[error(transparent)]
+    Name(#[from] SnapshotNameError),
+    /// The snapshot takes longer than the caller wanted to wait.
+    #[error("the snapshot is not finished after {} s; it is listed when it is", .0.as_secs())]
+    TooLong(Duration),
+}
+
+/// Why an operation on a snapshot was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// No such snapshot exists, or it belongs to another team.
+    #[error("snapshot '{0}' not found")]
+    NotFound(TemplateRef),
+    /// The name of an import cannot be given.
+    #[error(transparent)]
+    Name(#[from] SnapshotNameError),
+    /// The memory in the snapshot holds the access token of a sandbox that still exists.
+    #[error(
+        "the memory in it holds the access token of sandbox {0}, which still exists: rotate its token \
+         or end it first, or export a snapshot of the files alone"
+    )]
+    LiveToken(SandboxId),
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The team has reached its limit of snapshots.
+    #[error(transparent)]
+    Full(SandboxError),
+    /// The system has no randomness.
+    #[error(transparent)]
+    Entropy(#[from] NoEntropy),
+}
+
+/// Which snapshots to list.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotFilter {
+    /// Only those taken of this sandbox.
+    pub source: Option<SandboxId>,
+    /// Only those that this reference means; a reference without a tag means all tags.
+    pub named: Option<TemplateRef>,
+}
