@@ -8,6 +8,7 @@ mod pack;
 mod run;
 mod scripts;
 mod step;
+mod turns;
 mod workshop;
 
 use std::sync::Arc;
@@ -19,7 +20,8 @@ pub use shoal_core::ports::builds::{BuildError, NewBuild};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
-use crate::builds::Build;
+pub(crate) use self::turns::Turns;
+use crate::build_records::Build;
 use crate::engine::Engine;
 use crate::entropy::{self};
 use crate::template_names::Named;
@@ -41,12 +43,20 @@ impl Engine {
         new: NewBuild,
     ) -> Result<Arc<BuildRecord>, BuildError> {
         self.shared
+            .access
             .bounds(principal.team)
             .grant(new.resources, new.resources.cpu)?;
         let _changing = self.shared.builds.changing.lock().await;
         let template = self.template_to_build(principal, &new.name)?;
-        self.shared.forget_old_builds(principal.team).await?;
-        let waiting = self.builds_at(principal.team, BuildStatus::Waiting);
+        let is_template = |id: &TemplateId| self.shared.templates.has(id);
+        self.shared
+            .builds
+            .forget_old(principal.team, is_template)
+            .await?;
+        let waiting = self
+            .shared
+            .builds
+            .count(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
             return Err(BuildError::TooManyAnnounced(ANNOUNCED_MAX));
         }
@@ -79,8 +89,7 @@ impl Engine {
             updated_at: now,
             finished_at: None,
         };
-        self.shared.store.put_build(record.clone(), None).await?;
-        Ok(self.shared.builds.insert(record).record())
+        Ok(self.shared.builds.insert(record).await?.record())
     }
 
     /// The template that a build of this name is of.
@@ -118,9 +127,15 @@ impl Engine {
             return Err(BuildError::NotWaiting(id, record.status));
         }
         self.shared
+            .access
             .bounds(record.team)
             .grant(record.resources, record.resources.cpu)?;
-        if self.builds_at(principal.team, BuildStatus::Building) >= BUILDS_MAX {
+        if self
+            .shared
+            .builds
+            .count(principal.team, BuildStatus::Building)
+            >= BUILDS_MAX
+        {
             return Err(BuildError::TooMany(BUILDS_MAX));
         }
         let begun = BuildRecord {
@@ -128,7 +143,7 @@ impl Engine {
             updated_at: self.shared.clock.now(),
             ..record.as_ref().clone()
         };
-        self.shared.put_build(&build, begun).await?;
+        self.shared.builds.put(&build, begun).await?;
         drop(changing);
         let (engine, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move { engine.carry_out(&principal, &build, plan).await });
@@ -155,7 +170,7 @@ impl Engine {
                 };
                 let dropped = self.fail_build(&build, failure).await?;
                 drop(changing);
-                self.shared.release_snapshots(dropped).await;
+                self.shared.builds.release(dropped).await;
                 Ok(())
             }
             done => Err(BuildError::NotWaiting(id, done)),
@@ -176,7 +191,7 @@ impl Engine {
     }
 
     /// Notes that a build has failed, and why, and forgets those that have long before it. By whoever
-    /// has [`Builds::changing`](crate::builds::Builds::changing); returns the snapshots to be released
+    /// has [`BuildRecords::changing`](crate::build_records::BuildRecords::changing); returns the snapshots to be released
     /// when he has not.
     pub(crate) async fn fail_build(
         &self,
@@ -194,11 +209,12 @@ impl Engine {
             ..build.record().as_ref().clone()
         };
         let (template, team) = (failed.template.clone(), failed.team);
-        self.shared.put_build(build, failed).await?;
+        self.shared.builds.put(build, failed).await?;
         if let Some(template) = self.shared.templates.by_id(&template) {
-            return self.shared.prune_builds(&template).await;
+            return self.shared.builds.prune(&template).await;
         }
-        self.shared.forget_old_builds(team).await?;
+        let is_template = |id: &TemplateId| self.shared.templates.has(id);
+        self.shared.builds.forget_old(team, is_template).await?;
         Ok(Vec::new())
     }
 }

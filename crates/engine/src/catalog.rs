@@ -16,8 +16,8 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, StateKind};
 use tokio::sync::watch;
 
+use crate::access::KeyLifetime;
 use crate::engine::{Engine, Shared};
-use crate::keys::KeyLifetime;
 use crate::room::Load;
 use crate::sandbox::Mailbox;
 use crate::wake::Waking;
@@ -190,7 +190,7 @@ impl Engine {
                 let record = self.shared.entries.record(&id);
                 let record = record.filter(|record| record.is_anybodys());
                 let record = record.ok_or(NotAdmitted::Unproven)?;
-                let token = self.shared.traffic_access_token(&record);
+                let token = self.shared.access.traffic_access_token(&record);
                 if !token.is_some_and(|token| token.matches(&offered)) {
                     return Err(NotAdmitted::Unproven);
                 }
@@ -227,8 +227,8 @@ impl Catalog for EngineCatalog {
             None if can_wake(&published.record) => {
                 let record = &published.record;
                 Lookup::Asleep(Sleeper {
-                    envd_access_token: self.0.envd_access_token(record),
-                    traffic_access_token: self.0.traffic_access_token(record),
+                    envd_access_token: self.0.access.envd_access_token(record),
+                    traffic_access_token: self.0.access.traffic_access_token(record),
                 })
             }
             // A sandbox that is being paused counts as paused, as with E2B.
@@ -270,7 +270,7 @@ impl Catalog for EngineCatalog {
     }
 
     fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
-        let mut lifetime = KeyLifetime::of(&self.0, key);
+        let mut lifetime = KeyLifetime::of(&self.0.access, key);
         Box::pin(async move { lifetime.ended().await })
     }
 

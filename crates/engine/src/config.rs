@@ -7,14 +7,14 @@ use shoal_core::driver::ExportKey;
 use shoal_core::image::ImageName;
 use shoal_core::limits::PerSandbox;
 use shoal_core::resources::{Mib, MilliCpu};
-use shoal_core::template::TemplateKey;
-
-use crate::runtimes::AllowedRuntimes;
-use crate::uploads::{UPLOAD_MAX, UploadLimits};
+use shoal_core::template::{RuntimeName, TemplateKey};
 
 /// The most that an imported snapshot may have: the memory and the disk of a large sandbox. What
 /// the disk has room for is less on most machines, and bounds it too.
 const IMPORT_MAX: u64 = 64 << 30;
+
+/// The largest archive, in bytes, unless the configuration says another.
+pub const UPLOAD_MAX: u64 = 4 << 30;
 
 /// What no request may exceed.
 #[derive(Debug, Clone)]
@@ -101,6 +101,19 @@ pub enum CustomImages {
     Everyone,
 }
 
+/// Which runtimes a key may choose that is no admin's. Those of admins may choose any that is found, and
+/// what the operator wrote into an entry of the catalogue everybody gets.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AllowedRuntimes {
+    /// The default one alone.
+    #[default]
+    Default,
+    /// Any that is found.
+    Any,
+    /// These, and the default one.
+    Named(Vec<RuntimeName>),
+}
+
 /// How the engine works.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
@@ -159,14 +172,6 @@ impl EngineConfig {
             logs_per_team: 256 << 20,
             keep_ended: Duration::from_secs(7 * 24 * 3600),
             sample_every: Duration::from_secs(5),
-        }
-    }
-
-    pub(crate) fn upload_limits(&self) -> UploadLimits {
-        UploadLimits {
-            largest: self.upload_max,
-            per_team: self.uploads_per_team,
-            of_all: self.uploads_of_all,
         }
     }
 }

@@ -98,6 +98,7 @@ impl Engine {
         // Before anything is made: what cannot be given is not handed out, and what can be is kept.
         let before = spec.resources;
         let limits = shared
+            .access
             .bounds(principal.team)
             .regrant(&before, limits, spec.cpu_ceiling)
             .map_err(SandboxError::from)?
@@ -233,7 +234,7 @@ impl Engine {
         };
         if record.spec.purpose == Purpose::Use {
             let at = record.started_at;
-            shared.templates.count_start(&record.spec.template, at);
+            shared.telemetry.starts.count(&record.spec.template, at);
         }
         Ok(Created { record })
     }

@@ -20,7 +20,7 @@ impl Engine {
         new: NewTemplate,
     ) -> Result<Template, CreateTemplateError> {
         let ceiling = new.max_cpu.unwrap_or(new.resources.cpu);
-        let bounds = self.shared.bounds(principal.team);
+        let bounds = self.shared.access.bounds(principal.team);
         bounds.grant(new.resources, ceiling)?;
         self.check_runtime(new.runtime.as_ref())?;
         let changing = self.shared.builds.changing.lock().await;

@@ -1,9 +1,14 @@
-//! The engine: what all use cases share, and the tasks that run beside them.
+//! The engine: its services, put together, and the tasks that run beside them.
+
+mod access;
+mod snapshots;
+mod telemetry;
+mod templates;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use shoal_core::auth::{Principal, SandboxPermit, Token, TokenSeed};
+use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::driver::{Capabilities, Driver, DriverEvent};
 use shoal_core::id::SandboxId;
@@ -12,35 +17,28 @@ pub use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, StateKind};
 use shoal_core::store::{Store, StoreError};
-use tokio::sync::{Semaphore, broadcast, oneshot};
+use tokio::sync::oneshot;
 
-use crate::builds::Builds;
+use crate::access::Access;
+use crate::build::Turns;
+use crate::build_records::BuildRecords;
 use crate::catalog::{EngineCatalog, Entries};
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
 use crate::deadlines::Deadlines;
 use crate::entropy::{self, NoEntropy};
-use crate::events::{Events, SandboxEvent};
 use crate::guest::Guest;
-use crate::keys::KeyCache;
-use crate::logs::LogStore;
-use crate::metrics::Samples;
+use crate::images::NodeImages;
 use crate::names::Names;
 use crate::pool::Pools;
-use crate::private_images::PrivateImages;
 use crate::room::Coming;
 use crate::sandbox::{NotTaken, Order};
 use crate::snapshots::Snapshots;
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
-use crate::team_limits::OwnLimits;
-use crate::team_metrics::TeamMetrics;
-use crate::teams::Teams;
+use crate::telemetry::Telemetry;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
-
-/// How many images are fetched at once because sandboxes need them.
-const PULLS: usize = 4;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -68,29 +66,21 @@ pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) images: Arc<dyn Images>,
     pub(crate) guest: Arc<dyn Guest>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) seed: TokenSeed,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) catalogues: Arc<Catalogues>,
+    pub(crate) images: Arc<NodeImages>,
+    pub(crate) builds: Arc<BuildRecords>,
+    pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) entries: Entries,
     pub(crate) coming: Coming,
-    pub(crate) own_limits: OwnLimits,
     pub(crate) names: Names,
     pub(crate) deadlines: Deadlines,
-    pub(crate) events: Events,
-    pub(crate) logs: LogStore,
-    pub(crate) samples: Samples,
-    pub(crate) team_metrics: TeamMetrics,
     pub(crate) templates: Templates,
-    pub(crate) teams: Teams,
-    pub(crate) catalogues: Catalogues,
-    /// Turns of fetching images that sandboxes need.
-    pub(crate) pulls: Semaphore,
-    pub(crate) snapshots: Snapshots,
-    pub(crate) builds: Builds,
+    pub(crate) turns: Turns,
     pub(crate) uploads: Uploads,
-    pub(crate) private_images: PrivateImages,
-    pub(crate) keys: KeyCache,
     pub(crate) pools: Pools,
     pub(crate) stock: Stock,
 }
@@ -126,44 +116,46 @@ impl Engine {
             guest,
             clock,
         } = parts;
-        let logs =
-            LogStore::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
+        let telemetry =
+            Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
+        let machine = driver.capabilities().clone();
+        let access = Access::load(
+            store.clone(),
+            store.clone(),
+            clock.clone(),
+            &config,
+            machine,
+            seed,
+        );
+        let access = Arc::new(access.await?);
+        let catalogues = Catalogues::load(store.clone(), clock.clone()).await?;
+        let images = NodeImages::load(images, store.clone()).await?;
+        let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
+        let snapshots =
+            Snapshots::load(store.clone(), driver.clone(), clock.clone(), access.clone());
+        let snapshots = snapshots.await?;
         let templates = Templates::load(store.templates().await?);
-        let teams = Teams::load(store.teams().await?);
-        let catalogues = Catalogues::load(&*store).await?;
-        let snapshots = Snapshots::load(store.snapshots().await?);
-        let builds = Builds::load(store.builds().await?, store.layers().await?);
-        let own_limits = OwnLimits::load(store.team_limits().await?);
-        let private_images = PrivateImages::load(store.private_images().await?);
-        let uploads = Uploads::open(config.uploads.clone(), &config.upload_limits())
-            .map_err(OpenError::Uploads)?;
+        let uploads = Uploads::open(&config).map_err(OpenError::Uploads)?;
         let shared = Shared {
             config,
             store,
             driver,
-            images,
             guest,
             clock,
-            seed,
+            telemetry: Arc::new(telemetry),
+            access,
+            catalogues: Arc::new(catalogues),
+            images: Arc::new(images),
+            builds: Arc::new(builds),
+            snapshots: Arc::new(snapshots),
             entries: Entries::default(),
             coming: Coming::default(),
-            own_limits,
             names: Names::default(),
             deadlines: Deadlines::default(),
-            events: Events::new(),
-            logs,
-            samples: Samples::default(),
-            team_metrics: TeamMetrics::default(),
             templates,
-            teams,
-            catalogues,
-            pulls: Semaphore::new(PULLS),
-            snapshots,
-            builds,
+            turns: Turns::default(),
             uploads,
-            private_images,
-            keys: KeyCache::default(),
             pools: Pools::default(),
             stock: Stock::default(),
         };
@@ -185,10 +177,9 @@ impl Engine {
         let of = shared();
         tasks.spawn("retention", async move { of.forget_for_ever().await });
         let of = shared();
-        tasks.spawn(
-            "snapshot expiry",
-            async move { of.expire_snapshots().await },
-        );
+        tasks.spawn("snapshot expiry", async move {
+            of.snapshots.expire_for_ever().await;
+        });
         let engine = self.clone();
         tasks.spawn("pools", async move { engine.keep_pools().await });
     }
@@ -218,22 +209,10 @@ impl Engine {
         self.shared.clock.now()
     }
 
-    /// The images on this node.
-    #[must_use]
-    pub fn images(&self) -> &Arc<dyn Images> {
-        &self.shared.images
-    }
-
     /// What the data path asks.
     #[must_use]
     pub fn catalog(&self) -> EngineCatalog {
         EngineCatalog::new(self.shared.clone())
-    }
-
-    /// Everything that happens from now on.
-    #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<SandboxEvent> {
-        self.shared.events.subscribe()
     }
 
     /// The right of `principal` to a sandbox that lives, with what is known of it.
@@ -275,18 +254,6 @@ impl Engine {
             metrics::gauge!("shoal_sandboxes", &labels).set(count);
         }
     }
-
-    /// What callers of the daemon inside must know; none when the sandbox is not secured.
-    #[must_use]
-    pub fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        self.shared.envd_access_token(record)
-    }
-
-    /// What the gateway asks for; none when the sandbox is public.
-    #[must_use]
-    pub fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        self.shared.traffic_access_token(record)
-    }
 }
 
 impl Shared {
@@ -300,37 +267,6 @@ impl Shared {
             None => runtimes.first().map(|usual| &usual.name),
         };
         name.map_or_else(|| "unknown".to_owned(), ToString::to_string)
-    }
-
-    /// What the daemon inside asks for from its first moment on, secured or not: it is never open to
-    /// those who reach it past the gateway.
-    pub(crate) fn guest_token(&self, record: &SandboxRecord) -> Token {
-        match &record.tokens.current {
-            Some(salt) => self.seed.rotated_envd_access_token(&record.id, salt),
-            None => self.seed.envd_access_token(&record.id),
-        }
-    }
-
-    pub(crate) fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        let secured = record.spec.secure;
-        secured.then(|| self.guest_token(record))
-    }
-
-    /// What the daemon inside is to ask for: the token that a rotation under way puts in force, else
-    /// the one that is.
-    pub(crate) fn coming_guest_token(&self, record: &SandboxRecord) -> Token {
-        match &record.tokens.next {
-            Some(salt) => self.seed.rotated_envd_access_token(&record.id, salt),
-            None => self.guest_token(record),
-        }
-    }
-
-    pub(crate) fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token> {
-        let private = !record.spec.network.allow_public_traffic;
-        private.then(|| match &record.tokens.current {
-            Some(salt) => self.seed.rotated_traffic_access_token(&record.id, salt),
-            None => self.seed.traffic_access_token(&record.id),
-        })
     }
 
     /// Gives an order to a sandbox's task and waits for its answer.
@@ -363,7 +299,7 @@ impl Shared {
     pub(crate) fn forget_sandbox(&self, id: &SandboxId) {
         let record = self.entries.record(id);
         self.deadlines.set(id, None);
-        self.samples.forget(id);
+        self.telemetry.samples.forget(id);
         self.entries.remove(id);
         if let Some(membership) = record.as_deref().and_then(SandboxRecord::membership) {
             self.pools.gone(&membership.entry, id);
@@ -402,7 +338,10 @@ impl Shared {
                     // Of one that is gone nobody asks.
                     if let Some(record) = self.entries.record(&id) {
                         let now = self.clock.now();
-                        self.logs.append(record.team, &id, lines, now).await;
+                        self.telemetry
+                            .logs
+                            .append(record.team, &id, lines, now)
+                            .await;
                     }
                 }
             }

@@ -53,7 +53,7 @@ impl Engine {
             return Err(SandboxError::TooManyForks(most));
         }
         if let Some(source) = self.shared.entries.record(permit.sandbox()) {
-            self.may_run_again(principal, &source.spec)?;
+            self.shared.access.may_run_again(principal, &source.spec)?;
         }
         let (engine, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if nobody waits any more.
@@ -73,7 +73,7 @@ impl Engine {
                 snapshot: Some(SnapshotOrigin {
                     id,
                     memory: saved.contents.has_memory(),
-                    guest_token: Some(engine.shared.guest_token(&source)),
+                    guest_token: Some(engine.shared.access.guest_token(&source)),
                 }),
                 runtime: Some(saved.runtime),
                 claim: None,

@@ -18,11 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
-use shoal_core::id::{SandboxId, SnapshotId, TeamId};
+use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
 use tokio::sync::Notify;
-
-use crate::stock::INSTALLATION;
 
 pub(crate) use self::claim::{ClaimOrder, STARTUP, Wanted};
 use self::seed::Seed;
@@ -31,11 +29,6 @@ pub(crate) use self::warm::{MemberError, run_to_end, within};
 
 /// How many members are made at the same time, of all pools together.
 const MAKERS: usize = 8;
-
-/// Whose members are until they are handed out: the installation's.
-pub(crate) fn owner() -> TeamId {
-    INSTALLATION.team
-}
 
 /// The pools of this server.
 #[derive(Debug, Default)]

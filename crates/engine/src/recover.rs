@@ -68,7 +68,7 @@ impl Engine {
 
     /// Counts the disk of a sandbox for its team, where a server made it that did not.
     async fn count_disk(&self, record: &SandboxRecord) {
-        let owner = self.shared.owner(record.team);
+        let owner = self.shared.access.owner(record.team);
         if let Err(error) = self.shared.driver.set_owner(&record.id, owner).await {
             tracing::debug!(sandbox.id = %record.id, %error, "the disk of a sandbox is not counted for its team");
         }
@@ -137,7 +137,7 @@ impl Engine {
             let changing = self.shared.builds.changing.lock().await;
             let dropped = self.fail_build(&build, failure).await?;
             drop(changing);
-            self.shared.release_snapshots(dropped).await;
+            self.shared.builds.release(dropped).await;
         }
         Ok(())
     }
@@ -148,6 +148,7 @@ impl Engine {
             self.shared.driver.snapshots().await?.into_iter().collect();
         let known = self.shared.snapshots.all();
         self.shared
+            .builds
             .drop_layers_without(|id| there.contains(&id))
             .await?;
         let of_builds = self.shared.builds.snapshots();

@@ -14,11 +14,11 @@ use shoal_core::image::{Image, ImageName, Reach};
 pub use shoal_core::ports::resolve::{Explained, Meaning, Resolved};
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateKey, TemplateRef};
 
+use crate::access::INSTALLATION;
 use crate::config::CustomImages;
 use crate::create::CreateError;
 use crate::engine::{Engine, Shared};
-use crate::private_images::BringError;
-use crate::stock::INSTALLATION;
+use crate::images::FetchError;
 use crate::templates::TemplateError;
 
 impl Engine {
@@ -179,26 +179,13 @@ impl Shared {
         if meant { Ok(found) } else { Err(missing()) }
     }
 
-    /// The image of what was resolved, brought here when it is not.
-    pub(crate) async fn image_of(
-        self: &Arc<Self>,
-        resolved: &Resolved,
-    ) -> Result<Image, CreateError> {
-        let (shared, name, reach) = (Arc::clone(self), resolved.image.clone(), resolved.reach);
-        // On a task of its own: when the caller stops waiting the next one finds it here.
-        let pulled = tokio::spawn(async move {
-            if let Some(image) = shared.open_image_here(&name).await? {
-                return Ok(image);
-            }
-            // Closed never.
-            let _turn = shared.pulls.acquire().await;
-            shared.bring(&name, None, reach).await
-        });
-        match pulled.await {
-            Ok(Ok(image)) => Ok(image),
-            Ok(Err(BringError::Image(error))) => Err(CreateError::image(resolved, error)),
-            Ok(Err(BringError::Store(error))) => Err(error.into()),
-            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    /// The image of what was resolved, fetched when it is not on the node.
+    pub(crate) async fn image_of(&self, resolved: &Resolved) -> Result<Image, CreateError> {
+        let fetched = self.images.fetch_open(&resolved.image, resolved.reach);
+        match fetched.await {
+            Ok(image) => Ok(image),
+            Err(FetchError::Image(error)) => Err(CreateError::image(resolved, error)),
+            Err(FetchError::Store(error)) => Err(error.into()),
         }
     }
 }

@@ -9,8 +9,8 @@ pub use shoal_core::ports::sandboxes::NoRoom;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 
+use crate::access::owner_of_members;
 use crate::engine::Shared;
-use crate::pool;
 
 /// What sandboxes have of the machine together, as far as a team's share of it is counted.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Shared {
 
     /// The same for a sandbox that is no team's.
     pub(crate) fn room_for_member(&self) -> Result<Room, NoRoom> {
-        self.room(pool::owner(), None, Some(self.config.limits.sandboxes))
+        self.room(owner_of_members(), None, Some(self.config.limits.sandboxes))
     }
 
     /// Keeps `more` of the machine for a team that must have `free` left. An error says of what it has
@@ -133,7 +133,7 @@ impl Shared {
     /// Whether a team may have so much more. The installation's own builds and members are nobody's
     /// share.
     fn must_have_left(&self, coming: &Kept, team: TeamId, asked: Load) -> Result<(), NoRoom> {
-        let limits = self.limits_of(team);
+        let limits = self.access.limits_of(team);
         let kept = coming.by_team.get(&team).copied().unwrap_or_default();
         let taken = self.entries.load_of(team).and(kept.load);
         if let Some(limit) = limits.cpu {
@@ -165,7 +165,7 @@ impl Shared {
         let (all, of_team) = self.entries.count(team);
         let kept = coming.by_team.get(&team).copied().unwrap_or_default();
         if let Some(load) = load {
-            let most = self.limits_of(team).sandboxes;
+            let most = self.access.limits_of(team).sandboxes;
             let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
             if let Some(most) = most.filter(|most| of_team + kept.sandboxes >= *most) {
                 return Err(NoRoom::Team(most));
@@ -215,7 +215,7 @@ mod tests {
             memory: Mib(512),
         };
         let room = |team| shared.room_for_one(team, load);
-        let _members = [room(pool::owner()), room(pool::owner())].map(Result::unwrap);
+        let _members = [room(owner_of_members()), room(owner_of_members())].map(Result::unwrap);
         let team = TeamId::from_entropy([9; 16]);
         let _one = room(team).unwrap();
         assert_eq!(room(team).err(), Some(NoRoom::Team(1)));

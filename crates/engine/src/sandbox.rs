@@ -31,8 +31,8 @@ use crate::catalog::Published;
 use crate::connect::Connected;
 use crate::create::CreateError;
 use crate::engine::{SandboxError, Shared};
-use crate::events::EventKind;
 use crate::recover::Was;
+use crate::telemetry::EventKind;
 
 pub(crate) use self::copy::{SnapshotNote, SnapshotOrder};
 pub(crate) use self::mailbox::{Mailbox, NotTaken};
@@ -400,9 +400,13 @@ impl Sandbox {
         }
         if kind == EventKind::Created && self.record.is_anybodys() {
             let now = self.shared.clock.now();
-            self.shared.team_metrics.note_start(self.record.team, now);
+            self.shared
+                .telemetry
+                .teams
+                .note_start(self.record.team, now);
         }
         self.shared
+            .telemetry
             .events
             .emit(kind, self.shared.clock.now(), &self.record, detail);
     }
@@ -422,9 +426,9 @@ fn route_of(shared: &Shared, record: &SandboxRecord) -> Option<Arc<Route>> {
         execution: record.execution,
         runtime: runtime.clone(),
         address: *address,
-        guest_token: shared.guest_token(record),
-        envd_access_token: shared.envd_access_token(record),
-        traffic_access_token: shared.traffic_access_token(record),
+        guest_token: shared.access.guest_token(record),
+        envd_access_token: shared.access.envd_access_token(record),
+        traffic_access_token: shared.access.traffic_access_token(record),
         mask_request_host: record.spec.network.mask_request_host.clone(),
     }))
 }

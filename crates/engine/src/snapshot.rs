@@ -8,10 +8,10 @@ use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
 use shoal_core::template::DEFAULT_TAG;
 
-use crate::claimed_name::ClaimedName;
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
 use crate::sandbox::{Order, SnapshotNote, SnapshotOrder};
+use crate::snapshots::ClaimedName;
 
 impl Engine {
     /// Takes a snapshot and waits until it is there. Goes on when the caller stops waiting.
@@ -45,7 +45,7 @@ impl Engine {
         new: NewSnapshot,
         claimed: ClaimedName,
     ) -> Result<SnapshotRecord, SandboxError> {
-        let _place = self.shared.room_for_snapshot(permit.team())?;
+        let _place = self.shared.snapshots.reserve(permit.team())?;
         let tag = new.name.as_ref().and_then(|name| name.tag.clone());
         let order = SnapshotOrder {
             id: SnapshotId::from_entropy(entropy::bytes()?),

@@ -1,29 +1,35 @@
-//! Snapshots: what there is, and which one a reference means.
+//! The records of snapshots: which exist, and which one a reference means.
+
+mod names;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::Principal;
-use shoal_core::clock::Timestamp;
+use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
-use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
+use shoal_core::driver::Driver;
 use shoal_core::id::{SnapshotId, TeamId, TemplateId};
 pub use shoal_core::ports::snapshots::{SnapshotError, SnapshotFilter};
-use shoal_core::snapshot::{Saved, SnapshotRecord};
-use shoal_core::store::StoreError;
-use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
+use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::store::{SnapshotStore, StoreError};
+use shoal_core::template::{TemplateName, TemplateRef};
 use tokio::sync::Notify;
 
-use crate::claimed_name::{ClaimedName, Claims};
-use crate::engine::{Engine, SandboxError, Shared};
-use crate::entropy::{self, NoEntropy};
-use crate::exported::for_others;
+pub(crate) use self::names::ClaimedName;
+pub use self::names::SnapshotNameError;
+
+use self::names::Claims;
+use crate::access::Access;
+use crate::engine::SandboxError;
 
 /// All snapshots; few, and read at each create.
-#[derive(Debug, Default)]
 pub(crate) struct Snapshots {
+    store: Arc<dyn SnapshotStore>,
+    driver: Arc<dyn Driver>,
+    clock: Arc<dyn Clock>,
+    access: Arc<Access>,
     all: RwLock<Vec<Arc<SnapshotRecord>>>,
     changed: Notify,
     claims: Claims,
@@ -51,13 +57,23 @@ impl Drop for SnapshotPlace {
 }
 
 impl Snapshots {
-    pub(crate) fn load(snapshots: Vec<SnapshotRecord>) -> Self {
-        Self {
-            all: RwLock::new(snapshots.into_iter().map(Arc::new).collect()),
+    pub(crate) async fn load(
+        store: Arc<dyn SnapshotStore>,
+        driver: Arc<dyn Driver>,
+        clock: Arc<dyn Clock>,
+        access: Arc<Access>,
+    ) -> Result<Self, StoreError> {
+        let all = store.snapshots().await?.into_iter().map(Arc::new).collect();
+        Ok(Self {
+            store,
+            driver,
+            clock,
+            access,
+            all: RwLock::new(all),
             changed: Notify::new(),
             claims: Claims::default(),
             coming: Arc::default(),
-        }
+        })
     }
 
     /// How many snapshots a team keeps.
@@ -81,11 +97,6 @@ impl Snapshots {
             coming: self.coming.clone(),
             team,
         })
-    }
-
-    /// The names that are being given.
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.claims
     }
 
     /// What a name means to a team.
@@ -141,16 +152,15 @@ fn belongs(snapshot: &SnapshotRecord, principal: &Principal, reference: &Templat
     snapshot.team == principal.team && own
 }
 
-impl Engine {
+impl Snapshots {
     /// The snapshots of a tenant, the newest first.
-    #[must_use]
-    pub fn snapshots(
+    pub(crate) fn list(
         &self,
         principal: &Principal,
         filter: &SnapshotFilter,
     ) -> Vec<Arc<SnapshotRecord>> {
-        let now = self.shared.clock.now();
-        let mut found = self.shared.snapshots.all();
+        let now = self.clock.now();
+        let mut found = self.all();
         found.retain(|snapshot| {
             let named = filter.named.as_ref().is_none_or(|reference| {
                 let any_tag = TemplateRef {
@@ -183,13 +193,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`SnapshotError::NotFound`].
-    pub fn resolve_snapshot(
+    pub(crate) fn find(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<SnapshotRecord>, SnapshotError> {
-        let now = self.shared.clock.now();
-        let found = self.shared.snapshots.resolve(principal, reference, now);
+        let now = self.clock.now();
+        let found = self.resolve(principal, reference, now);
         found.ok_or_else(|| SnapshotError::NotFound(reference.clone()))
     }
 
@@ -198,7 +208,7 @@ impl Engine {
     ///
     /// # Errors
     /// See [`SnapshotError`].
-    pub async fn delete_snapshot(
+    pub(crate) async fn delete(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
@@ -207,152 +217,30 @@ impl Engine {
             source: None,
             named: Some(reference.clone()),
         };
-        let meant = self.snapshots(principal, &filter);
+        let meant = self.list(principal, &filter);
         if meant.is_empty() {
             return Err(SnapshotError::NotFound(reference.clone()));
         }
         for snapshot in meant {
-            self.shared.forget_snapshot(snapshot.id).await?;
+            self.forget(snapshot.id).await?;
         }
         Ok(())
     }
-}
 
-impl Engine {
-    /// Writes a snapshot to a new file of the server's machine, to be imported on another one.
-    /// Returns how many bytes it has.
-    ///
-    /// # Errors
-    /// See [`SnapshotError`]; there is no file then.
-    pub async fn export_snapshot(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-        target: PathBuf,
-    ) -> Result<u64, SnapshotError> {
-        let snapshot = self.resolve_snapshot(principal, reference)?;
-        self.shared.refuse_live_tokens(&snapshot)?;
-        let noted = for_others(snapshot.as_ref().clone());
-        let note = serde_json::to_string(&noted).map_err(StoreError::failed)?;
-        let order = ExportOrder {
-            snapshot: snapshot.id,
-            target,
-            note,
-            key: self.shared.export_key(),
-        };
-        Ok(self.shared.driver.export_snapshot(order).await?)
-    }
-
-    /// Takes in a snapshot that was exported, as the tenant's own, under `name` or the one that it
-    /// had. With `trust` it may be one that another installation exported: its memory goes into the
-    /// runtime, and its programs run, as whoever made the file wrote them.
-    ///
-    /// # Errors
-    /// See [`SnapshotError`]; nothing is left of it then.
-    pub async fn import_snapshot(
-        &self,
-        principal: &Principal,
-        source: PathBuf,
-        name: Option<TemplateRef>,
-        trust: bool,
-    ) -> Result<SnapshotRecord, SnapshotError> {
-        let shared = &self.shared;
-        let _place = shared
-            .room_for_snapshot(principal.team)
-            .map_err(SnapshotError::Full)?;
-        let id = SnapshotId::from_entropy(entropy::bytes()?);
-        // What it shall be called is known before it is copied, which takes its time.
-        let claimed = match &name {
-            Some(name) => Some(self.claim_name(principal, name, fresh_template()?).await?),
-            None => None,
-        };
-        let order = ImportOrder {
-            source,
-            snapshot: id,
-            key: shared.export_key(),
-            trust,
-            max_bytes: shared.config.import_max,
-        };
-        let Imported { saved, note } = shared.driver.import_snapshot(order).await?;
-        let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
-        let adopted = match noted {
-            Ok(noted) => {
-                self.adopt(principal, id, saved, for_others(noted), name.zip(claimed))
-                    .await
-            }
-            Err(error) => Err(DriverError::Unusable(error.to_string()).into()),
-        };
-        if adopted.is_err() {
-            // Nobody knows of it: a start would clear it too.
-            let _ = shared.driver.remove_snapshot(id).await;
-        }
-        adopted
-    }
-
-    async fn adopt(
-        &self,
-        principal: &Principal,
-        id: SnapshotId,
-        saved: Saved,
-        noted: SnapshotRecord,
-        called: Option<(TemplateRef, ClaimedName)>,
-    ) -> Result<SnapshotRecord, SnapshotError> {
-        let shared = &self.shared;
-        let (name, tag, claimed) = match (called, noted.name.clone()) {
-            (Some((TemplateRef { name, tag, .. }, claimed)), _) => {
-                let tag = tag.unwrap_or_else(|| DEFAULT_TAG.to_owned());
-                (Some(name), tag, claimed)
-            }
-            (None, Some(name)) => {
-                let own = TemplateRef {
-                    namespace: None,
-                    name: name.clone(),
-                    tag: None,
-                };
-                let claimed = self.claim_name(principal, &own, fresh_template()?).await?;
-                (Some(name), noted.tag.clone(), claimed)
-            }
-            (None, None) => {
-                let claimed = ClaimedName::without_name(fresh_template()?);
-                (None, noted.tag.clone(), claimed)
-            }
-        };
-        let snapshot = SnapshotRecord {
-            id,
-            template: claimed.template().clone(),
-            tag,
-            name,
-            team: principal.team,
-            saved,
-            created_at: shared.clock.now(),
-            expires_at: None,
-            ..noted
-        };
-        shared.keep_snapshot(snapshot.clone()).await?;
-        Ok(snapshot)
-    }
-}
-
-/// What a name may come to mean.
-fn fresh_template() -> Result<TemplateId, NoEntropy> {
-    Ok(TemplateId::from_entropy(entropy::bytes()?))
-}
-
-impl Shared {
     /// Keeps a place for one more snapshot of a team.
-    pub(crate) fn room_for_snapshot(&self, team: TeamId) -> Result<SnapshotPlace, SandboxError> {
-        let limit = self.limits_of(team).snapshots;
-        let place = self.snapshots.place(team, limit);
+    pub(crate) fn reserve(&self, team: TeamId) -> Result<SnapshotPlace, SandboxError> {
+        let limit = self.access.limits_of(team).snapshots;
+        let place = self.place(team, limit);
         place.map_err(|(used, limit)| SandboxError::Snapshots { used, limit })
     }
 
     /// Notes a snapshot whose data are there, in the place of the one that it replaces.
-    pub(crate) async fn keep_snapshot(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
+    pub(crate) async fn keep(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
         let before = self.store.put_snapshot(snapshot.clone()).await?;
-        self.snapshots.put(snapshot);
+        self.put(snapshot);
         if let Some(before) = before {
             let driver = self.driver.clone();
-            // Whoever starts from it is waited for, which is not to hold up the sandbox that was saved.
+            // The driver waits for starts from it, which must not delay the sandbox that was saved.
             tokio::spawn(async move {
                 if let Err(error) = driver.remove_snapshot(before).await {
                     tracing::warn!(snapshot.id = %before, error = %Chain(&error), "a replaced snapshot stays until the next start");
@@ -363,20 +251,19 @@ impl Shared {
     }
 
     /// Removes a snapshot: first from what users see, so that half of one is never met.
-    pub(crate) async fn forget_snapshot(&self, id: SnapshotId) -> Result<(), SnapshotError> {
+    pub(crate) async fn forget(&self, id: SnapshotId) -> Result<(), SnapshotError> {
         self.store.delete_snapshot(id).await?;
-        self.snapshots.remove(id);
+        self.remove(id);
         // What stays on the disk is cleared by the next start.
         self.driver.remove_snapshot(id).await?;
         Ok(())
     }
 
     /// Removes each snapshot when its time has come, for ever.
-    pub(crate) async fn expire_snapshots(&self) {
+    pub(crate) async fn expire_for_ever(&self) {
         loop {
-            let changed = self.snapshots.changed.notified();
+            let changed = self.changed.notified();
             let next = self
-                .snapshots
                 .all()
                 .into_iter()
                 .filter_map(|snapshot| Some((snapshot.expires_at?, snapshot.id)))
@@ -388,10 +275,10 @@ impl Shared {
             tokio::select! {
                 () = changed => {}
                 () = self.clock.sleep_until(at) => {
-                    if let Err(error) = self.forget_snapshot(id).await {
+                    if let Err(error) = self.forget(id).await {
                         tracing::error!(snapshot.id = %id, error = %Chain(&error), "an expired snapshot stays on the disk");
                         // Nobody sees it any more.
-                        self.snapshots.remove(id);
+                        self.remove(id);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! They are nobody's: their builds are carried out in the name of a team of their own, which has no
 //! key. So what a tenant has sent, built or named can never become part of what all tenants use.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -15,16 +15,13 @@ use shoal_core::resources::Resources;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
 use tokio::sync::Mutex;
 
-use crate::builds::Build;
+use crate::access::INSTALLATION;
+use crate::build_records::Build;
 use crate::config::BuildOnDemand;
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::entropy::{self};
 use crate::templates::TemplateError;
-
-/// Whoever acts for the installation: builds its templates, fills its pools, and means what its
-/// catalogue means.
-pub(crate) static INSTALLATION: LazyLock<Principal> = LazyLock::new(Principal::installation);
 
 /// How long a create waits for a build that is about to end: less than a client waits for it.
 const WAIT: Duration = Duration::from_secs(40);
@@ -168,6 +165,7 @@ impl Engine {
             tags: vec![DEFAULT_TAG.to_owned()],
             resources: self
                 .shared
+                .access
                 .bounds(INSTALLATION.team)
                 .nearest(offer.resources),
             public: false,
@@ -179,8 +177,7 @@ impl Engine {
             updated_at: now,
             finished_at: None,
         };
-        self.shared.store.put_build(record.clone(), None).await?;
-        let build = self.shared.builds.insert(record);
+        let build = self.shared.builds.insert(record).await?;
         let (engine, begun) = (self.clone(), build.clone());
         tokio::spawn(async move { engine.carry_out(&INSTALLATION, &begun, plan).await });
         Ok(build)
@@ -200,7 +197,12 @@ impl Engine {
 
     /// The newest build of a stock template, when it is at this status.
     fn latest(&self, offer: &StockTemplate, status: BuildStatus) -> Option<Arc<Build>> {
-        let newest = self.builds_of(&offer.id).into_iter().next()?;
+        let newest = self
+            .shared
+            .builds
+            .of_template(&offer.id)
+            .into_iter()
+            .next()?;
         let found = (newest.status == status).then_some(newest.id)?;
         self.shared.builds.get(found)
     }

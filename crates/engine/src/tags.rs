@@ -14,7 +14,7 @@ use crate::templates::TemplateError;
 
 impl Engine {
     /// Lets tags mean what a build has made. A template that was not there yet is made; of a build that
-    /// was forgotten nothing is. By whoever has [`Builds::changing`](crate::builds::Builds::changing);
+    /// was forgotten nothing is. By whoever has [`BuildRecords::changing`](crate::build_records::BuildRecords::changing);
     /// returns the snapshots to be released when he has not.
     pub(crate) async fn assign_tags(
         &self,
@@ -53,7 +53,7 @@ impl Engine {
         }
         template.updated_at = now;
         self.keep_template(template.clone()).await?;
-        self.shared.prune_builds(&template).await
+        self.shared.builds.prune(&template).await
     }
 
     /// Lets more tags mean what `target` means. Returns the build.
@@ -69,14 +69,14 @@ impl Engine {
         let changing = self.shared.builds.changing.lock().await;
         let meant = self.own_template(principal, target)?;
         let not_built = || TagError::NotBuilt(target.clone());
-        let builds = self.builds_of(&meant.id);
+        let builds = self.shared.builds.of_template(&meant.id);
         let build = builds
             .iter()
             .find(|build| build.id == meant.build && build.status == BuildStatus::Ready);
         let build = build.ok_or_else(not_built)?;
         let dropped = self.assign_tags(principal.team, build, tags).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(build.id)
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(())
     }
 
@@ -141,15 +141,15 @@ impl Engine {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(())
     }
 
     /// Stores a template that has fewer tags. Returns the snapshots to release once the caller no
-    /// longer holds [`Builds::changing`](crate::builds::Builds::changing).
+    /// longer holds [`BuildRecords::changing`](crate::build_records::BuildRecords::changing).
     async fn keep_with_tags(&self, next: Template) -> Result<Vec<SnapshotId>, StoreError> {
         self.keep_template(next.clone()).await?;
-        self.shared.prune_builds(&next).await
+        self.shared.builds.prune(&next).await
     }
 
     /// Lets other teams use a template, or not any more.
@@ -190,8 +190,8 @@ impl Engine {
         let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.stock;
         let coming = self.template_to_come(principal, template);
         let coming = coming.filter(own).ok_or(missing)?;
-        for build in self.builds_of(&coming.template) {
-            self.shared.publish_build(build.id, public).await?;
+        for build in self.shared.builds.of_template(&coming.template) {
+            self.shared.builds.publish(build.id, public).await?;
         }
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Engine {
         }
         let dropped = self.assign_tags(principal.team, &build, tags).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(id)
     }
 

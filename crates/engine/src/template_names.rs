@@ -23,7 +23,7 @@ pub(crate) enum Named {
 
 impl Engine {
     /// What `name` is to a team already: by its name or its id. It stays so as long as the caller has
-    /// [`Builds::changing`](crate::builds::Builds::changing).
+    /// [`BuildRecords::changing`](crate::build_records::BuildRecords::changing).
     pub(crate) fn named(&self, principal: &Principal, name: &TemplateName) -> Option<Named> {
         // Before it is built, too: what one team opens to others must not be taken for it.
         if self.shared.stock.find(name).is_some() {

@@ -1,26 +1,23 @@
 //! Templates: what there is, and which one a reference means.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
 use shoal_core::image::ImageName;
-pub use shoal_core::ports::templates::{Starts, TemplateError, Users};
+pub use shoal_core::ports::templates::{TemplateError, Users};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 
-use crate::builds::Builds;
+use crate::access::Access;
+use crate::build_records::BuildRecords;
 use crate::engine::{Engine, Shared};
-use crate::teams::Teams;
 
 /// All templates; few, and read at each create.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     all: RwLock<Vec<Arc<Template>>>,
-    starts: RwLock<HashMap<TemplateId, Starts>>,
 }
 
 impl Templates {
@@ -28,7 +25,6 @@ impl Templates {
         let all = templates.into_iter().map(Arc::new).collect();
         Self {
             all: RwLock::new(all),
-            starts: RwLock::default(),
         }
     }
 
@@ -39,11 +35,11 @@ impl Templates {
     pub(crate) fn find(
         &self,
         principal: &Principal,
-        teams: &Teams,
+        access: &Access,
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
         let namespace = match &reference.namespace {
-            Some(slug) => Some(teams.of_namespace(principal, slug)?),
+            Some(slug) => Some(access.of_namespace(principal, slug)?),
             None => None,
         };
         let own = Some(principal.team);
@@ -73,11 +69,11 @@ impl Templates {
     pub(crate) fn resolve(
         &self,
         principal: &Principal,
-        teams: &Teams,
+        access: &Access,
         reference: &TemplateRef,
-        builds: &Builds,
+        builds: &BuildRecords,
     ) -> Result<Arc<Template>, TemplateError> {
-        let found = self.find(principal, teams, reference);
+        let found = self.find(principal, access, reference);
         let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
         let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
         if found.tags.is_empty() && tag == DEFAULT_TAG {
@@ -106,13 +102,6 @@ impl Templates {
     pub(crate) fn has(&self, id: &TemplateId) -> bool {
         self.by_id(id).is_some()
     }
-
-    pub(crate) fn count_start(&self, id: &TemplateId, at: Timestamp) {
-        let mut starts = self.starts.write();
-        let starts = starts.entry(id.clone()).or_default();
-        starts.count += 1;
-        starts.last = Some(at);
-    }
 }
 
 impl Shared {
@@ -123,7 +112,7 @@ impl Shared {
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
         self.templates
-            .resolve(principal, &self.teams, reference, &self.builds)
+            .resolve(principal, &self.access, reference, &self.builds)
     }
 }
 
@@ -148,7 +137,7 @@ impl Engine {
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
         let shared = &self.shared;
-        shared.templates.find(principal, &shared.teams, reference)
+        shared.templates.find(principal, &shared.access, reference)
     }
 
     /// The template with this id.
@@ -191,18 +180,6 @@ impl Engine {
         Some(name.unwrap_or_else(|| over.id.to_string()))
     }
 
-    /// How often sandboxes were started from a template since the server started.
-    #[must_use]
-    pub fn template_starts(&self, id: &TemplateId) -> Starts {
-        self.shared
-            .templates
-            .starts
-            .read()
-            .get(id)
-            .copied()
-            .unwrap_or_default()
-    }
-
     /// Keeps a template, new or changed.
     ///
     /// # Errors
@@ -241,7 +218,7 @@ impl Engine {
             let to_come = self.template_to_come(principal, reference);
             let to_come = to_come.filter(|build| build.team == principal.team);
             let id = to_come.ok_or_else(missing)?.template.clone();
-            self.shared.forget_builds(&id).await?;
+            self.shared.builds.forget_all(&id).await?;
             return Ok(());
         };
         match template.team {
@@ -269,9 +246,9 @@ impl Engine {
             .all
             .write()
             .retain(|known| known.id != template.id);
-        let dropped = self.shared.forget_builds(&template.id).await?;
+        let dropped = self.shared.builds.forget_all(&template.id).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(())
     }
 }

@@ -21,9 +21,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 pub use self::incoming::IncomingUpload;
 use self::incoming::{Coming, Taken};
-
-/// The largest archive, in bytes, unless the configuration says another.
-pub const UPLOAD_MAX: u64 = 4 << 30;
+use crate::config::EngineConfig;
 
 /// How many archives of the largest size are kept for a team.
 const TEAM_MAX: u64 = 4;
@@ -37,17 +35,6 @@ const RESERVE_MOST: u64 = 1 << 30;
 
 /// How long an archive stays after it was last needed.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// How many bytes of archives there may be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct UploadLimits {
-    /// In one.
-    pub(crate) largest: u64,
-    /// Of a team.
-    pub(crate) per_team: Option<u64>,
-    /// Of all teams.
-    pub(crate) of_all: Option<u64>,
-}
 
 /// Where archives are.
 #[derive(Debug)]
@@ -68,17 +55,18 @@ pub(crate) struct Uploads {
 
 impl Uploads {
     /// Opens the directory, making it when there is none, and clears what is half or old.
-    pub(crate) fn open(directory: PathBuf, limits: &UploadLimits) -> io::Result<Self> {
+    pub(crate) fn open(config: &EngineConfig) -> io::Result<Self> {
+        let directory = config.uploads.clone();
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&directory)?;
         let size = space(&directory)?.0;
-        let all_max = limits.of_all.unwrap_or(size / ALL_PART);
-        let usual = limits.largest.saturating_mul(TEAM_MAX).min(all_max / 2);
+        let all_max = config.uploads_of_all.unwrap_or(size / ALL_PART);
+        let usual = config.upload_max.saturating_mul(TEAM_MAX).min(all_max / 2);
         let uploads = Self {
             directory,
-            team_max: limits.per_team.unwrap_or(usual).min(all_max),
+            team_max: config.uploads_per_team.unwrap_or(usual).min(all_max),
             all_max,
             reserve: (size / RESERVE_PART).min(RESERVE_MOST),
             taken: Mutex::default(),
@@ -258,7 +246,7 @@ impl crate::Engine {
     /// What signs the right of a team to send these files, until a Unix second.
     #[must_use]
     pub fn upload_signature(&self, team: TeamId, hash: &FilesHash, expires: i64) -> String {
-        let signature = self.shared.seed.upload_signature(team, hash, expires);
+        let signature = self.shared.access.upload_signature(team, hash, expires);
         signature.reveal().to_owned()
     }
 
@@ -271,7 +259,7 @@ impl crate::Engine {
         expires: i64,
         signature: &str,
     ) -> bool {
-        let good = self.shared.seed.upload_signature(team, hash, expires);
+        let good = self.shared.access.upload_signature(team, hash, expires);
         good.matches(signature)
     }
 
@@ -334,12 +322,12 @@ mod tests {
     }
 
     fn open_with(directory: &tempfile::TempDir, of_all: Option<u64>) -> Uploads {
-        let limits = UploadLimits {
-            largest: LARGEST,
-            per_team: None,
-            of_all,
+        let config = EngineConfig {
+            upload_max: LARGEST,
+            uploads_of_all: of_all,
+            ..EngineConfig::new(directory.path())
         };
-        Uploads::open(directory.path().join("uploads"), &limits).unwrap()
+        Uploads::open(&config).unwrap()
     }
 
     fn team(number: u8) -> TeamId {

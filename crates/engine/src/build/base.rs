@@ -178,7 +178,7 @@ impl Run<'_> {
         allowed.map_err(|e| place.failure(e))?;
         let reach = Reach::of(self.principal);
         let shared = &self.engine.shared;
-        let brought = shared.bring(name, auth.cloned(), reach).await;
+        let brought = shared.images.fetch(name, auth.cloned(), reach).await;
         brought.map_err(|e| place.failure(e))
     }
 

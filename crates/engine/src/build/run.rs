@@ -14,7 +14,7 @@ use shoal_core::store::StoreError;
 
 use super::keys::Key;
 use super::workshop::{Place, Workshop};
-use crate::builds::Build;
+use crate::build_records::Build;
 use crate::engine::Engine;
 use crate::guest::GuestCommand;
 use crate::sandbox::Order;
@@ -71,13 +71,13 @@ impl Engine {
             let failed = self.fail_build(build, failure).await;
             drop(changing);
             match failed {
-                Ok(dropped) => self.shared.release_snapshots(dropped).await,
+                Ok(dropped) => self.shared.builds.release(dropped).await,
                 Err(error) => {
                     tracing::error!(build.id = %build.record().id, error = %Chain(&error), "the end of a build is not kept");
                 }
             }
         }
-        self.shared.release_held(build).await;
+        self.shared.builds.release_held(build).await;
         build.end();
     }
 
@@ -91,7 +91,7 @@ impl Engine {
             part: Part::Base,
             line: None,
         };
-        let _turn = self.shared.builds.turns.acquire(principal.team).await;
+        let _turn = self.shared.turns.acquire(principal.team).await;
         let mut run = Run {
             engine: self,
             principal,
@@ -138,7 +138,7 @@ impl Engine {
             updated_at: self.shared.clock.now(),
             ..build.record().as_ref().clone()
         };
-        self.shared.put_build(build, with).await?;
+        self.shared.builds.put(build, with).await?;
         drop(changing);
         self.complete_build(principal.team, build).await
     }
@@ -165,9 +165,9 @@ impl Engine {
             finished_at: Some(now),
             ..record.as_ref().clone()
         };
-        self.shared.put_build(build, ready).await?;
+        self.shared.builds.put(build, ready).await?;
         drop(changing);
-        self.shared.release_snapshots(dropped).await;
+        self.shared.builds.release(dropped).await;
         Ok(())
     }
 }
@@ -297,6 +297,7 @@ impl Run<'_> {
         }
         let shared = &self.engine.shared;
         shared
+            .builds
             .layer_for(self.build, self.principal.team, &key.hex())
             .await
     }
@@ -329,7 +330,7 @@ impl Run<'_> {
     }
 
     pub(super) async fn note(&self, layer: Layer, place: Place) -> Result<(), BuildFailure> {
-        let kept = self.engine.shared.keep_layer(layer).await;
+        let kept = self.engine.shared.builds.keep_layer(layer).await;
         kept.map_err(|e| place.failure(e))
     }
 }

@@ -16,7 +16,7 @@ use shoal_core::state::KillReason;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::builds::Build;
+use crate::build_records::Build;
 use crate::engine::Engine;
 use crate::entropy;
 use crate::guest::{
@@ -74,7 +74,7 @@ impl Workshop {
     }
 
     fn token(&self) -> Option<Token> {
-        Some(self.engine.shared.guest_token(&self.record))
+        Some(self.engine.shared.access.guest_token(&self.record))
     }
 
     fn door(&self, user: &str, place: Place) -> Result<GuestDoor, BuildFailure> {

@@ -12,6 +12,7 @@ use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOr
 use shoal_core::template::{RuntimeName, Template};
 
 use super::{CreateError, NewSandbox};
+use crate::access::RuntimeForbidden;
 use crate::config::Endless;
 use crate::engine::{Engine, SandboxError};
 use crate::pool::Wanted;
@@ -156,7 +157,7 @@ impl Engine {
         let merged = merge(&layers);
         let mut spec = self.spec_of(&resolved, &merged, &unasked, &new);
         spec.runtime_from_operator = self.may_run(principal, &resolved, &merged)?;
-        let bounds = self.shared.bounds(principal.team);
+        let bounds = self.shared.access.bounds(principal.team);
         let wanted_limits = if resolved.is_operators() {
             said_by_request(bounds.nearest(spec.resources), &new.resources)
         } else {
@@ -253,6 +254,27 @@ impl Engine {
             purpose: Purpose::Use,
             port: new.port.or_else(|| resolved.entry()?.port),
         }
+    }
+
+    /// Whether a sandbox of `principal` may run in what was merged for it. Says whether the operator chose
+    /// that.
+    fn may_run(
+        &self,
+        principal: &Principal,
+        resolved: &Resolved,
+        merged: &Merged,
+    ) -> Result<bool, RuntimeForbidden> {
+        let from_operator = merged.runtime.from != Source::Request
+            && match &resolved.meaning {
+                Meaning::Snapshot(snapshot) => snapshot.spec.runtime_from_operator,
+                _ => resolved.is_operators(),
+            };
+        if !from_operator {
+            self.shared
+                .access
+                .may_choose(principal, merged.runtime.value.as_ref())?;
+        }
+        Ok(from_operator)
     }
 
     /// The runtime that a sandbox runs in, when it can save memory.

@@ -113,8 +113,9 @@ impl Engine {
                     metrics::histogram!("shoal_pool_claim_seconds", &labels)
                         .record(begun.elapsed());
                     shared
-                        .templates
-                        .count_start(&record.spec.template, record.started_at);
+                        .telemetry
+                        .starts
+                        .count(&record.spec.template, record.started_at);
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {

@@ -18,9 +18,9 @@ use shoal_core::snapshot::Contents;
 use shoal_core::store::StoreError;
 
 use super::{MemberError, Pools};
+use crate::access::INSTALLATION;
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::entropy;
-use crate::stock::INSTALLATION;
 
 /// How long the first member is waited for until its programs are quiet.
 const QUIET: Duration = Duration::from_secs(10);
@@ -196,7 +196,7 @@ impl Engine {
         let gone = || SandboxError::NotFound(record.id.clone());
         let permit = SandboxPermit::grant(&INSTALLATION, record).ok_or_else(gone)?;
         let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
-        let guest_token = shared.guest_token(record);
+        let guest_token = shared.access.guest_token(record);
         let kept = guest_token.clone();
         if !shared.pools.begin_seed(name, record, digest, id, kept) {
             return Ok(());

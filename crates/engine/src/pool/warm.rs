@@ -15,12 +15,11 @@ use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::state::KillReason;
 use shoal_core::template::TemplateKey;
 
-use super::owner;
+use crate::access::{INSTALLATION, owner_of_members};
 use crate::create::{CreateError, NewSandbox};
 use crate::engine::{Engine, SandboxError, Shared};
 use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
 use crate::sandbox::Order;
-use crate::stock::INSTALLATION;
 use crate::templates::TemplateError;
 
 /// How long a member may take from its start until it is ready.
@@ -224,7 +223,7 @@ impl Engine {
         let room = shared.room_for_member().map_err(CreateError::from)?;
         let made = async {
             let record = self
-                .launch_as(id.clone(), owner(), spec, (room, None))
+                .launch_as(id.clone(), owner_of_members(), spec, (room, None))
                 .await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record, seed.is_some()) => warm?,
@@ -279,7 +278,7 @@ impl Engine {
         let report = record.report.as_ref().ok_or_else(gone)?;
         let door = GuestDoor {
             address: report.address,
-            token: Some(shared.guest_token(record)),
+            token: Some(shared.access.guest_token(record)),
             user: None,
         };
         // What was begun with another member's memory goes on there.

@@ -15,7 +15,7 @@ use shoal_core::template::TemplateName;
 use super::Sandbox;
 use super::rest::count;
 use crate::engine::SandboxError;
-use crate::events::EventKind;
+use crate::telemetry::EventKind;
 
 /// How a copy is asked for.
 #[derive(Debug)]
@@ -119,14 +119,14 @@ impl Sandbox {
             name: note.name,
             team: record.team,
             source: record.id.clone(),
-            guest_token: Some(shared.guest_token(&record)),
+            guest_token: Some(shared.access.guest_token(&record)),
             spec: record.spec.clone(),
             saved: saved.clone(),
             created_at: shared.clock.now(),
             expires_at: note.ttl.map(|ttl| shared.clock.now() + ttl),
         });
         if let Some(noted) = noted.clone()
-            && let Err(error) = shared.keep_snapshot(noted).await
+            && let Err(error) = shared.snapshots.keep(noted).await
         {
             // Nobody knows of it: a start would clear it too.
             let _ = shared.driver.remove_snapshot(order.id).await;

@@ -19,7 +19,7 @@ impl Sandbox {
         );
         let line = serde_json::json!({"level": "info", "logger": "sandbox", "message": message});
         let now = self.shared.clock.now();
-        let logs = &self.shared.logs;
+        let logs = &self.shared.telemetry.logs;
         logs.append(record.team, &record.id, vec![line.to_string()], now)
             .await;
     }

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::Sandbox;
 use super::start::count;
 use crate::engine::SandboxError;
-use crate::events::EventKind;
 use crate::guest::{GuestDoor, GuestError};
 use crate::pool::{ClaimOrder, Claiming, MemberError, STARTUP, run_to_end, within};
+use crate::telemetry::EventKind;
 
 /// How long the daemon of a member may take to be told whose it is. It is up, so it does not take
 /// long, and whoever asks waits.
@@ -155,7 +155,7 @@ impl Sandbox {
         let begun = Instant::now();
         let report = self.record.report.clone();
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
-        let owner = self.shared.owner(self.record.team);
+        let owner = self.shared.access.owner(self.record.team);
         let given = self.shared.driver.set_owner(&self.record.id, owner).await;
         given.map_err(SandboxError::from)?;
         // First: with the little that a member has its daemon would take its time.
@@ -168,7 +168,7 @@ impl Sandbox {
         report.envd_version = told?;
         let door = GuestDoor {
             address: report.address,
-            token: Some(self.shared.guest_token(&self.record)),
+            token: Some(self.shared.access.guest_token(&self.record)),
             user: None,
         };
         drop(claiming);
@@ -201,7 +201,7 @@ impl Sandbox {
             return Ok(());
         }
         let ceiling = self.record.spec.cpu_ceiling.max(limits.cpu);
-        let bounds = self.shared.bounds(self.record.team);
+        let bounds = self.shared.access.bounds(self.record.team);
         let granted = bounds.regrant(before, limits, ceiling)?;
         let resized = self.shared.driver.resize(&self.record.id, granted).await;
         resized.map_err(SandboxError::from)

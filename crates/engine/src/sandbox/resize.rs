@@ -11,9 +11,9 @@ use shoal_core::state::StateKind;
 
 use super::Sandbox;
 use crate::engine::SandboxError;
-use crate::events::EventKind;
 use crate::resize::Resize;
 use crate::room::{Load, Room};
+use crate::telemetry::EventKind;
 
 impl Sandbox {
     /// Lets it be seen that a resize is on its way, and to what. `kept` is the processor time that was
@@ -91,7 +91,7 @@ impl Sandbox {
     pub(super) fn grant(&self, wanted: Resources) -> Result<Granted, SandboxError> {
         let spec = &self.record.spec;
         let ceiling = spec.cpu_ceiling.max(spec.resources.cpu);
-        let bounds = self.shared.bounds(self.record.team);
+        let bounds = self.shared.access.bounds(self.record.team);
         Ok(bounds.regrant(&spec.resources, wanted, ceiling)?)
     }
 

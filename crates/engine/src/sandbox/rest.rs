@@ -14,10 +14,10 @@ use shoal_core::state::{Input, State, StateKind};
 use super::Sandbox;
 use crate::engine::SandboxError;
 use crate::entropy;
-use crate::events::EventKind;
 use crate::guest::GuestError;
 use crate::recover::Was;
 use crate::room::Load;
+use crate::telemetry::EventKind;
 
 /// How a pause is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ impl Sandbox {
             Ok(saved) => {
                 self.rest(&[Input::Paused], saved).await;
                 self.unsettled = true;
-                self.shared.samples.forget(&self.record.id);
+                self.shared.telemetry.samples.forget(&self.record.id);
                 self.emit(EventKind::Paused, BTreeMap::new());
                 Ok(())
             }
@@ -130,7 +130,7 @@ impl Sandbox {
         let start = Start::Paused {
             memory: order.memory,
         };
-        let known = self.shared.guest_token(&self.record);
+        let known = self.shared.access.guest_token(&self.record);
         let report = self.bring_up(start, Some(known)).await?;
         if let Err(error) = self.run_start_command(&report).await {
             // Its files may be such that it cannot: they are wanted all the same.
@@ -211,7 +211,7 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return Ok(());
         };
-        let token = Some(self.shared.guest_token(&self.record));
+        let token = Some(self.shared.access.guest_token(&self.record));
         let sync = !contents.has_memory();
         let frozen = self.shared.guest.freeze(report.address, token, sync);
         let frozen = tokio::select! {
@@ -243,7 +243,7 @@ impl Sandbox {
         let Some(report) = &self.record.report else {
             return;
         };
-        let token = Some(self.shared.guest_token(&self.record));
+        let token = Some(self.shared.access.guest_token(&self.record));
         if let Err(error) = self.shared.guest.unfreeze(report.address, token).await {
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "goes on without its daemon");
         }

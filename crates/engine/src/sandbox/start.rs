@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::Sandbox;
 use crate::create::CreateError;
 use crate::engine::SandboxError;
-use crate::events::EventKind;
 use crate::guest::InitOrder;
+use crate::telemetry::EventKind;
 
 /// Where the events service answers inside a sandbox.
 const EVENTS_ADDRESS: &str = "http://192.0.2.1";
@@ -23,7 +23,7 @@ impl Sandbox {
     /// Starts what has been committed as being created. When it fails, nothing is left.
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
         let spec = &self.record.spec;
-        let own = Some(self.shared.guest_token(&self.record));
+        let own = Some(self.shared.access.guest_token(&self.record));
         let (start, known) = match &spec.snapshot {
             None => (Start::Image(spec.image.clone()), own),
             Some(snapshot) => (
@@ -78,12 +78,13 @@ impl Sandbox {
             start,
             runtime: spec.runtime.clone(),
             limits: shared
+                .access
                 .bounds(record.team)
                 .grant(spec.resources, spec.cpu_ceiling)?,
-            owner: shared.owner(record.team),
+            owner: shared.access.owner(record.team),
             egress: spec.network.egress.clone(),
             env: BTreeMap::new(),
-            guest_token: shared.guest_token(record),
+            guest_token: shared.access.guest_token(record),
         };
         let mut report = shared.driver.create(order).await?;
         let started = Instant::now();
@@ -112,8 +113,8 @@ impl Sandbox {
         env.extend(spec.env.clone());
         InitOrder {
             env,
-            known_token: Some(self.shared.guest_token(record)),
-            access_token: self.shared.coming_guest_token(record),
+            known_token: Some(self.shared.access.guest_token(record)),
+            access_token: self.shared.access.coming_guest_token(record),
             open_inside: !spec.secure,
             memory: spec.resources.memory,
             user: spec.user.clone(),

@@ -92,7 +92,7 @@ impl Sandbox {
         });
         let door = GuestDoor {
             address: report.address,
-            token: Some(self.shared.guest_token(&self.record)),
+            token: Some(self.shared.access.guest_token(&self.record)),
             user: Some(user.clone()),
         };
         let command = GuestCommand {

@@ -9,7 +9,7 @@ use shoal_core::sandbox::SandboxRecord;
 use super::Sandbox;
 use crate::engine::SandboxError;
 use crate::entropy;
-use crate::events::EventKind;
+use crate::telemetry::EventKind;
 
 impl Sandbox {
     /// Replaces the tokens. What they are to be is committed before the daemon inside is told, so that

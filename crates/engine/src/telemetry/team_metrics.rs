@@ -6,12 +6,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TeamId;
 pub use shoal_core::ports::observe::TeamSample;
-
-use crate::engine::{Engine, Shared};
 
 /// How long a bucket is.
 const BUCKET: Duration = Duration::from_secs(300);
@@ -64,7 +61,7 @@ impl TeamMetrics {
 
     /// Notes how many sandboxes each team runs. A team that ran some a moment ago and runs none now is
     /// noted too.
-    fn note_running(&self, mut running: HashMap<TeamId, u64>, at: Timestamp) {
+    pub(crate) fn note_running(&self, mut running: HashMap<TeamId, u64>, at: Timestamp) {
         for team in self.0.read().keys() {
             running.entry(*team).or_insert(0);
         }
@@ -75,7 +72,13 @@ impl TeamMetrics {
         }
     }
 
-    fn between(&self, team: TeamId, start: Timestamp, end: Timestamp) -> Vec<TeamSample> {
+    /// What a team did between two moments, the oldest first.
+    pub(crate) fn between(
+        &self,
+        team: TeamId,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Vec<TeamSample> {
         let all = self.0.read();
         let buckets = all.get(&team).into_iter().flatten();
         let samples = buckets.map(|bucket| {
@@ -91,32 +94,6 @@ impl TeamMetrics {
         samples
             .filter(|sample| sample.at <= end && sample.at + BUCKET > start)
             .collect()
-    }
-}
-
-impl Engine {
-    /// What the team of `principal` did between two moments, the oldest first.
-    #[must_use]
-    pub fn team_metrics(
-        &self,
-        principal: &Principal,
-        start: Timestamp,
-        end: Timestamp,
-    ) -> Vec<TeamSample> {
-        self.shared.team_metrics.between(principal.team, start, end)
-    }
-}
-
-impl Shared {
-    /// Notes how many sandboxes each team runs at this moment.
-    pub(crate) fn sample_teams(&self) {
-        let mut running = HashMap::new();
-        for record in self.entries.records() {
-            if record.state.is_running() && record.is_anybodys() {
-                *running.entry(record.team).or_default() += 1;
-            }
-        }
-        self.team_metrics.note_running(running, self.clock.now());
     }
 }
 

@@ -1,7 +1,6 @@
-//! Builds: what there is of them, what they have said, and the layers that they stand on.
+//! The records of builds: their states, their logs, and the layers of the build cache.
 
-mod one;
-mod turns;
+mod build;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,15 +9,14 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made};
-use shoal_core::clock::Timestamp;
+use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
+use shoal_core::driver::Driver;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
-use shoal_core::store::StoreError;
-use shoal_core::template::{Template, TemplateRef};
+use shoal_core::store::{BuildStore, StoreError};
+use shoal_core::template::Template;
 
-pub(crate) use self::one::Build;
-use self::turns::Turns;
-use crate::engine::{Engine, Shared};
+pub(crate) use self::build::Build;
 
 /// How many builds of a template are remembered that no tag means.
 const BUILDS_KEPT: usize = 20;
@@ -33,38 +31,45 @@ const UNBEGUN_MAX: Duration = Duration::from_secs(24 * 3600);
 const LAYERS_MAX: usize = 128;
 
 /// All builds and layers; few.
-#[derive(Debug)]
-pub(crate) struct Builds {
+pub(crate) struct BuildRecords {
+    store: Arc<dyn BuildStore>,
+    driver: Arc<dyn Driver>,
+    clock: Arc<dyn Clock>,
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
     layers: RwLock<Vec<Layer>>,
-    pub(crate) turns: Turns,
-    /// Where a build is, and what tags of a template mean, is read and written by one at a time.
+    /// Held by the one caller that reads and writes the states of builds and the tags of templates.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
-impl Builds {
-    pub(crate) fn load(builds: Vec<BuildRecord>, layers: Vec<Layer>) -> Self {
-        let all = builds.into_iter().map(|b| (b.id, Build::new(b))).collect();
-        Self {
+impl BuildRecords {
+    pub(crate) async fn load(
+        store: Arc<dyn BuildStore>,
+        driver: Arc<dyn Driver>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
+        let all = store.builds().await?.into_iter();
+        let all = all.map(|build| (build.id, Build::new(build))).collect();
+        let layers = store.layers().await?;
+        Ok(Self {
+            store,
+            driver,
+            clock,
             all: RwLock::new(all),
             layers: RwLock::new(layers),
-            turns: Turns::default(),
             changing: tokio::sync::Mutex::new(()),
-        }
+        })
     }
 
     pub(crate) fn get(&self, id: BuildId) -> Option<Arc<Build>> {
         self.all.read().get(&id).cloned()
     }
 
-    pub(crate) fn insert(&self, record: BuildRecord) -> Arc<Build> {
+    /// Writes a new build.
+    pub(crate) async fn insert(&self, record: BuildRecord) -> Result<Arc<Build>, StoreError> {
+        self.store.put_build(record.clone(), None).await?;
         let build = Build::new(record.clone());
         self.all.write().insert(record.id, build.clone());
-        build
-    }
-
-    pub(crate) fn remove(&self, id: BuildId) {
-        self.all.write().remove(&id);
+        Ok(build)
     }
 
     /// Every build, in no order.
@@ -76,14 +81,14 @@ impl Builds {
             .collect()
     }
 
-    /// What a build has made, once it is ready.
+    /// The output of a build, once it is ready.
     pub(crate) fn made(&self, id: BuildId) -> Option<(Arc<BuildRecord>, Made)> {
         let record = self.get(id)?.record();
         let made = record.made.clone()?;
         Some((record, made))
     }
 
-    /// What a team's builds have left under this key, for a build that stands on it from now on.
+    /// The team's layer with this key, held for the build.
     fn use_layer(&self, team: TeamId, key: &str, by: &Build, at: Timestamp) -> Option<Layer> {
         let mut layers = self.layers.write();
         let mut all = layers.iter_mut();
@@ -106,15 +111,11 @@ impl Builds {
     }
 }
 
-impl Shared {
-    /// Writes the next value of a build, and lets it be seen. One that was forgotten stays so. By
-    /// whoever has [`Builds::changing`].
-    pub(crate) async fn put_build(
-        &self,
-        build: &Build,
-        next: BuildRecord,
-    ) -> Result<(), StoreError> {
-        if self.builds.get(next.id).is_none() {
+impl BuildRecords {
+    /// Writes the next value of a build and publishes it. A forgotten build stays forgotten. The caller
+    /// holds [`BuildRecords::changing`].
+    pub(crate) async fn put(&self, build: &Build, next: BuildRecord) -> Result<(), StoreError> {
+        if self.get(next.id).is_none() {
             return Ok(());
         }
         let ended = next.status.is_final();
@@ -122,16 +123,16 @@ impl Shared {
         self.store.put_build(next.clone(), log).await?;
         build.show(next);
         if ended {
-            // Whoever wants it reads it from the store.
+            // From now on the log is read from the store.
             build.forget_said();
         }
         Ok(())
     }
 
-    /// Notes whether other teams may use what a build is the first of. By whoever has
-    /// [`Builds::changing`].
-    pub(crate) async fn publish_build(&self, id: BuildId, public: bool) -> Result<(), StoreError> {
-        let Some(build) = self.builds.get(id) else {
+    /// Sets whether other teams may use the template that a build will create. The caller holds
+    /// [`BuildRecords::changing`].
+    pub(crate) async fn publish(&self, id: BuildId, public: bool) -> Result<(), StoreError> {
+        let Some(build) = self.get(id) else {
             return Ok(());
         };
         let next = BuildRecord {
@@ -144,27 +145,27 @@ impl Shared {
         Ok(())
     }
 
-    /// What a team's builds have left under this key, for a build that stands on it from now on.
+    /// The team's layer with this key, which the build uses from now on.
     pub(crate) async fn layer_for(&self, build: &Build, team: TeamId, key: &str) -> Option<Layer> {
         let now = self.clock.now();
-        let layer = self.builds.use_layer(team, key, build, now)?;
+        let layer = self.use_layer(team, key, build, now)?;
         if let Err(error) = self.store.put_layer(layer.clone()).await {
             tracing::warn!(error = %Chain(&error), "the use of a layer is not noted");
         }
         Some(layer)
     }
 
-    /// Lets go of what a build that has ended has held.
+    /// Releases the snapshots that an ended build held.
     pub(crate) async fn release_held(&self, build: &Build) {
         let held = build.let_go();
-        self.release_snapshots(held).await;
+        self.release(held).await;
     }
 
-    /// Keeps a layer; the one that was not used for longest goes when there are too many.
+    /// Keeps a layer, and drops the least recently used one when there are too many.
     pub(crate) async fn keep_layer(&self, layer: Layer) -> Result<(), StoreError> {
         self.store.put_layer(layer.clone()).await?;
         let dropped: Vec<Layer> = {
-            let mut layers = self.builds.layers.write();
+            let mut layers = self.layers.write();
             let same = |l: &Layer| l.team == layer.team && l.key == layer.key;
             let mut dropped: Vec<Layer> = layers.extract_if(.., |l| same(l)).collect();
             layers.push(layer.clone());
@@ -182,17 +183,17 @@ impl Shared {
             }
         }
         let gone = dropped.iter().map(|layer| layer.snapshot.id);
-        self.release_snapshots(gone.collect()).await;
+        self.release(gone.collect()).await;
         Ok(())
     }
 
-    /// Forgets layers whose files are not there any more.
+    /// Forgets layers whose files no longer exist.
     pub(crate) async fn drop_layers_without(
         &self,
         there: impl Fn(SnapshotId) -> bool + Send,
     ) -> Result<(), StoreError> {
         let lost: Vec<Layer> = {
-            let mut layers = self.builds.layers.write();
+            let mut layers = self.layers.write();
             layers.extract_if(.., |l| !there(l.snapshot.id)).collect()
         };
         for layer in lost {
@@ -201,10 +202,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes the data of those of these snapshots that no build and no layer needs any more.
-    pub(crate) async fn release_snapshots(&self, ids: Vec<SnapshotId>) {
+    /// Removes the data of these snapshots, except where a build or a layer still needs it.
+    pub(crate) async fn release(&self, ids: Vec<SnapshotId>) {
         for id in ids {
-            if self.builds.snapshots().contains(&id) {
+            if self.snapshots().contains(&id) {
                 continue;
             }
             if let Err(error) = self.driver.remove_snapshot(id).await {
@@ -213,18 +214,14 @@ impl Shared {
         }
     }
 
-    /// Forgets what builds of a template have made that no tag means any more, and all but the latest
-    /// of its builds that have nothing. By whoever has [`Builds::changing`]; returns the snapshots to
-    /// be released when he has not.
-    pub(crate) async fn prune_builds(
-        &self,
-        template: &Template,
-    ) -> Result<Vec<SnapshotId>, StoreError> {
+    /// Drops the output of builds that no tag refers to, and forgets all but the latest of those. The
+    /// caller holds [`BuildRecords::changing`], and releases the returned snapshots after it.
+    pub(crate) async fn prune(&self, template: &Template) -> Result<Vec<SnapshotId>, StoreError> {
         let meant = |build: BuildId| template.tags.values().any(|tagged| tagged.build == build);
-        let mut builds = self.builds.records();
+        let mut builds = self.records();
         builds.retain(|build| build.template == template.id && build.status.is_final());
         builds.retain(|build| !meant(build.id));
-        // By their ends: whoever waits for the one that has just ended finds it.
+        // By their ends: a client that waits for the build that has just ended finds it.
         builds.sort_by_key(|build| std::cmp::Reverse(build.updated_at));
         let mut dropped = Vec::new();
         for (place, record) in builds.iter().enumerate() {
@@ -232,7 +229,7 @@ impl Shared {
             if place >= BUILDS_KEPT {
                 self.forget_build(record).await?;
             } else if record.made.is_some()
-                && let Some(build) = self.builds.get(record.id)
+                && let Some(build) = self.get(record.id)
             {
                 let without = BuildRecord {
                     made: None,
@@ -245,25 +242,69 @@ impl Shared {
         Ok(dropped)
     }
 
+    /// The builds of a template, the newest first.
+    pub(crate) fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>> {
+        let mut builds = self.records();
+        builds.retain(|build| build.template == *template);
+        builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
+        builds
+    }
+
+    /// A build of the team of `principal`, or of the installation.
+    pub(crate) fn visible(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
+        let record = self.get(id)?.record();
+        (record.team == principal.team || record.stock).then_some(record)
+    }
+
+    /// The log of a build: its lines of this level and above.
+    pub(crate) async fn log(
+        &self,
+        id: BuildId,
+        level: LogLevel,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        let mut log = Vec::new();
+        if let Some(build) = self.get(id) {
+            log = build.said();
+            // In this order: a build that ends between the two is read from the store.
+            if log.is_empty() && build.record().status.is_final() {
+                log = self.store.build_log(id).await?;
+            }
+        }
+        log.retain(|entry| entry.level >= level);
+        Ok(log)
+    }
+
+    /// How many builds of a team have this status.
+    pub(crate) fn count(&self, team: TeamId, status: BuildStatus) -> usize {
+        let builds = self.records();
+        let counted = builds
+            .iter()
+            .filter(|build| build.team == team && build.status == status);
+        counted.count()
+    }
+
     async fn forget_build(&self, record: &BuildRecord) -> Result<(), StoreError> {
         self.store.delete_build(record.id).await?;
-        self.builds.remove(record.id);
+        self.all.write().remove(&record.id);
         Ok(())
     }
 
-    /// Forgets builds of a team that were announced so long ago that nobody will begin them, and all
-    /// but the latest of those that have failed without a template. By whoever has
-    /// [`Builds::changing`].
-    pub(crate) async fn forget_old_builds(&self, team: TeamId) -> Result<(), StoreError> {
+    /// Forgets builds of a team that were announced long ago and never begun, and all but the latest
+    /// failed ones that have no template. The caller holds [`BuildRecords::changing`].
+    pub(crate) async fn forget_old(
+        &self,
+        team: TeamId,
+        is_template: impl Fn(&TemplateId) -> bool + Send,
+    ) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let mut builds = self.builds.records();
+        let mut builds = self.records();
         builds.retain(|build| build.team == team);
         builds.sort_by_key(|build| std::cmp::Reverse(build.updated_at));
         let mut failed = 0;
         for record in builds {
             let old = match record.status {
                 BuildStatus::Waiting => record.created_at + UNBEGUN_MAX <= now,
-                BuildStatus::Error if !self.templates.has(&record.template) => {
+                BuildStatus::Error if !is_template(&record.template) => {
                     failed += 1;
                     failed > FAILED_KEPT
                 }
@@ -276,105 +317,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Forgets every build of a template, with what they have made. By whoever has
-    /// [`Builds::changing`]; returns the snapshots to be released when he has not.
-    pub(crate) async fn forget_builds(
+    /// Forgets every build of a template, with its output. The caller holds
+    /// [`BuildRecords::changing`], and releases the returned snapshots after it.
+    pub(crate) async fn forget_all(
         &self,
         template: &TemplateId,
     ) -> Result<Vec<SnapshotId>, StoreError> {
         let mut dropped = Vec::new();
-        for record in self.builds.records() {
+        for record in self.records() {
             if record.template != *template {
                 continue;
             }
-            if let Some(build) = self.builds.get(record.id) {
+            if let Some(build) = self.get(record.id) {
                 build.cancelled.send_replace(true);
             }
             self.forget_build(&record).await?;
             dropped.extend(record.made.as_ref().map(|made| made.snapshot.id));
         }
         Ok(dropped)
-    }
-}
-
-impl Engine {
-    /// The builds of a template, the newest first.
-    #[must_use]
-    pub fn builds_of(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>> {
-        let mut builds = self.shared.builds.records();
-        builds.retain(|build| build.template == *template);
-        builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
-        builds
-    }
-
-    /// The latest build of each template of a team, or of the installation, that none has finished
-    /// yet, the newest first.
-    #[must_use]
-    pub fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
-        let mut builds = self.shared.builds.records();
-        builds.retain(|build| {
-            let visible = build.team == principal.team || build.stock;
-            visible && !self.shared.templates.has(&build.template)
-        });
-        builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
-        let mut seen = HashSet::new();
-        builds.retain(|build| seen.insert(build.template.clone()));
-        builds
-    }
-
-    /// The latest build of a template to come that is meant by this name or id. In a namespace that is
-    /// the caller's own.
-    #[must_use]
-    pub fn template_to_come(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-    ) -> Option<Arc<BuildRecord>> {
-        let (name, namespace) = (reference.name.as_str(), reference.namespace.as_deref());
-        let in_namespace = |build: &BuildRecord| {
-            namespace.is_none_or(|slug| slug == principal.slug.as_str() && !build.stock)
-        };
-        let mut coming = self.templates_to_come(principal).into_iter();
-        coming.find(|build| {
-            let named = build.template.as_str() == name || build.name.as_str() == name;
-            named && in_namespace(build)
-        })
-    }
-
-    /// A build of a team's own, or of the installation's.
-    #[must_use]
-    pub fn build(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
-        let record = self.shared.builds.get(id)?.record();
-        (record.team == principal.team || record.stock).then_some(record)
-    }
-
-    /// What a build has said: its lines of this level and above.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn build_log(
-        &self,
-        id: BuildId,
-        level: LogLevel,
-    ) -> Result<Vec<LogEntry>, StoreError> {
-        let mut log = Vec::new();
-        if let Some(build) = self.shared.builds.get(id) {
-            log = build.said();
-            // In this order: it ends between the two, or not.
-            if log.is_empty() && build.record().status.is_final() {
-                log = self.shared.store.build_log(id).await?;
-            }
-        }
-        log.retain(|entry| entry.level >= level);
-        Ok(log)
-    }
-
-    /// How many builds of a team are at this status.
-    pub(crate) fn builds_at(&self, team: TeamId, status: BuildStatus) -> usize {
-        let builds = self.shared.builds.records();
-        builds
-            .iter()
-            .filter(|build| build.team == team && build.status == status)
-            .count()
     }
 }

@@ -10,9 +10,8 @@ use shoal_core::limits::{Bounds, PerSandbox, TeamLimits};
 pub use shoal_core::ports::access::{TeamError, TeamView};
 use shoal_core::resources::Mib;
 
-use crate::engine::{Engine, Shared};
-use crate::entropy::{self};
-use crate::pool;
+use super::{Access, owner_of_members};
+use crate::entropy;
 
 /// How many times the memory of the machine the sandboxes of a team may have together when nothing is
 /// said: one that waits for work uses an eighth of what it may have, or less.
@@ -36,44 +35,12 @@ impl OwnLimits {
     }
 }
 
-impl Engine {
-    /// The teams that `by` may see: its own, or all for an admin.
-    ///
-    /// # Errors
-    /// When the store or the disk cannot be read.
-    pub async fn teams(&self, by: &Principal) -> Result<Vec<TeamView>, TeamError> {
-        let shared = &self.shared;
-        let mut teams = shared.store.teams().await?;
-        teams.retain(|(_, team)| by.admin || *team == by.team);
-        let mut views = Vec::new();
-        for (slug, team) in teams {
-            let (_, sandboxes) = shared.entries.count(team);
-            let load = shared.entries.load_of(team);
-            let disk = shared.driver.disk_use(team).await?;
-            views.push(TeamView {
-                slug,
-                limits: shared.limits_of(team),
-                sandboxes,
-                cpu: load.cpu,
-                memory: load.memory,
-                disk_bytes: disk.map(|disk| disk.bytes),
-                snapshots: shared.snapshots.of_team(team),
-            });
-        }
-        Ok(views)
-    }
-
-    /// What the team of `principal` may have.
-    #[must_use]
-    pub fn team_limits(&self, principal: &Principal) -> TeamLimits {
-        self.shared.limits_of(principal.team)
-    }
-
+impl Access {
     /// Sets the limits of a team, which is made when there is none: what is not said is as for the others.
     ///
     /// # Errors
     /// [`TeamError::Forbidden`] when `by` is no admin.
-    pub async fn set_team_limits(
+    pub(crate) async fn set_team_limits(
         &self,
         by: &Principal,
         slug: &TeamSlug,
@@ -82,22 +49,22 @@ impl Engine {
         if !by.admin {
             return Err(TeamError::Forbidden);
         }
-        let (shared, fresh) = (&self.shared, TeamId::from_entropy(entropy::bytes()?));
-        let team = shared.store.team(slug, fresh).await?;
-        shared.teams.add(slug.clone(), team);
-        shared.store.put_team_limits(team, limits).await?;
-        shared.own_limits.0.write().insert(team, limits);
+        let fresh = TeamId::from_entropy(entropy::bytes()?);
+        let team = self.teams.team(slug, fresh).await?;
+        self.slugs.add(slug.clone(), team);
+        self.teams.put_team_limits(team, limits).await?;
+        self.own_limits.0.write().insert(team, limits);
         Ok(())
     }
 }
 
-impl Shared {
+impl Access {
     /// What a team may have in all. The installation has no limits of a team.
     pub(crate) fn limits_of(&self, team: TeamId) -> TeamLimits {
-        if team == pool::owner() {
+        if team == owner_of_members() {
             return TeamLimits::default();
         }
-        let (config, machine) = (&self.config.limits, self.driver.capabilities());
+        let (config, machine) = (&self.limits, &self.machine);
         let memory = Mib(machine.memory.0.saturating_mul(MEMORY_TIMES));
         let disk = machine.disk.map(|disk| Mib(disk.0 / 10 * DISK_PARTS));
         let usual = TeamLimits {
@@ -121,9 +88,9 @@ impl Shared {
     /// What one sandbox of a team may have. The installation's own may have all of the disk: what is
     /// built once is everybody's.
     pub(crate) fn bounds(&self, team: TeamId) -> Bounds {
-        let machine = self.driver.capabilities().machine();
-        let allowed = self.config.limits.per_sandbox;
-        if team == pool::owner() {
+        let machine = self.machine.machine();
+        let allowed = self.limits.per_sandbox;
+        if team == owner_of_members() {
             let disk = machine.disk.or(allowed.disk);
             return Bounds::new(&machine, &PerSandbox { disk, ..allowed });
         }

@@ -3,22 +3,13 @@
 //! Kept in memory: fine for an hour, then coarse for a week. A restart of the server begins anew.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::RwLock;
-use shoal_core::auth::SandboxPermit;
 use shoal_core::clock::Timestamp;
-use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 pub use shoal_core::ports::observe::Sample;
 use shoal_core::resources::Usage;
 use shoal_core::sandbox::SandboxRecord;
-
-use crate::engine::{Engine, Shared};
-
-/// How long after its first reading a new sandbox is read again.
-const SOON: Duration = Duration::from_secs(1);
 
 /// Fine samples kept: an hour of one every 5 s.
 const FINE: usize = 720;
@@ -102,79 +93,32 @@ fn percent(before: (Timestamp, u64), after: (Timestamp, u64), cpus: u32) -> f32 
 
 impl Samples {
     /// Whether a sandbox has no sample yet that clients see.
-    fn is_new(&self, id: &SandboxId) -> bool {
+    pub(crate) fn is_new(&self, id: &SandboxId) -> bool {
         let all = self.0.read();
         all.get(id).is_none_or(|history| history.taken == 0)
     }
 
-    pub(crate) fn forget(&self, id: &SandboxId) {
-        self.0.write().remove(id);
-    }
-}
-
-impl Engine {
-    /// The samples of a sandbox, oldest first. Few or none right after its start.
-    #[must_use]
-    pub fn metrics(
+    /// The samples of a sandbox between two moments, the oldest first.
+    pub(crate) fn between(
         &self,
-        permit: &SandboxPermit,
+        id: &SandboxId,
         start: Option<Timestamp>,
         end: Option<Timestamp>,
     ) -> Vec<Sample> {
-        let samples = self.shared.samples.0.read();
-        samples
-            .get(permit.sandbox())
-            .map(|h| h.between(start, end))
-            .unwrap_or_default()
-    }
-}
-
-impl Shared {
-    pub(crate) async fn sample_for_ever(self: &Arc<Self>) {
-        loop {
-            let next = self.clock.now() + self.config.sample_every;
-            self.sample_teams();
-            self.sample_all(|_| true).await;
-            // Whoever has just made a sandbox does not wait twice as long for what it uses.
-            let soon = self.clock.now() + SOON;
-            if soon < next {
-                self.clock.sleep_until(soon).await;
-                self.sample_all(|id| self.samples.is_new(id)).await;
-            }
-            self.clock.sleep_until(next).await;
-        }
+        let all = self.0.read();
+        let history = all.get(id);
+        history.map_or_else(Vec::new, |history| history.between(start, end))
     }
 
-    async fn sample_all(&self, wanted: impl Fn(&SandboxId) -> bool) {
-        for record in self.entries.records() {
-            // Of a member of a pool nobody asks.
-            let shown = record.state.is_running() && record.membership().is_none();
-            if shown && wanted(&record.id) {
-                self.sample(&record).await;
-            }
-        }
+    /// Adds a reading of a sandbox.
+    pub(crate) fn add(&self, at: Timestamp, usage: &Usage, record: &SandboxRecord) {
+        let mut all = self.0.write();
+        let history = all.entry(record.id.clone()).or_default();
+        history.take(at, usage, record);
     }
 
-    async fn sample(&self, record: &SandboxRecord) {
-        let usage = match self.driver.usage(&record.id).await {
-            Ok(usage) => usage,
-            // It ended meanwhile.
-            Err(shoal_core::driver::DriverError::NotFound(_)) => return,
-            Err(error) => {
-                tracing::debug!(sandbox.id = %record.id, error = %Chain(&error), "use cannot be read");
-                return;
-            }
-        };
-        let now = self.clock.now();
-        // One that ended meanwhile must not come back.
-        if self.entries.mailbox(&record.id).is_some() {
-            self.samples
-                .0
-                .write()
-                .entry(record.id.clone())
-                .or_default()
-                .take(now, &usage, record);
-        }
+    pub(crate) fn forget(&self, id: &SandboxId) {
+        self.0.write().remove(id);
     }
 }
 

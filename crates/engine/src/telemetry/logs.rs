@@ -12,19 +12,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::id::{SandboxId, TeamId};
 pub use shoal_core::ports::observe::{LogEntry, LogLevel, LogQuery};
 
-use crate::engine::{Engine, SandboxError, Shared};
-
 /// How large a file may grow before it is the full one: a sandbox has twice this at most.
 const FILE_MAX: u64 = 4 << 20;
-
-/// How often what has been kept long enough is looked for.
-const FORGET_EVERY: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Reads a line that the daemon wrote. A line that is no entry becomes the message of one. `now` is the
 /// time of its receipt.
@@ -201,6 +195,25 @@ impl LogStore {
         Ok(())
     }
 
+    /// Reads the entries of a sandbox of a team.
+    pub(crate) async fn read(
+        &self,
+        team: TeamId,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> io::Result<Vec<LogEntry>> {
+        let (store, id) = (self.clone(), id.clone());
+        let read = tokio::task::spawn_blocking(move || store.query(team, &id, &query));
+        read.await.map_err(io::Error::other)?
+    }
+
+    /// Removes the logs of sandboxes, whichever team they belonged to.
+    pub(crate) async fn forget(&self, ids: Vec<SandboxId>) -> io::Result<()> {
+        let store = self.clone();
+        let removed = tokio::task::spawn_blocking(move || store.remove(&ids));
+        removed.await.map_err(io::Error::other)?
+    }
+
     /// Keeps what a daemon wrote, lines in the order in which they came.
     pub(crate) async fn append(
         &self,
@@ -227,62 +240,6 @@ fn sum(directory: &Path) -> io::Result<u64> {
         bytes += entry?.metadata()?.len();
     }
     Ok(bytes)
-}
-
-impl Engine {
-    /// What was written in a sandbox, also in one that has ended and is still remembered.
-    ///
-    /// # Errors
-    /// [`SandboxError::NotFound`] when there is none, or it is another tenant's.
-    pub async fn logs(
-        &self,
-        principal: &Principal,
-        id: &SandboxId,
-        query: LogQuery,
-    ) -> Result<Vec<LogEntry>, SandboxError> {
-        let known = match self.shared.entries.record(id) {
-            Some(record) => Some(record.team),
-            None => self
-                .shared
-                .store
-                .sandbox(id)
-                .await?
-                .map(|found| found.value.team),
-        };
-        if known != Some(principal.team) {
-            return Err(SandboxError::NotFound(id.clone()));
-        }
-        let (store, id, team) = (self.shared.logs.clone(), id.clone(), principal.team);
-        let read = tokio::task::spawn_blocking(move || store.query(team, &id, &query)).await;
-        let failed = |e: &dyn std::fmt::Display| {
-            SandboxError::Store(shoal_core::store::StoreError::failed(e))
-        };
-        read.map_err(|e| failed(&e))?.map_err(|e| failed(&e))
-    }
-}
-
-impl Shared {
-    /// Forgets sandboxes, and their logs, that ended long enough ago.
-    pub(crate) async fn forget_for_ever(&self) {
-        loop {
-            let now = self.clock.now();
-            let kept = i64::try_from(self.config.keep_ended.as_millis()).unwrap_or(i64::MAX);
-            let before = Timestamp::from_unix_millis(now.unix_millis().saturating_sub(kept));
-            match self.store.forget_terminated(before).await {
-                Ok(gone) => {
-                    let logs = self.logs.clone();
-                    let removed = tokio::task::spawn_blocking(move || logs.remove(&gone)).await;
-                    if let Err(error) = removed.unwrap_or_else(|e| Err(io::Error::other(e))) {
-                        tracing::warn!(error = %Chain(&error), "logs of ended sandboxes are not removed");
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(error = %Chain(&error), "ended sandboxes are not forgotten")
-                }
-            }
-            self.clock.sleep_until(now + FORGET_EVERY).await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use shoal_core::auth::{ApiKeyHash, Principal};
 use shoal_core::id::KeyId;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-use crate::engine::{Engine, Shared};
+use super::Access;
 
 /// How many keys are remembered between requests; more are looked up each time.
 const REMEMBERED: usize = 4096;
@@ -103,24 +103,24 @@ pub struct KeyLifetime {
     /// Whether the key was there when the watch began.
     known: bool,
     key: KeyId,
-    shared: Arc<Shared>,
+    access: Arc<Access>,
 }
 
 impl KeyLifetime {
-    pub(crate) fn of(shared: &Arc<Shared>, key: KeyId) -> Self {
-        let (deleted, known) = shared.keys.watch(key);
+    pub(crate) fn of(access: &Arc<Access>, key: KeyId) -> Self {
+        let (deleted, known) = access.cache.watch(key);
         Self {
             deleted,
             known,
             key,
-            shared: shared.clone(),
+            access: access.clone(),
         }
     }
 
     /// Ends when the key is deleted; at once when it already is.
     pub async fn ended(&mut self) {
         if !self.known {
-            let keys = self.shared.store.keys(None).await;
+            let keys = self.access.keys.keys(None).await;
             // When the store cannot be read, only the news of a deletion counts.
             if keys.is_ok_and(|keys| keys.iter().all(|key| key.id != self.key)) {
                 return;
@@ -131,13 +131,5 @@ impl KeyLifetime {
             // The cache, and with it the server, is gone.
             std::future::pending::<()>().await;
         }
-    }
-}
-
-impl Engine {
-    /// How long the key of `principal` is good.
-    #[must_use]
-    pub fn key_lifetime(&self, principal: &Principal) -> KeyLifetime {
-        KeyLifetime::of(&self.shared, principal.key)
     }
 }

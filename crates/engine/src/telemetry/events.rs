@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TeamId};
 pub use shoal_core::ports::observe::{EVENTS_MAX, EventKind, SandboxEvent};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use tokio::sync::broadcast;
-
-use crate::engine::Engine;
 
 /// How many events are kept for a listener that is behind; one that is further behind misses some,
 /// and is told.
@@ -62,6 +59,22 @@ impl Events {
         let _ = self.listeners.send(event);
     }
 
+    /// The latest events of a team, of one sandbox if it is named, the newest first.
+    pub(crate) fn latest(
+        &self,
+        team: TeamId,
+        sandbox: Option<&SandboxId>,
+        limit: usize,
+    ) -> Vec<SandboxEvent> {
+        let latest = self.latest.read();
+        let of_team = latest.get(&team).into_iter().flatten().rev();
+        of_team
+            .filter(|event| sandbox.is_none_or(|id| event.sandbox == *id))
+            .take(limit)
+            .cloned()
+            .collect()
+    }
+
     fn keep(&self, event: SandboxEvent) {
         let mut latest = self.latest.write();
         let of_team = latest.entry(event.team).or_default();
@@ -69,25 +82,5 @@ impl Events {
             of_team.pop_front();
         }
         of_team.push_back(event);
-    }
-}
-
-impl Engine {
-    /// The latest events of the tenant of `principal`, of one sandbox if it is named, the newest
-    /// first. Those of sandboxes that have ended are among them.
-    #[must_use]
-    pub fn events(
-        &self,
-        principal: &Principal,
-        sandbox: Option<&SandboxId>,
-        limit: usize,
-    ) -> Vec<SandboxEvent> {
-        let latest = self.shared.events.latest.read();
-        let of_team = latest.get(&principal.team).into_iter().flatten().rev();
-        of_team
-            .filter(|event| sandbox.is_none_or(|id| event.sandbox == *id))
-            .take(limit)
-            .cloned()
-            .collect()
     }
 }

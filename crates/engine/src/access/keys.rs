@@ -1,8 +1,7 @@
 //! API keys and the tenants they speak for.
 
-mod cache;
-
 use std::io;
+use std::sync::Arc;
 
 use shoal_core::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use shoal_core::id::{KeyId, TeamId};
@@ -10,10 +9,8 @@ use shoal_core::ports::access::KEY_NAME_MAX;
 pub use shoal_core::ports::access::KeyError;
 use shoal_core::store::StoreError;
 
-pub(crate) use self::cache::KeyCache;
-pub use self::cache::KeyLifetime;
-use crate::engine::Engine;
-use crate::entropy::{self};
+use super::Access;
+use crate::entropy;
 
 /// Why an installation has no first key yet.
 #[derive(Debug, thiserror::Error)]
@@ -35,19 +32,19 @@ fn principal_of(key: &KeyRecord) -> Principal {
     }
 }
 
-impl Engine {
+impl Access {
     /// Who holds `key`; nobody when it is not known.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn authenticate(&self, key: &ApiKey) -> Result<Option<Principal>, StoreError> {
+    pub(crate) async fn authenticate(&self, key: &ApiKey) -> Result<Option<Principal>, StoreError> {
         let hash = key.hash();
-        let cache = &self.shared.keys;
+        let cache = &self.cache;
         if let Some(principal) = cache.get(&hash) {
             return Ok(Some(principal));
         }
         let removals = cache.removals();
-        let Some(record) = self.shared.store.key_by_hash(&hash).await? else {
+        let Some(record) = self.keys.key_by_hash(&hash).await? else {
             return Ok(None);
         };
         let principal = principal_of(&record);
@@ -60,7 +57,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`KeyError::Forbidden`] when `by` is of another tenant and no admin.
-    pub async fn create_key(
+    pub(crate) async fn create_key(
         &self,
         by: &Principal,
         slug: &TeamSlug,
@@ -79,11 +76,11 @@ impl Engine {
     ///
     /// # Errors
     /// When it is not kept, or the store does not take it.
-    pub async fn mint_first_key(
+    pub(crate) async fn mint_first_key(
         &self,
         keep: impl FnOnce(&ApiKey) -> io::Result<()>,
     ) -> Result<Option<ApiKey>, FirstKeyError> {
-        let known = self.shared.store.keys(None).await.map_err(KeyError::from)?;
+        let known = self.keys.keys(None).await.map_err(KeyError::from)?;
         if !known.is_empty() {
             return Ok(None);
         }
@@ -115,11 +112,11 @@ impl Engine {
         if name.is_empty() || name.chars().count() > KEY_NAME_MAX {
             return Err(KeyError::InvalidName);
         }
-        let store = &self.shared.store;
-        let team = store
+        let team = self
+            .teams
             .team(slug, TeamId::from_entropy(entropy::bytes()?))
             .await?;
-        self.shared.teams.add(slug.clone(), team);
+        self.slugs.add(slug.clone(), team);
         let record = KeyRecord {
             id: KeyId::from_entropy(entropy::bytes()?),
             team,
@@ -128,9 +125,9 @@ impl Engine {
             name: name.to_owned(),
             mask: secret.mask(),
             hash: secret.hash(),
-            created_at: self.shared.clock.now(),
+            created_at: self.clock.now(),
         };
-        store.put_key(record.clone()).await?;
+        self.keys.put_key(record.clone()).await?;
         Ok(record)
     }
 
@@ -138,16 +135,16 @@ impl Engine {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn keys(&self, by: &Principal) -> Result<Vec<KeyRecord>, KeyError> {
+    pub(crate) async fn list_keys(&self, by: &Principal) -> Result<Vec<KeyRecord>, KeyError> {
         let team = (!by.admin).then_some(by.team);
-        Ok(self.shared.store.keys(team).await?)
+        Ok(self.keys.keys(team).await?)
     }
 
     /// Renames a key.
     ///
     /// # Errors
     /// See [`KeyError`].
-    pub async fn rename_key(
+    pub(crate) async fn rename_key(
         &self,
         by: &Principal,
         id: KeyId,
@@ -156,8 +153,8 @@ impl Engine {
         if name.is_empty() || name.chars().count() > KEY_NAME_MAX {
             return Err(KeyError::InvalidName);
         }
-        let _changing = self.shared.keys.changing.lock().await;
-        let keys = self.keys(by).await?;
+        let _changing = self.cache.changing.lock().await;
+        let keys = self.list_keys(by).await?;
         let key = keys
             .into_iter()
             .find(|key| key.id == id)
@@ -166,7 +163,7 @@ impl Engine {
             name: name.to_owned(),
             ..key
         };
-        self.shared.store.put_key(renamed.clone()).await?;
+        self.keys.put_key(renamed.clone()).await?;
         Ok(renamed)
     }
 
@@ -174,27 +171,31 @@ impl Engine {
     ///
     /// # Errors
     /// See [`KeyError`].
-    pub async fn delete_key(&self, by: &Principal, id: KeyId) -> Result<(), KeyError> {
+    pub(crate) async fn delete_key(
+        self: &Arc<Self>,
+        by: &Principal,
+        id: KeyId,
+    ) -> Result<(), KeyError> {
         if id == by.key {
             return Err(KeyError::Itself);
         }
-        let (engine, by) = (self.clone(), by.clone());
+        let (access, by) = (self.clone(), by.clone());
         // On a task of its own: whoever asked may stop waiting, and what the store has forgotten would
         // go on opening doors.
-        let removed = tokio::spawn(async move { engine.delete_key_of(&by, id).await });
+        let removed = tokio::spawn(async move { access.delete_key_of(&by, id).await });
         let removed = removed.await;
         removed.map_err(StoreError::failed)?
     }
 
     async fn delete_key_of(&self, by: &Principal, id: KeyId) -> Result<(), KeyError> {
-        let _changing = self.shared.keys.changing.lock().await;
-        let keys = self.keys(by).await?;
+        let _changing = self.cache.changing.lock().await;
+        let keys = self.list_keys(by).await?;
         let key = keys
             .into_iter()
             .find(|key| key.id == id)
             .ok_or(KeyError::NotFound(id))?;
-        self.shared.store.delete_key(&id).await?;
-        self.shared.keys.forget(&key.hash, id);
+        self.keys.delete_key(&id).await?;
+        self.cache.forget(&key.hash, id);
         Ok(())
     }
 }
@@ -216,9 +217,9 @@ mod tests {
         let other = ApiKey::parse(&other).unwrap();
 
         // As `authenticate` does it, with the removal in the middle.
-        let cache = &engine.shared.keys;
+        let cache = &engine.shared.access.cache;
         let removals = cache.removals();
-        let found = engine.shared.store.key_by_hash(&other.hash()).await;
+        let found = engine.shared.access.keys.key_by_hash(&other.hash()).await;
         let found = found.unwrap().unwrap();
         engine.delete_key(&admin, found.id).await.unwrap();
         cache.remember(other.hash(), principal_of(&found), removals);

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use parking_lot::RwLock;
 use shoal_core::auth::{Principal, TeamSlug};
 use shoal_core::id::TeamId;
+use shoal_core::store::StoreError;
 
-use crate::engine::Engine;
+use super::Access;
 
 /// Every tenant that has ever had a key.
 #[derive(Debug, Default)]
-pub(crate) struct Teams {
+pub(crate) struct Slugs {
     by_slug: RwLock<HashMap<TeamSlug, TeamId>>,
 }
 
-impl Teams {
+impl Slugs {
     pub(crate) fn load(teams: Vec<(TeamSlug, TeamId)>) -> Self {
         Self {
             by_slug: RwLock::new(teams.into_iter().collect()),
@@ -41,10 +42,19 @@ impl Teams {
     }
 }
 
-impl Engine {
+impl Access {
+    /// Every team, by its slug.
+    pub(crate) async fn all_teams(&self) -> Result<Vec<(TeamSlug, TeamId)>, StoreError> {
+        self.teams.teams().await
+    }
+
+    /// The tenant that `namespace` means to `principal`.
+    pub(crate) fn of_namespace(&self, principal: &Principal, namespace: &str) -> Option<TeamId> {
+        self.slugs.of_namespace(principal, namespace)
+    }
+
     /// The short name of a tenant.
-    #[must_use]
-    pub fn team_slug(&self, team: TeamId) -> Option<TeamSlug> {
-        self.shared.teams.slug_of(team)
+    pub(crate) fn team_slug(&self, team: TeamId) -> Option<TeamSlug> {
+        self.slugs.slug_of(team)
     }
 }
