@@ -14,8 +14,8 @@ use std::path::Path;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use shoal_cli::dockerfile::{Options, parse, plan};
 use shoal_core::image::ImageName;
+use shoal_images::unpack::{Limits, unpack_bytes};
 use shoal_oci::export::receive_bytes;
-use shoal_oci::images::unpack::{Limits, unpack_bytes};
 
 pub use connect::connect;
 pub use kernel::kernel;

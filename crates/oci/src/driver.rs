@@ -27,6 +27,7 @@ use shoal_core::driver::{Capabilities, DriverError, DriverEvent, Owner};
 use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
+use shoal_images::LayerSource;
 use shoal_node::cgroup::Hierarchy;
 use shoal_node::daemon::envd_layers;
 use shoal_node::disk::{Disk, DiskConfig, Room};
@@ -42,7 +43,6 @@ use tokio::sync::{Mutex as AsyncMutex, RwLock, Semaphore, mpsc};
 pub use self::open::OpenError;
 use self::open::Parts;
 use crate::export::Transfers;
-use crate::layers::LayerSource;
 use crate::runtime::{Kind, Runtime, RuntimeConfig};
 
 /// How many events may wait for the engine; what writes more is made to wait.

@@ -17,7 +17,7 @@
 //! every name is expected, parsed, or refused.
 //!
 //! What overlayfs keeps as devices and as attributes `trusted.*`, the archive has as records of
-//! its own ([`crate::images::unpack`]): no device and no such attribute is taken from an archive.
+//! its own ([`shoal_images::unpack`]): no device and no such attribute is taken from an archive.
 //! The overlay's `work` directory is not in it.
 
 mod archive;
@@ -31,12 +31,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use shoal_core::driver::{DriverError, ExportKey};
+use shoal_images::unpack::Limits;
 
 pub(crate) use self::archive::{Archive, Entry};
 pub(crate) use self::receive::{Terms, receive};
 pub(crate) use self::stop::{Stop, Transfers};
 pub(crate) use self::upper::write_upper;
-use crate::images::unpack::Limits;
 
 /// What the first member begins with, so that another archive is not taken for an export.
 const FORMAT: &str = "shoal-snapshot-export";

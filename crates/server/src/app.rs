@@ -12,8 +12,9 @@ use shoal_engine::{
     Engine, EngineConfig, EngineParts, EnvdGuest, Limits, SqliteStore, SystemClock, Tasks,
 };
 use shoal_gateway::{Gateway, GatewayConfig};
+use shoal_images::{ImageStore, SandboxLayers, StoreConfig};
 use shoal_node::NetworkConfig;
-use shoal_oci::{ImageStore, OciConfig, OciDriver, RuntimeConfig, SandboxLayers, StoreConfig};
+use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;

@@ -15,8 +15,8 @@ use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageName, Images};
 use shoal_core::template::{Template, TemplateName};
 use shoal_engine::{Engine, StockTemplate, SystemClock};
-use shoal_oci::ImageStore;
-use shoal_oci::images::bootstrap::Recipe;
+use shoal_images::ImageStore;
+use shoal_images::bootstrap::Recipe;
 
 use self::definition::Definition;
 use crate::progress::Bars;

@@ -14,12 +14,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["core", "protocol"]),
     ("envd", &["protocol"]),
     ("gateway", &["core", "protocol"]),
+    ("images", &["core", "node"]),
     ("node", &["core"]),
-    ("oci", &["core", "node"]),
+    ("oci", &["core", "images", "node"]),
     ("protocol", &["core"]),
     (
         "server",
-        &["api", "cli", "core", "engine", "gateway", "node", "oci"],
+        &[
+            "api", "cli", "core", "engine", "gateway", "images", "node", "oci",
+        ],
     ),
 ];
 
@@ -28,6 +31,8 @@ const BANNED: &[(&str, &[&str])] = &[
     // Pure rules: no runtime, no network, no files, no database.
     ("core", &["tokio", "hyper", "axum", "reqwest", "rusqlite"]),
     ("engine", &["axum", "kube", "oci-spec", "rtnetlink"]),
+    // Drivers without an OCI runtime use it: no bundles, no registries.
+    ("node", &["oci-spec", "reqwest", "tar"]),
     // It is in every sandbox, in memory each time.
     ("envd", &["reqwest", "rusqlite", "axum", "clap"]),
 ];

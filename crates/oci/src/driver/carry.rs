@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
+use shoal_images::unpack::Limits;
 use shoal_node::daemon::{ENVD_PATH, envd_layer};
 use shoal_node::machine::Machine;
 use shoal_node::rootfs::USERS;
@@ -18,7 +19,6 @@ use self::beside::Beside;
 use self::fits::fits;
 use super::{Shared, failed};
 use crate::export::{Archive, ENVD, Entry, Head, Stop, Terms, receive, write_head, write_upper};
-use crate::images::unpack::Limits;
 
 /// The longest file of a sandbox, its holes included: what ext4 takes. Holes use no space.
 const FILE_MAX: u64 = 16 << 40;

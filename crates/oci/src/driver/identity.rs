@@ -6,8 +6,9 @@
 use std::io;
 use std::path::Path;
 
+use shoal_images::beneath::{Tree, TreePath};
+
 use crate::bundle::own_files;
-use crate::images::beneath::{Tree, TreePath};
 
 /// The largest table of host names that is changed.
 const HOSTS_MAX: u64 = 1 << 20;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use shoal_core::driver::{CreateOrder, DriverError, Start};
 use shoal_core::image::ImageName;
 use shoal_core::template::RuntimeName;
+use shoal_images::LayerStack;
 use shoal_node::machine::Machine;
 use shoal_node::saved::{FileName, Manifest, Place, Unreadable};
 
 use super::Shared;
-use crate::layers::LayerStack;
 use crate::runtime::Runtime;
 
 /// What a run starts from.

@@ -3,11 +3,11 @@
 use std::io::{self, BufWriter, Read, Write};
 
 use shoal_core::driver::ExportKey;
+use shoal_images::unpack::{BLOCK, MARK, Mark, Segment};
 use tar::{EntryType, Header};
 
 use super::Stop;
 use super::seal::{Digesting, Seal};
-use crate::images::unpack::{BLOCK, MARK, Mark, Segment};
 
 /// How much is written at once.
 const BUFFER: usize = 1 << 20;

@@ -9,12 +9,12 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::{DriverError, ExportKey};
+use shoal_images::beneath::Tree;
+use shoal_images::unpack::{Dialect, Kind, Limits, Member, Members, Meter, UnpackError, Unpacker};
 use shoal_node::saved::{Manifest, MemoryFile};
 
 use super::seal::{Digesting, SEAL_BYTES, Seal};
 use super::{ENVD, EXPORT, FILES, FORMAT, Head, MANIFEST, MEMORY, Stop, VERSION};
-use crate::images::beneath::Tree;
-use crate::images::unpack::{Dialect, Kind, Limits, Member, Members, Meter, UnpackError, Unpacker};
 
 /// The longest description or manifest.
 const TEXT_MAX: u64 = 4 << 20;
@@ -142,7 +142,7 @@ impl<R: Read> Receiver<'_, R> {
 
     /// The next member, which must be a plain file of this name.
     fn expect(&mut self, name: &str) -> Result<Member, DriverError> {
-        let member = self.members.next().map_err(of_unpack)?;
+        let member = self.members.next_member().map_err(of_unpack)?;
         let member = member.ok_or_else(|| unusable(format!("it ends before {name}")))?;
         let is_plain = member.kind == Kind::File
             && member.mark.is_none()
@@ -258,7 +258,7 @@ impl<R: Read> Receiver<'_, R> {
         let dialect = Dialect::Upper { users };
         let mut unpacker = Unpacker::new(&tree, &limits, dialect).map_err(of_unpack)?;
         let mut first = true;
-        while let Some(mut member) = self.members.next().map_err(of_unpack)? {
+        while let Some(mut member) = self.members.next_member().map_err(of_unpack)? {
             if first && (member.path != FILES.as_bytes() || member.kind != Kind::Directory) {
                 let found = shown(&member.path);
                 return Err(unusable(format!("{found} is where {FILES} belongs")));

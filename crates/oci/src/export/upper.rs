@@ -13,11 +13,11 @@ use rustix::fs::{
     FileType, OFlags, SeekFrom, Stat, fgetxattr, flistxattr, fstat, openat, readlinkat, seek,
 };
 use rustix::io::Errno;
+use shoal_images::beneath::{Tree, TreePath, child, look, names};
+use shoal_images::unpack::{Mark, OPAQUE, Segment, is_exported};
 use tar::EntryType;
 
 use super::{Archive, Entry, FILES};
-use crate::images::beneath::{Tree, TreePath, child, look, names};
-use crate::images::unpack::{Mark, OPAQUE, Segment, is_exported};
 
 /// The most that the kernel gives for a list of attributes, or for one of them.
 const XATTR_MAX: usize = 64 * 1024;

@@ -14,8 +14,9 @@ use shoal_core::image::ImageName;
 use shoal_core::limits::Bounds;
 use shoal_core::network::Egress;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
+use shoal_images::{LayerSource, LayerStack};
 use shoal_node::{DiskConfig, NetworkConfig};
-use shoal_oci::{LayerSource, LayerStack, OciConfig, OciDriver, RuntimeConfig};
+use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 
 pub(crate) const IMAGE: &str = "test/tiny:1";
 

@@ -1,6 +1,6 @@
 //! Where this machine's own pip gets its packages, for builds that need some.
 //!
-//! As with apt (`shoal_oci::images::bootstrap`), no mirror has its name in this program: a build
+//! As with apt (`shoal_images::bootstrap`), no mirror has its name in this program: a build
 //! uses the one that the machine's operator has chosen, and trusts the authorities that the machine
 //! trusts, so that a mirror with a certificate of the house will do.
 

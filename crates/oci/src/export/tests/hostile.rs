@@ -4,10 +4,10 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use shoal_images::unpack::{Mark, Segment};
 use tar::EntryType;
 
 use super::*;
-use crate::images::unpack::{Mark, Segment};
 
 fn directory(path: &str) -> Entry {
     Entry {

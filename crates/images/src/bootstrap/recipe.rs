@@ -1,0 +1,436 @@
+//! What an image is made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::beneath::TreePath;
+use crate::digest::Digest;
+
+/// The most packages, files and patterns of a recipe; the stock template has a tenth of it.
+const ITEMS_MAX: usize = 2000;
+
+/// The most bytes of one file of a recipe. Larger ones belong into a package.
+const CONTENT_MAX: usize = 1 << 20;
+
+/// The most bytes of a recipe.
+const RECIPE_MAX: usize = 8 << 20;
+
+/// A text that cannot be what it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidRecipe(String);
+
+/// How an image is made from a distribution's packages.
+///
+/// ```toml
+/// suite = "bookworm"
+/// packages = ["python3"]
+/// exclude = ["/usr/share/doc/*"]
+/// remove = ["/usr/lib/python3*/EXTERNALLY-MANAGED"]
+/// workdir = "/home/user"
+///
+/// [env]
+/// LANG = "C.UTF-8"
+///
+/// [user]
+/// name = "user"
+/// uid = 1000
+/// home = "/home/user"
+/// shell = "/bin/bash"
+/// sudo = true
+///
+/// [files."/etc/motd"]
+/// content = "hello\n"
+/// mode = "0644"
+/// owner = "root"
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// The release, as `bookworm`.
+    pub suite: Suite,
+    /// Packages beside those that every system has. Recommended ones are not taken along.
+    #[serde(default)]
+    pub packages: BTreeSet<PackageName>,
+    /// Files of packages that are not unpacked, now and later, as dpkg's `path-exclude`.
+    #[serde(default)]
+    pub exclude: Vec<PathPattern>,
+    /// Files that are unpacked nevertheless, as dpkg's `path-include`.
+    #[serde(default)]
+    pub include: Vec<PathPattern>,
+    /// What is removed in the end: patterns in which `*` stands for a part of a name and `**` for
+    /// any number of directories.
+    #[serde(default)]
+    pub remove: Vec<PathPattern>,
+    /// Environment of its processes.
+    #[serde(default)]
+    pub env: BTreeMap<EnvName, String>,
+    /// Where its processes start.
+    #[serde(default)]
+    pub workdir: Option<ImagePath>,
+    /// A user to be made, as whom its processes run.
+    #[serde(default)]
+    pub user: Option<UserSpec>,
+    /// Files to be written, in the place of those of packages.
+    #[serde(default)]
+    pub files: BTreeMap<ImagePath, FileSpec>,
+}
+
+/// A user to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserSpec {
+    /// Its name, and its group's.
+    pub name: UserName,
+    /// Its number, and its group's.
+    pub uid: u32,
+    /// Its home, which is made from `/etc/skel`.
+    pub home: ImagePath,
+    /// What it logs in to.
+    pub shell: ImagePath,
+    /// Whether it may do everything as root without a password.
+    #[serde(default)]
+    pub sudo: bool,
+}
+
+/// A file to be written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// What is in it.
+    pub content: String,
+    /// Its mode.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Whose it is.
+    #[serde(default)]
+    pub owner: Owner,
+}
+
+/// Whose a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Owner {
+    /// Root.
+    #[default]
+    Root,
+    /// The recipe's user.
+    User,
+}
+
+/// A file's mode in octal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mode(u32);
+
+impl Mode {
+    /// The bits.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self(0o644)
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = InvalidRecipe;
+
+    fn try_from(text: String) -> Result<Self, InvalidRecipe> {
+        let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+        u32::from_str_radix(&text, 8)
+            .ok()
+            .filter(|_| digits)
+            .map(Self)
+            .ok_or_else(|| InvalidRecipe(format!("{text:?} is not a mode as 0644")))
+    }
+}
+
+impl From<Mode> for String {
+    fn from(mode: Mode) -> Self {
+        format!("{:04o}", mode.0)
+    }
+}
+
+/// A text of a recipe that is checked when it is read.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident, $good:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidRecipe;
+
+            fn try_from(text: String) -> Result<Self, InvalidRecipe> {
+                let good: fn(&str) -> bool = $good;
+                if text.len() <= 1000 && good(&text) {
+                    return Ok(Self(text));
+                }
+                let shown: String = text.chars().take(80).collect();
+                Err(InvalidRecipe(format!(concat!("{:?} is not ", $expected), shown)))
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = InvalidRecipe;
+
+            fn from_str(text: &str) -> Result<Self, InvalidRecipe> {
+                text.to_owned().try_into()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(text: $name) -> Self {
+                text.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+checked_text!(
+    /// The name of a release: it becomes an argument of a program, and a part of an address.
+    Suite,
+    |text| word(text, "+.-"),
+    "the name of a release"
+);
+
+checked_text!(
+    /// The name of a package. apt would take a minus at its end for a removal, and patterns for
+    /// more than one.
+    PackageName,
+    |text| word(text, "+.-") && text.len() > 1 && !text.ends_with('-'),
+    "the name of a package"
+);
+
+checked_text!(
+    /// The name of a user, as the tools of the distribution take it.
+    UserName,
+    |text| word(text, "_-") && text.len() <= 32 && !text.as_bytes()[0].is_ascii_digit(),
+    "the name of a user"
+);
+
+checked_text!(
+    /// The name of a variable of the environment.
+    EnvName,
+    |text| !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !text.as_bytes()[0].is_ascii_digit(),
+    "the name of a variable"
+);
+
+checked_text!(
+    /// An absolute path in an image, to something in it.
+    ImagePath,
+    |text| text.starts_with('/')
+        && plain(text)
+        && !text.contains(':')
+        && TreePath::parse(text.as_bytes()).is_ok_and(|path| path != TreePath::root()),
+    "an absolute path without `..`"
+);
+
+checked_text!(
+    /// A pattern of absolute paths.
+    PathPattern,
+    |text| text.starts_with('/') && text.len() > 1 && plain(text) && !text.contains("/../"),
+    "an absolute pattern of paths"
+);
+
+/// Lower-case letters and digits, and these, which do not begin it.
+fn word(text: &str, also: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    text.bytes().next().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|b| plain(b) || also.as_bytes().contains(&b))
+}
+
+/// One line of text.
+fn plain(text: &str) -> bool {
+    !text.contains(char::is_control)
+}
+
+impl ImagePath {
+    /// The path as files are reached by it.
+    pub(crate) fn in_tree(&self) -> TreePath {
+        // It was read as one.
+        TreePath::parse(self.0.as_bytes()).unwrap_or_else(|_| TreePath::root())
+    }
+}
+
+impl Recipe {
+    /// The recipe of the smallest system of a release that can install packages.
+    #[must_use]
+    pub fn minimal(suite: Suite) -> Self {
+        Self {
+            suite,
+            packages: BTreeSet::new(),
+            exclude: Vec::new(),
+            include: Vec::new(),
+            remove: Vec::new(),
+            env: BTreeMap::new(),
+            workdir: None,
+            user: None,
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// Reads a recipe.
+    ///
+    /// # Errors
+    /// When it is not one, or too long.
+    pub fn from_toml(text: &str) -> Result<Self, InvalidRecipe> {
+        if text.len() > RECIPE_MAX {
+            return Err(InvalidRecipe(format!(
+                "it has more than {RECIPE_MAX} bytes"
+            )));
+        }
+        let recipe: Self = toml::from_str(text).map_err(|e| InvalidRecipe(e.to_string()))?;
+        recipe.check()?;
+        Ok(recipe)
+    }
+
+    /// The same for the same recipe.
+    pub(crate) fn fingerprint(&self) -> Digest {
+        Digest::of(format!("{self:?}").as_bytes())
+    }
+
+    /// Whether it keeps to its bounds.
+    pub(crate) fn check(&self) -> Result<(), InvalidRecipe> {
+        let wrong = |text: &str| Err(InvalidRecipe(text.to_owned()));
+        let patterns = self.exclude.len() + self.include.len() + self.remove.len();
+        let items = [
+            self.packages.len(),
+            patterns,
+            self.env.len(),
+            self.files.len(),
+        ];
+        if items.iter().any(|count| *count > ITEMS_MAX) {
+            return wrong("it has too many items");
+        }
+        if self
+            .files
+            .values()
+            .any(|file| file.content.len() > CONTENT_MAX)
+        {
+            return wrong("one of its files is too long");
+        }
+        if self.env.values().any(|value| value.contains('\0')) {
+            return wrong("its environment has a zero byte");
+        }
+        let user_files = self.files.values().any(|file| file.owner == Owner::User);
+        match &self.user {
+            None if user_files => wrong("a file is a user's, and it has no user"),
+            Some(user) if user.uid == 0 || user.uid == u32::MAX => {
+                wrong("its user has a number that is another's")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        suite = "bookworm"
+        packages = ["python3", "g++", "libc6-dev"]
+        exclude = ["/usr/share/doc/*"]
+        remove = ["/usr/lib/python3*/EXTERNALLY-MANAGED"]
+        workdir = "/home/user"
+        [env]
+        LANG = "C.UTF-8"
+        [user]
+        name = "user"
+        uid = 1000
+        home = "/home/user"
+        shell = "/bin/bash"
+        sudo = true
+        [files."/home/user/.profile"]
+        content = "x"
+        mode = "0600"
+        owner = "user"
+    "#;
+
+    #[test]
+    fn a_recipe_is_read_from_toml() {
+        let recipe = Recipe::from_toml(GOOD).unwrap();
+        assert_eq!(recipe.packages.len(), 3);
+        assert!(recipe.user.as_ref().unwrap().sudo);
+        let file = &recipe.files[&"/home/user/.profile".parse().unwrap()];
+        assert_eq!((file.mode.bits(), file.owner), (0o600, Owner::User));
+        let json = serde_json::to_string(&recipe).unwrap();
+        assert_eq!(serde_json::from_str::<Recipe>(&json).unwrap(), recipe);
+    }
+
+    #[test]
+    fn what_a_recipe_does_not_know_is_an_error() {
+        for (from, to) in [
+            ("suite = ", "release = "),
+            ("uid = 1000", "uid = 0"),
+            ("uid = 1000", "uid = 1000\nshadow = true"),
+            ("\"bookworm\"", "\"--help\""),
+            ("\"bookworm\"", "\"../x\""),
+            ("\"python3\"", "\"python3-\""),
+            ("\"python3\"", "\"?essential\""),
+            ("\"python3\"", "\"--option=x\""),
+            ("\"python3\"", "\"a b\""),
+            ("name = \"user\"", "name = \"user:x\""),
+            ("\"0600\"", "\"rw\""),
+            ("\"0600\"", "\"9999\""),
+            ("\"/home/user/.profile\"", "\"/home/../../x\""),
+            ("\"/home/user/.profile\"", "\"relative\""),
+            ("\"/home/user/.profile\"", "\"/\""),
+            ("\"/bin/bash\"", "\"/bin/bash\\nroot::0\""),
+            ("LANG", "\"A=B\""),
+        ] {
+            assert!(GOOD.contains(from));
+            assert!(
+                Recipe::from_toml(&GOOD.replacen(from, to, 1)).is_err(),
+                "{to}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_recipe_has_bounds() {
+        let mut recipe = Recipe::minimal("bookworm".parse().unwrap());
+        assert!(recipe.check().is_ok());
+        let file = FileSpec {
+            content: "x".repeat(CONTENT_MAX + 1),
+            mode: Mode::default(),
+            owner: Owner::Root,
+        };
+        recipe.files.insert("/x".parse().unwrap(), file);
+        assert!(recipe.check().is_err());
+        recipe.files.clear();
+        for n in 0..=ITEMS_MAX {
+            recipe
+                .packages
+                .insert(format!("package{n}").parse().unwrap());
+        }
+        assert!(recipe.check().is_err());
+    }
+}

@@ -1,0 +1,228 @@
+//! Which mirrors this machine's apt is configured with.
+//!
+//! No mirror has its name in this program: an image comes from where its machine's own packages
+//! come from, which its operator has chosen.
+
+mod deb822;
+mod one_line;
+mod release;
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use self::release::{Distribution, base};
+use super::recipe::Suite;
+use super::{BootstrapConfig, Fault, Stage};
+use crate::manifest::architecture;
+
+/// The longest file of apt's configuration that is read.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A source of packages, as apt reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) uris: Vec<String>,
+    pub(super) suites: Vec<String>,
+    pub(super) components: Vec<String>,
+    pub(super) architectures: Vec<String>,
+    pub(super) trusted: bool,
+    pub(super) signed_by: Option<SignedBy>,
+}
+
+/// Whose signature a source must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SignedBy {
+    /// What `Signed-By` says in one line: files of keys, or fingerprints.
+    Named(String),
+    /// The keys themselves.
+    Keys(String),
+}
+
+/// The sources that are configured here.
+#[derive(Debug)]
+pub(super) struct Apt {
+    entries: Vec<Entry>,
+    here: Option<Distribution>,
+    directory: PathBuf,
+}
+
+/// One suite of one mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Source {
+    uri: String,
+    suite: String,
+    components: Vec<String>,
+    trusted: bool,
+    signed_by: Option<SignedBy>,
+}
+
+/// The sources of one release.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Sources(Vec<Source>);
+
+/// Sources on disk.
+pub(super) struct SourceFiles {
+    /// What apt reads.
+    pub(super) list: PathBuf,
+    /// What it says.
+    pub(super) text: String,
+    /// Files of keys that it names: where they are, and where an image has to have them.
+    pub(super) keys: Vec<(PathBuf, String)>,
+}
+
+impl Apt {
+    /// Reads `sources.list` and `sources.list.d`; what apt would not read is passed over.
+    pub(super) fn read(config: &BootstrapConfig) -> Result<Self, Fault> {
+        let mut entries = Vec::new();
+        let list = config.apt.join("sources.list");
+        if let Some(text) = read(&list)? {
+            entries.extend(one_line::parse(&text));
+        }
+        let parts = config.apt.join("sources.list.d");
+        let mut paths = match fs::read_dir(&parts) {
+            Ok(found) => found
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<io::Result<Vec<_>>>()
+                .map_err(|e| Fault::io("list", &parts, e))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(Fault::io("list", &parts, e)),
+        };
+        paths.sort();
+        for path in paths {
+            let extension = path.extension().and_then(|e| e.to_str());
+            let parse: fn(&str) -> Vec<Entry> = match extension {
+                Some("list") => one_line::parse,
+                Some("sources") => deb822::parse,
+                _ => continue,
+            };
+            if let Some(text) = read(&path)? {
+                entries.extend(parse(&text));
+            }
+        }
+        let here = read(&config.os_release)?.and_then(|text| Distribution::of_os_release(&text));
+        Ok(Self {
+            entries,
+            here,
+            directory: config.apt.clone(),
+        })
+    }
+
+    /// The sources of a release with its updates: those that are configured, or else those of
+    /// another release of the same distribution, on whose mirror it is taken to be.
+    pub(super) fn sources_for(&self, suite: &Suite) -> Result<Sources, Fault> {
+        let suite = suite.as_str();
+        let configured = self.sources(|name| (base(name) == suite).then(|| name.to_owned()));
+        if configured.0.iter().any(|source| source.suite == suite) {
+            return Ok(configured);
+        }
+        let wanted = Distribution::of_suite(suite).or(self.here);
+        let sibling = self
+            .all_suites()
+            .map(base)
+            .find(|name| wanted.is_some() && Distribution::of_suite(name).or(self.here) == wanted);
+        let translated = self.sources(|name| {
+            let extra = name.strip_prefix(sibling?)?;
+            // A release that is never finished has no updates beside it.
+            let rolling = !extra.is_empty() && release::is_rolling(suite);
+            (!rolling && base(name) == sibling?).then(|| format!("{suite}{extra}"))
+        });
+        if translated.0.iter().any(|source| source.suite == suite) {
+            return Ok(translated);
+        }
+        Err(Fault::Tool {
+            tool: "mmdebstrap",
+            detail: format!(
+                "no source of packages for {suite:?} is configured in {}, nor one of another \
+                 release of its distribution",
+                self.directory.display()
+            ),
+        })
+    }
+
+    /// The sources of this machine's architecture, with their suites as `wanted` names them.
+    fn sources<'a>(&'a self, wanted: impl Fn(&'a str) -> Option<String>) -> Sources {
+        let mut sources: Vec<Source> = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.is_for_here()) {
+            for suite in entry.suites.iter().filter_map(|suite| wanted(suite)) {
+                for uri in &entry.uris {
+                    let source = Source {
+                        uri: uri.clone(),
+                        suite: suite.clone(),
+                        components: entry.components.clone(),
+                        trusted: entry.trusted,
+                        signed_by: entry.signed_by.clone(),
+                    };
+                    if !sources.contains(&source) {
+                        sources.push(source);
+                    }
+                }
+            }
+        }
+        Sources(sources)
+    }
+
+    fn all_suites(&self) -> impl Iterator<Item = &str> {
+        let here = self.entries.iter().filter(|entry| entry.is_for_here());
+        here.flat_map(|entry| entry.suites.iter().map(String::as_str))
+    }
+}
+
+impl Entry {
+    fn is_for_here(&self) -> bool {
+        let here = architecture();
+        self.architectures.is_empty() || self.architectures.iter().any(|name| name == here)
+    }
+}
+
+impl Sources {
+    /// Writes them down for apt, with the keys that they carry.
+    pub(super) fn write(&self, stage: &Stage) -> Result<SourceFiles, Fault> {
+        let mut text = String::new();
+        let mut keys: Vec<(PathBuf, String)> = Vec::new();
+        for source in &self.0 {
+            let mut options = Vec::new();
+            match &source.signed_by {
+                Some(SignedBy::Named(named)) => {
+                    for file in named.split([',', ' ']).filter(|part| part.starts_with('/')) {
+                        keys.push((file.into(), file.to_owned()));
+                    }
+                    options.push(format!("signed-by={}", named.replace(' ', ",")));
+                }
+                Some(SignedBy::Keys(armored)) => {
+                    let name = format!("source-{}.asc", keys.len());
+                    let path = stage.path().join(&name);
+                    fs::write(&path, armored).map_err(|e| Fault::io("write", &path, e))?;
+                    options.push(format!("signed-by={}", path.display()));
+                    keys.push((path, format!("/etc/apt/keyrings/{name}")));
+                }
+                None => (),
+            }
+            if source.trusted {
+                options.push("trusted=yes".to_owned());
+            }
+            let options = match &*options.join(" ") {
+                "" => String::new(),
+                options => format!("[{options}] "),
+            };
+            let (uri, suite, parts) = (&source.uri, &source.suite, source.components.join(" "));
+            text.push_str(&format!("deb {options}{uri} {suite} {parts}\n"));
+        }
+        let list = stage.path().join("sources.list");
+        fs::write(&list, &text).map_err(|e| Fault::io("write", &list, e))?;
+        Ok(SourceFiles { list, text, keys })
+    }
+}
+
+/// A file of configuration; none when it is not there, or is no text.
+fn read(path: &Path) -> Result<Option<String>, Fault> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(String::from_utf8(bytes).ok()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Fault::io("read", path, e)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
