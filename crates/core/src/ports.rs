@@ -9,6 +9,7 @@ pub mod builds;
 pub mod catalogue;
 pub mod create;
 pub mod inside;
+pub mod installation;
 pub mod list;
 pub mod observe;
 pub mod pools;
@@ -16,6 +17,53 @@ pub mod resolve;
 pub mod sandboxes;
 pub mod snapshots;
 pub mod templates;
+
+use std::sync::Arc;
+
+use self::access::{Keys, Teams};
+use self::builds::{Builds, Uploads};
+use self::catalogue::TemplateCatalogue;
+use self::inside::SandboxAccess;
+use self::installation::{ImageStore, Installation};
+use self::observe::Telemetry;
+use self::pools::Pools;
+use self::sandboxes::Sandboxes;
+use self::snapshots::Snapshots;
+use self::templates::Templates;
+use crate::clock::Clock;
+
+/// One implementation of every port. Cheap to clone.
+#[derive(Clone)]
+pub struct Ports {
+    /// Operations on sandboxes.
+    pub sandboxes: Arc<dyn Sandboxes>,
+    /// Commands and files inside sandboxes.
+    pub access: Arc<dyn SandboxAccess>,
+    /// Snapshots.
+    pub snapshots: Arc<dyn Snapshots>,
+    /// Templates and their tags.
+    pub templates: Arc<dyn Templates>,
+    /// Builds of templates.
+    pub builds: Arc<dyn Builds>,
+    /// The archives that builds copy from.
+    pub uploads: Arc<dyn Uploads>,
+    /// The operator's catalogue.
+    pub catalogue: Arc<dyn TemplateCatalogue>,
+    /// Warm pools.
+    pub pools: Arc<dyn Pools>,
+    /// API keys.
+    pub keys: Arc<dyn Keys>,
+    /// Teams and their limits.
+    pub teams: Arc<dyn Teams>,
+    /// Logs, metrics, events and use.
+    pub telemetry: Arc<dyn Telemetry>,
+    /// Images.
+    pub images: Arc<dyn ImageStore>,
+    /// The installation.
+    pub installation: Arc<dyn Installation>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
 
 /// The system has no randomness to give. A working machine has some once it has started.
 #[derive(Debug, thiserror::Error)]

@@ -28,6 +28,7 @@ mod list;
 mod names;
 mod pause;
 mod pool;
+mod ports;
 mod recover;
 mod remove_image;
 mod resize;

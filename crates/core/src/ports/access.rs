@@ -1,8 +1,9 @@
 //! API keys, the teams they belong to, and what a team may have.
 
-use crate::auth::TeamSlug;
+use crate::BoxFuture;
+use crate::auth::{ApiKey, KeyRecord, Principal, TeamSlug};
 use crate::driver::DriverError;
-use crate::id::KeyId;
+use crate::id::{KeyId, TeamId};
 use crate::limits::TeamLimits;
 use crate::ports::NoEntropy;
 use crate::resources::{Mib, MilliCpu};
@@ -68,4 +69,82 @@ pub struct TeamView {
     pub disk_bytes: Option<u64>,
     /// Snapshots.
     pub snapshots: usize,
+}
+
+/// The API keys of all teams.
+pub trait Keys: Send + Sync {
+    /// The holder of a key; none when the key is unknown.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn authenticate<'a>(
+        &'a self,
+        key: &'a ApiKey,
+    ) -> BoxFuture<'a, Result<Option<Principal>, StoreError>>;
+
+    /// Completes when the key of `principal` is deleted, at once when it already is. Watches from the
+    /// call on, not from the first poll.
+    fn deleted(&self, principal: &Principal) -> BoxFuture<'static, ()>;
+
+    /// Makes a key for a team, and the team when it is new. The secret is returned this once.
+    ///
+    /// # Errors
+    /// [`KeyError::Forbidden`] when `by` belongs to another team and is no admin.
+    fn create<'a>(
+        &'a self,
+        by: &'a Principal,
+        team: &'a TeamSlug,
+        name: &'a str,
+        admin: bool,
+    ) -> BoxFuture<'a, Result<(ApiKey, KeyRecord), KeyError>>;
+
+    /// The keys of the team of `by`, or of all teams for an admin.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn list<'a>(&'a self, by: &'a Principal) -> BoxFuture<'a, Result<Vec<KeyRecord>, KeyError>>;
+
+    /// Renames a key.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    fn rename<'a>(
+        &'a self,
+        by: &'a Principal,
+        id: KeyId,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<KeyRecord, KeyError>>;
+
+    /// Deletes a key, which is refused from then on.
+    ///
+    /// # Errors
+    /// See [`KeyError`].
+    fn delete<'a>(&'a self, by: &'a Principal, id: KeyId) -> BoxFuture<'a, Result<(), KeyError>>;
+}
+
+/// Teams and their limits.
+pub trait Teams: Send + Sync {
+    /// The team of `by`, or all teams for an admin.
+    ///
+    /// # Errors
+    /// When the store or the disk cannot be read.
+    fn list<'a>(&'a self, by: &'a Principal) -> BoxFuture<'a, Result<Vec<TeamView>, TeamError>>;
+
+    /// The limits of the team of `principal`.
+    fn limits(&self, principal: &Principal) -> TeamLimits;
+
+    /// Sets the limits of a team, and makes the team when it is new. Absent limits are the
+    /// installation's.
+    ///
+    /// # Errors
+    /// [`TeamError::Forbidden`] when `by` is no admin.
+    fn set_limits<'a>(
+        &'a self,
+        by: &'a Principal,
+        team: &'a TeamSlug,
+        limits: TeamLimits,
+    ) -> BoxFuture<'a, Result<(), TeamError>>;
+
+    /// The short name of a team.
+    fn slug(&self, team: TeamId) -> Option<TeamSlug>;
 }

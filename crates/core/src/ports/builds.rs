@@ -1,9 +1,14 @@
 //! Builds of templates, and the files that clients upload for them.
 
 use std::io;
+use std::sync::Arc;
 
-use crate::build::{BuildStatus, InvalidPlan};
-use crate::id::BuildId;
+use bytes::Bytes;
+
+use crate::BoxFuture;
+use crate::auth::Principal;
+use crate::build::{BuildRecord, BuildStatus, FilesHash, InvalidPlan, LogEntry, LogLevel, Plan};
+use crate::id::{BuildId, TeamId, TemplateId};
 use crate::limits::NotGranted;
 use crate::ports::NoEntropy;
 use crate::resources::Resources;
@@ -115,4 +120,119 @@ pub enum UploadError {
     /// The archive cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Builds of templates: announced, begun, watched, cancelled.
+///
+/// A template of which no build has succeeded yet is known by its builds alone.
+pub trait Builds: Send + Sync {
+    /// Announces a build of a new template, or of the one with this name.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    fn announce<'a>(
+        &'a self,
+        principal: &'a Principal,
+        new: NewBuild,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>>;
+
+    /// Begins an announced build, which continues by itself.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    fn begin<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+        plan: Plan,
+    ) -> BoxFuture<'a, Result<(), BuildError>>;
+
+    /// Cancels a build that has not finished.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    fn cancel<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+    ) -> BoxFuture<'a, Result<(), BuildError>>;
+
+    /// Builds a template of the installation, for the first time or anew, or joins the build that
+    /// runs. `force` is for admins.
+    ///
+    /// # Errors
+    /// See [`StockError`].
+    fn build_stock<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a TemplateName,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>>;
+
+    /// A build that `principal` may see.
+    fn get<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+    ) -> BoxFuture<'a, Option<Arc<BuildRecord>>>;
+
+    /// The log of a build, from this severity on.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn log(&self, id: BuildId, level: LogLevel)
+    -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>>;
+
+    /// The builds of a template, the newest first. Never waits.
+    fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>>;
+
+    /// The latest build of each template without a successful one. Never waits.
+    fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>>;
+
+    /// The same for the template that `reference` names. Never waits.
+    fn template_to_come(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Option<Arc<BuildRecord>>;
+}
+
+/// The archives that clients upload for builds, each named by a digest of its files.
+pub trait Uploads: Send + Sync {
+    /// Signs the right of a team to upload these files, until a Unix second.
+    fn sign(&self, team: TeamId, hash: &FilesHash, expires: i64) -> String;
+
+    /// Whether a signature gives that right.
+    fn is_signed(&self, team: TeamId, hash: &FilesHash, expires: i64, signature: &str) -> bool;
+
+    /// Whether a team has uploaded these files.
+    fn has<'a>(&'a self, team: TeamId, hash: &'a FilesHash) -> BoxFuture<'a, bool>;
+
+    /// The largest archive, in bytes.
+    fn max_bytes(&self) -> u64;
+
+    /// Begins an upload. A second upload of the same archive waits for the first.
+    ///
+    /// # Errors
+    /// See [`UploadError`].
+    fn begin<'a>(
+        &'a self,
+        team: TeamId,
+        hash: &'a FilesHash,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>, UploadError>>;
+}
+
+/// An archive that is being uploaded. Dropping it discards it.
+pub trait Upload: Send {
+    /// Appends a piece, once there is room for it.
+    ///
+    /// # Errors
+    /// See [`UploadError`].
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), UploadError>>;
+
+    /// Keeps the archive for the builds of the team, and waits until it is on disk.
+    ///
+    /// # Errors
+    /// See [`UploadError`].
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<(), UploadError>>;
 }

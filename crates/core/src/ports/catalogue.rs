@@ -1,5 +1,8 @@
 //! The operator's catalogue of templates: the one in force, and edits that were refused.
 
+use std::sync::Arc;
+
+use crate::BoxFuture;
 use crate::catalogue::{Catalogue, InvalidCatalogue};
 use crate::clock::Timestamp;
 use crate::store::StoreError;
@@ -46,4 +49,24 @@ pub enum CatalogueError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The operator's catalogue of templates.
+pub trait TemplateCatalogue: Send + Sync {
+    /// The catalogue in force.
+    fn in_force(&self) -> Arc<CatalogueInForce>;
+
+    /// The last edit, if it was refused.
+    fn refused_edit(&self) -> Option<RefusedEdit>;
+
+    /// Puts another catalogue in force as a whole, if the one in force has the version `expected`, or
+    /// any version without it. Equal entries change nothing, not even the version.
+    ///
+    /// # Errors
+    /// See [`CatalogueError`].
+    fn replace<'a>(
+        &'a self,
+        json: &'a str,
+        expected: Option<u64>,
+    ) -> BoxFuture<'a, Result<Arc<CatalogueInForce>, CatalogueError>>;
 }

@@ -1,15 +1,17 @@
 //! Commands and files inside a running sandbox.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use futures_core::stream::BoxStream;
 
 use crate::BoxFuture;
+use crate::auth::{SandboxPermit, Token};
+use crate::ports::sandboxes::SandboxError;
+use crate::sandbox::SandboxRecord;
 
 /// The contents of a file as a stream, on its way in or out. Never held in memory as a whole.
 pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
@@ -190,4 +192,69 @@ pub enum InsideError {
     /// The timeout has passed.
     #[error("the time that was given is over")]
     TimedOut,
+}
+
+/// The way into running sandboxes.
+pub trait SandboxAccess: Send + Sync {
+    /// Opens a client of a sandbox, which acts as `user`, or as the sandbox's default user. Wakes a
+    /// paused sandbox that traffic may wake.
+    ///
+    /// # Errors
+    /// [`SandboxError::Paused`] when it stays paused, [`SandboxError::Busy`] while its state changes,
+    /// [`SandboxError::NotFound`] when it has ended.
+    fn open<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        user: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<Arc<dyn SandboxClient>, SandboxError>>;
+
+    /// The token that clients of the daemon inside present; none when the sandbox is not secured.
+    fn envd_access_token(&self, record: &SandboxRecord) -> Option<Token>;
+
+    /// The token that the gateway requires; none when the sandbox is public.
+    fn traffic_access_token(&self, record: &SandboxRecord) -> Option<Token>;
+}
+
+/// A client of one run of a sandbox. Calls under way fail when the run ends.
+pub trait SandboxClient: Send + Sync {
+    /// Runs a command and listens to it.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the daemon does not answer.
+    fn run(&self, command: SandboxCommand) -> BoxFuture<'_, Result<RunningCommand, InsideError>>;
+
+    /// Writes a file and makes its parents. Takes as long as `contents` do.
+    ///
+    /// # Errors
+    /// When the daemon refuses it or does not answer, or when `contents` fail: then a part of the file
+    /// may remain.
+    fn write_file(
+        &self,
+        path: String,
+        contents: ByteStream,
+    ) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it is missing or no file, or the daemon does not answer.
+    fn read_file(&self, path: String) -> BoxFuture<'_, Result<FileContents, InsideError>>;
+
+    /// Lists a directory, one level deep.
+    ///
+    /// # Errors
+    /// When it is missing or no directory, or the daemon does not answer.
+    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<FileEntry>, InsideError>>;
+
+    /// Describes a file or a directory.
+    ///
+    /// # Errors
+    /// When it is missing, or the daemon does not answer.
+    fn stat(&self, path: String) -> BoxFuture<'_, Result<FileEntry, InsideError>>;
+
+    /// Removes a file, or a directory with its contents. Succeeds when nothing is there.
+    ///
+    /// # Errors
+    /// When it cannot be removed, or the daemon does not answer.
+    fn remove(&self, path: String) -> BoxFuture<'_, Result<(), InsideError>>;
 }

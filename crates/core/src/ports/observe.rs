@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::BoxFuture;
+use crate::auth::{Principal, SandboxPermit};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, SandboxId, TeamId, TemplateId};
+use crate::ports::sandboxes::SandboxError;
 use crate::resources::MilliCpu;
 
 /// How many events of each team are kept for later readers.
@@ -184,4 +187,49 @@ pub struct Use {
     pub memory_mib: u64,
     /// The number of teams that own them.
     pub teams: usize,
+}
+
+/// Logs, metrics and events of sandboxes, and the use of limits.
+pub trait Telemetry: Send + Sync {
+    /// The entries of a sandbox's log that `query` selects. The log outlives the sandbox for a while.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when the caller's team has no such log.
+    fn logs<'a>(
+        &'a self,
+        principal: &'a Principal,
+        sandbox: &'a SandboxId,
+        query: LogQuery,
+    ) -> BoxFuture<'a, Result<Vec<LogEntry>, SandboxError>>;
+
+    /// The samples of a sandbox, the oldest first. Few or none right after its start.
+    fn metrics<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        start: Option<Timestamp>,
+        end: Option<Timestamp>,
+    ) -> BoxFuture<'a, Vec<Sample>>;
+
+    /// The latest events of the caller's team, or of one sandbox, the newest first. Includes those of
+    /// sandboxes that have ended.
+    fn events<'a>(
+        &'a self,
+        principal: &'a Principal,
+        sandbox: Option<&'a SandboxId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Vec<SandboxEvent>>;
+
+    /// What the caller's team did between two moments, the oldest first.
+    fn team_metrics<'a>(
+        &'a self,
+        principal: &'a Principal,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> BoxFuture<'a, Vec<TeamSample>>;
+
+    /// What the caller's team uses.
+    fn usage<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Use>;
+
+    /// What all teams use together; none unless the caller is an admin.
+    fn usage_of_all<'a>(&'a self, principal: &'a Principal) -> BoxFuture<'a, Option<Use>>;
 }

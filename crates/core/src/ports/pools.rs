@@ -1,5 +1,6 @@
 //! Warm pools as operators see them.
 
+use crate::BoxFuture;
 use crate::catalogue::EntryName;
 use crate::clock::Timestamp;
 use crate::id::SandboxId;
@@ -41,4 +42,18 @@ pub struct MemberView {
     pub since: Timestamp,
     /// When it became ready to be claimed; none while it is being made.
     pub ready: Option<Timestamp>,
+}
+
+/// The warm pools of the catalogue.
+pub trait Pools: Send + Sync {
+    /// Every pool, in the order of the catalogue.
+    fn list(&self) -> BoxFuture<'_, Vec<PoolView>>;
+
+    /// The members of an entry's pool, the next to be claimed first; none when the catalogue has no such
+    /// pool.
+    fn members<'a>(&'a self, template: &'a str) -> BoxFuture<'a, Option<Vec<MemberView>>>;
+
+    /// Ends a member, or every member of an entry's pool, and returns their number. New ones are made in
+    /// their place. None when neither a pool nor a member has this name.
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Option<usize>>;
 }

@@ -3,13 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::BoxFuture;
+use crate::auth::{Principal, SandboxPermit};
 use crate::driver::DriverError;
 use crate::id::SandboxId;
 use crate::limits::NotGranted;
+use crate::network::{Egress, InvalidRule};
 use crate::ports::NoEntropy;
+use crate::ports::create::{CreateError, Created, Idempotency, NewSandbox};
 use crate::ports::inside::InsideError;
+use crate::ports::list::{ListFilter, Page};
 use crate::resources::{InvalidResources, Mib, MilliCpu, Resources};
 use crate::sandbox::{InvalidSandboxName, SandboxRecord};
+use crate::snapshot::Contents;
 use crate::state::Refused;
 use crate::store::StoreError;
 use crate::template::RuntimeName;
@@ -212,4 +218,147 @@ impl From<NotGranted> for SandboxError {
             bounds @ NotGranted::TooMuch { .. } => Self::Infeasible(Infeasible::Bounds(bounds)),
         }
     }
+}
+
+/// The sandboxes of all teams.
+///
+/// Who may do what is decided here: [`Sandboxes::authorize`] and [`Sandboxes::find`] grant a permit, and
+/// every operation on a sandbox takes one.
+pub trait Sandboxes: Send + Sync {
+    /// Creates a sandbox and waits until it answers. Continues when the caller stops waiting.
+    ///
+    /// # Errors
+    /// See [`CreateError`]; nothing is left of the sandbox then.
+    fn create<'a>(
+        &'a self,
+        principal: &'a Principal,
+        new: NewSandbox,
+        idempotency: Option<Idempotency>,
+    ) -> BoxFuture<'a, Result<Created, CreateError>>;
+
+    /// The permit of `principal` for a live sandbox, with its record.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when it does not exist, or belongs to another team.
+    fn authorize<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: &'a SandboxId,
+    ) -> BoxFuture<'a, Result<(SandboxPermit, Arc<SandboxRecord>), SandboxError>>;
+
+    /// The same for the sandbox with this id or name; the id comes first.
+    ///
+    /// # Errors
+    /// [`SandboxError::NoSuchName`] when it does not exist, or belongs to another team.
+    fn find<'a>(
+        &'a self,
+        principal: &'a Principal,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<(SandboxPermit, Arc<SandboxRecord>), SandboxError>>;
+
+    /// A page of the sandboxes that `principal` may see.
+    fn list<'a>(&'a self, principal: &'a Principal, filter: &'a ListFilter) -> BoxFuture<'a, Page>;
+
+    /// Ends a sandbox, and waits until nothing is left of it.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn kill<'a>(&'a self, permit: &'a SandboxPermit) -> BoxFuture<'a, Result<(), SandboxError>>;
+
+    /// Gives a sandbox at least `timeout` from now, and resumes a paused one; without `memory` it boots
+    /// from its files. Never shortens its life.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn connect<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        timeout: Duration,
+        memory: bool,
+    ) -> BoxFuture<'a, Result<Connected, SandboxError>>;
+
+    /// Pauses a sandbox and waits until it is saved. `contents` is what to keep, by default what its
+    /// template says. With `healthy` the daemon inside has to answer first.
+    ///
+    /// # Errors
+    /// See [`SandboxError`]; the sandbox keeps running.
+    fn pause<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        contents: Option<Contents>,
+        healthy: bool,
+    ) -> BoxFuture<'a, Result<(), SandboxError>>;
+
+    /// Resumes a paused sandbox for `timeout`; without `memory` it boots from its files.
+    ///
+    /// # Errors
+    /// See [`SandboxError`]; the sandbox stays paused.
+    fn resume<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        timeout: Duration,
+        memory: bool,
+    ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
+
+    /// Starts `count` copies of a sandbox with its memory, which live for `timeout`. Each succeeds or
+    /// fails on its own.
+    ///
+    /// # Errors
+    /// When the sandbox cannot be copied, or a limit leaves no room for so many.
+    fn fork<'a>(
+        &'a self,
+        principal: &'a Principal,
+        permit: &'a SandboxPermit,
+        count: usize,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Vec<Result<Created, CreateError>>, SandboxError>>;
+
+    /// Sets the deadline to `timeout` from now, within the longest life that is allowed.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn set_timeout<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        timeout: Duration,
+    ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
+
+    /// Moves the deadline to at least `duration` from now. Never shortens the life of a sandbox.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn refresh<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        duration: Duration,
+    ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
+
+    /// Replaces the egress rules of a sandbox.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] for rules that cannot be merged with the template's; see [`SandboxError`].
+    fn set_network<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        egress: Egress,
+    ) -> BoxFuture<'a, Result<Result<(), SandboxError>, InvalidRule>>;
+
+    /// Changes the limits of a running sandbox in place.
+    ///
+    /// # Errors
+    /// [`SandboxError::Infeasible`] when they cannot be given; the old limits stay.
+    fn resize<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+        resize: Resize,
+    ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
+
+    /// Replaces the tokens of a sandbox. The old ones are refused from then on.
+    ///
+    /// # Errors
+    /// See [`SandboxError`].
+    fn rotate_tokens<'a>(
+        &'a self,
+        permit: &'a SandboxPermit,
+    ) -> BoxFuture<'a, Result<Arc<SandboxRecord>, SandboxError>>;
 }

@@ -1,12 +1,16 @@
 //! Snapshots: taken from a sandbox, listed, removed, exported and imported.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::BoxFuture;
+use crate::auth::{Principal, SandboxPermit};
 use crate::driver::DriverError;
 use crate::id::SandboxId;
 use crate::ports::NoEntropy;
 use crate::ports::sandboxes::SandboxError;
-use crate::snapshot::Contents;
+use crate::snapshot::{Contents, SnapshotRecord};
 use crate::store::StoreError;
 use crate::template::TemplateRef;
 
@@ -99,4 +103,57 @@ pub struct SnapshotFilter {
     pub source: Option<SandboxId>,
     /// Only those that this reference means; a reference without a tag means all tags.
     pub named: Option<TemplateRef>,
+}
+
+/// The snapshots of all teams.
+pub trait Snapshots: Send + Sync {
+    /// Takes a snapshot and waits until it is complete. Continues when the caller stops waiting.
+    ///
+    /// # Errors
+    /// See [`TakeError`]; the sandbox keeps running.
+    fn take<'a>(
+        &'a self,
+        principal: &'a Principal,
+        permit: &'a SandboxPermit,
+        new: NewSnapshot,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>>;
+
+    /// The snapshots of the team of `principal`, the newest first.
+    fn list(&self, principal: &Principal, filter: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>>;
+
+    /// Removes the snapshot that `reference` means, or all its tags when it names none. Sandboxes that
+    /// were started from it keep running.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`].
+    fn delete<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+    ) -> BoxFuture<'a, Result<(), SnapshotError>>;
+
+    /// Writes a snapshot to a new file, and returns its size in bytes.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; no file is left then.
+    fn export<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        target: PathBuf,
+    ) -> BoxFuture<'a, Result<u64, SnapshotError>>;
+
+    /// Imports an exported snapshot for the team of `principal`, under `name` or its former name. With
+    /// `trust` another installation may have made the export: its memory and programs run here as they
+    /// are.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; nothing is left of it then.
+    fn import<'a>(
+        &'a self,
+        principal: &'a Principal,
+        source: PathBuf,
+        name: Option<TemplateRef>,
+        trust: bool,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, SnapshotError>>;
 }

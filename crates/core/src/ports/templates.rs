@@ -2,17 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use crate::BoxFuture;
+use crate::auth::Principal;
 use crate::catalogue::ResolveError;
 use crate::clock::Timestamp;
 use crate::id::{BuildId, SandboxId, TemplateId};
 use crate::image::{ImageError, ImageName};
 use crate::limits::NotGranted;
 use crate::ports::NoEntropy;
+use crate::ports::create::CreateError;
+use crate::ports::resolve::{Explained, Resolved};
 use crate::resources::{MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::store::StoreError;
-use crate::template::{InvalidTemplateRef, RuntimeName, Template, TemplateName, TemplateRef};
+use crate::template::{
+    InvalidTemplateRef, RuntimeName, Template, TemplateKey, TemplateName, TemplateRef,
+};
 
 /// How many ids of sandboxes an error lists.
 const USERS_SHOWN: usize = 10;
@@ -208,6 +215,121 @@ impl fmt::Display for Users {
             more => write!(f, " and {more} more)"),
         }
     }
+}
+
+/// The templates that teams and the installation have.
+///
+/// Reads come from a view in memory and never wait.
+pub trait Templates: Send + Sync {
+    /// What a request with this template and this image means.
+    ///
+    /// # Errors
+    /// When the template is unknown, or the caller may not name an image.
+    fn resolve(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Resolved, CreateError>;
+
+    /// What a request with this template and this image would get, and which layer sets each value.
+    ///
+    /// # Errors
+    /// As [`Templates::resolve`], and when images cannot be read.
+    fn explain<'a>(
+        &'a self,
+        principal: &'a Principal,
+        template: Option<&'a TemplateKey>,
+        image: Option<&'a ImageName>,
+    ) -> BoxFuture<'a, Result<Explained, CreateError>>;
+
+    /// The template that `reference` means, in the build that its tag means.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    fn get(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError>;
+
+    /// The template that `reference` names, whatever its tag.
+    fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>>;
+
+    /// The template with this id.
+    fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>>;
+
+    /// Every template that `principal` may use, the newest first.
+    fn list(&self, principal: &Principal) -> Vec<Arc<Template>>;
+
+    /// How often sandboxes were started from a template since the server started.
+    fn starts(&self, id: &TemplateId) -> Starts;
+
+    /// Makes a template over an image.
+    ///
+    /// # Errors
+    /// See [`CreateTemplateError`].
+    fn create<'a>(
+        &'a self,
+        principal: &'a Principal,
+        new: NewTemplate,
+    ) -> BoxFuture<'a, Result<Template, CreateTemplateError>>;
+
+    /// Removes a template of the caller's team; an admin may remove one of the installation too. A
+    /// reference with a tag removes that tag alone.
+    ///
+    /// # Errors
+    /// [`TemplateError::InUse`] while sandboxes use it; [`TemplateError::KeptTag`] for a tag that a
+    /// template keeps.
+    fn delete<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+    ) -> BoxFuture<'a, Result<(), TemplateError>>;
+
+    /// Lets other teams use a template, or stops that.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    fn publish<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        public: bool,
+    ) -> BoxFuture<'a, Result<(), TagError>>;
+
+    /// Gives more tags to the build that `target` means, and returns its id.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    fn add_tags<'a>(
+        &'a self,
+        principal: &'a Principal,
+        target: &'a TemplateRef,
+        tags: &'a [String],
+    ) -> BoxFuture<'a, Result<BuildId, TagError>>;
+
+    /// Gives more tags to a build.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    fn add_tags_to_build<'a>(
+        &'a self,
+        principal: &'a Principal,
+        build: BuildId,
+        tags: &'a [String],
+    ) -> BoxFuture<'a, Result<BuildId, TagError>>;
+
+    /// Removes tags of a template; unknown ones are skipped.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    fn remove_tags<'a>(
+        &'a self,
+        principal: &'a Principal,
+        template: &'a TemplateRef,
+        tags: &'a [String],
+    ) -> BoxFuture<'a, Result<(), TagError>>;
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
+use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, TemplateId};
-use shoal_core::image::{ImageName, Images};
+use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::store::StoreError;
 use tokio::sync::watch;
 
@@ -61,6 +62,21 @@ impl Engine {
     /// When the store fails.
     pub async fn open_image(&self, name: &ImageName) -> Result<(), StoreError> {
         self.shared.images.open(name).await
+    }
+
+    /// Pulls an image for every team: an admin has named it.
+    pub(crate) async fn pull_for_all(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<Image, ImageError> {
+        let image = self.images().pull(name, auth, progress).await?;
+        // A failure leaves the image private: its registry is asked again for each team.
+        if let Err(error) = self.open_image(&image.name).await {
+            tracing::warn!(error = %Chain(&error), "an image stays private");
+        }
+        Ok(image)
     }
 
     /// The builds of a template, the newest first.

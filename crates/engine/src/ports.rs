@@ -1,0 +1,40 @@
+//! The ports of the API layer, implemented on one machine: each method delegates to the engine.
+
+mod access;
+mod builds;
+mod inside;
+mod installation;
+mod observe;
+mod sandboxes;
+mod snapshots;
+mod templates;
+
+use std::sync::Arc;
+
+use shoal_core::ports::Ports;
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// The engine as an implementation of every port.
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        let engine = Arc::new(self.clone());
+        Ports {
+            sandboxes: engine.clone(),
+            access: engine.clone(),
+            snapshots: engine.clone(),
+            templates: engine.clone(),
+            builds: engine.clone(),
+            uploads: engine.clone(),
+            catalogue: engine.clone(),
+            pools: engine.clone(),
+            keys: engine.clone(),
+            teams: engine.clone(),
+            telemetry: engine.clone(),
+            images: engine.clone(),
+            clock: engine.shared.clock.clone(),
+            installation: engine,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Builds of templates, and uploads for them.
+
+use std::future::ready;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_core::BoxFuture;
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildRecord, FilesHash, LogEntry, LogLevel, Plan};
+use shoal_core::id::{BuildId, TeamId, TemplateId};
+use shoal_core::ports::builds::{
+    BuildError, Builds, NewBuild, StockError, Upload, UploadError, Uploads,
+};
+use shoal_core::store::StoreError;
+use shoal_core::template::{TemplateName, TemplateRef};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+
+use crate::engine::Engine;
+use crate::uploads::IncomingUpload;
+
+impl Builds for Engine {
+    fn announce<'a>(
+        &'a self,
+        principal: &'a Principal,
+        new: NewBuild,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>> {
+        Box::pin(Engine::announce_build(self, principal, new))
+    }
+
+    fn begin<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+        plan: Plan,
+    ) -> BoxFuture<'a, Result<(), BuildError>> {
+        Box::pin(Engine::begin_build(self, principal, id, plan))
+    }
+
+    fn cancel<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+    ) -> BoxFuture<'a, Result<(), BuildError>> {
+        Box::pin(Engine::cancel_build(self, principal, id))
+    }
+
+    fn build_stock<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a TemplateName,
+        force: bool,
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>> {
+        Box::pin(Engine::build_stock(self, principal, name, force))
+    }
+
+    fn get<'a>(
+        &'a self,
+        principal: &'a Principal,
+        id: BuildId,
+    ) -> BoxFuture<'a, Option<Arc<BuildRecord>>> {
+        Box::pin(ready(Engine::build(self, principal, id)))
+    }
+
+    fn log(
+        &self,
+        id: BuildId,
+        level: LogLevel,
+    ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
+        Box::pin(Engine::build_log(self, id, level))
+    }
+
+    fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>> {
+        Engine::builds_of(self, template)
+    }
+
+    fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
+        Engine::templates_to_come(self, principal)
+    }
+
+    fn template_to_come(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Option<Arc<BuildRecord>> {
+        Engine::template_to_come(self, principal, reference)
+    }
+}
+
+impl Uploads for Engine {
+    fn sign(&self, team: TeamId, hash: &FilesHash, expires: i64) -> String {
+        Engine::upload_signature(self, team, hash, expires)
+    }
+
+    fn is_signed(&self, team: TeamId, hash: &FilesHash, expires: i64, signature: &str) -> bool {
+        Engine::upload_is_signed(self, team, hash, expires, signature)
+    }
+
+    fn has<'a>(&'a self, team: TeamId, hash: &'a FilesHash) -> BoxFuture<'a, bool> {
+        let (engine, hash) = (self.clone(), hash.clone());
+        let found = tokio::task::spawn_blocking(move || engine.has_upload(team, &hash));
+        Box::pin(async move { found.await.unwrap_or(false) })
+    }
+
+    fn max_bytes(&self) -> u64 {
+        Engine::upload_max(self)
+    }
+
+    fn begin<'a>(
+        &'a self,
+        team: TeamId,
+        hash: &'a FilesHash,
+    ) -> BoxFuture<'a, Result<Box<dyn Upload>, UploadError>> {
+        Box::pin(async move {
+            let incoming = self.begin_upload(team, hash).await?;
+            let gone = || io::Error::from(io::ErrorKind::NotFound);
+            let file = File::create(incoming.path().ok_or_else(gone)?).await?;
+            let upload: Box<dyn Upload> = Box::new(FileUpload { file, incoming });
+            Ok(upload)
+        })
+    }
+}
+
+/// An upload on its way into a file. The file is closed before its room is given back.
+struct FileUpload {
+    file: File,
+    incoming: IncomingUpload,
+}
+
+impl Upload for FileUpload {
+    fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), UploadError>> {
+        Box::pin(async move {
+            self.incoming.coming(piece.len() as u64).await?;
+            Ok(self.file.write_all(&piece).await?)
+        })
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<(), UploadError>> {
+        Box::pin(async move {
+            let Self { mut file, incoming } = *self;
+            file.flush().await?;
+            drop(file);
+            let kept = tokio::task::spawn_blocking(move || incoming.keep()).await;
+            kept.map_err(io::Error::other)?
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Snapshots.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shoal_core::BoxFuture;
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::ports::snapshots::{
+    NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
+};
+use shoal_core::snapshot::SnapshotRecord;
+use shoal_core::template::TemplateRef;
+
+use crate::engine::Engine;
+
+impl Snapshots for Engine {
+    fn take<'a>(
+        &'a self,
+        principal: &'a Principal,
+        permit: &'a SandboxPermit,
+        new: NewSnapshot,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>> {
+        Box::pin(Engine::snapshot(self, principal, permit, new))
+    }
+
+    fn list(&self, principal: &Principal, filter: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
+        Engine::snapshots(self, principal, filter)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+    ) -> BoxFuture<'a, Result<(), SnapshotError>> {
+        Box::pin(Engine::delete_snapshot(self, principal, reference))
+    }
+
+    fn export<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        target: PathBuf,
+    ) -> BoxFuture<'a, Result<u64, SnapshotError>> {
+        Box::pin(Engine::export_snapshot(self, principal, reference, target))
+    }
+
+    fn import<'a>(
+        &'a self,
+        principal: &'a Principal,
+        source: PathBuf,
+        name: Option<TemplateRef>,
+        trust: bool,
+    ) -> BoxFuture<'a, Result<SnapshotRecord, SnapshotError>> {
+        Box::pin(Engine::import_snapshot(
+            self, principal, source, name, trust,
+        ))
+    }
+}
