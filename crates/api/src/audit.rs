@@ -11,7 +11,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
 use shoal_core::auth::Principal;
-use shoal_engine::Engine;
+use shoal_core::clock::Clock;
 
 use crate::request_id::REQUEST_ID;
 
@@ -48,7 +48,7 @@ fn note(change: impl FnOnce(&mut Found)) {
 /// Where the events go, and whose clock tells their time.
 #[derive(Clone)]
 pub(crate) struct Audit {
-    pub(crate) engine: Engine,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<dyn AuditLog>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn record(State(audit): State<Audit>, request: Request, next: N
         return response;
     }
     let result = AuditResult::of_status(status.as_u16());
-    let mut event = AuditEvent::new(audit.engine.now(), action(&method, &route), result);
+    let mut event = AuditEvent::new(audit.clock.now(), action(&method, &route), result);
     for (_, value) in params.iter().flatten() {
         event = event.on(value);
     }

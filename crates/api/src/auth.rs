@@ -4,13 +4,15 @@ use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use futures_util::{StreamExt, stream};
+use futures_util::future::Shared;
+use futures_util::{FutureExt, StreamExt, stream};
 use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, HeaderName, StatusCode};
+use shoal_core::BoxFuture;
 use shoal_core::auth::{ApiKey, Principal};
-use shoal_engine::{Engine, KeyLifetime};
 
 use crate::audit;
+use crate::backend::Backend;
 use crate::error::ApiError;
 
 /// Where the field's clients put the key.
@@ -27,15 +29,32 @@ const TEAM: HeaderName = HeaderName::from_static("x-team-id");
 #[error("the API key was deleted")]
 struct KeyDeleted;
 
+/// Tells when the key of a call is deleted. Whatever outlives the call watches it, so that a deleted key
+/// acts no more.
+#[derive(Clone)]
+pub(crate) struct KeyLifetime(Shared<BoxFuture<'static, ()>>);
+
+impl KeyLifetime {
+    fn of(backend: &Backend, principal: &Principal) -> Self {
+        Self(backend.keys.deleted(principal).shared())
+    }
+
+    /// Completes when the key is deleted; at once when it already is.
+    pub(crate) async fn ended(&self) {
+        // A shared future must not be polled after its end: each wait has its own.
+        self.0.clone().await;
+    }
+}
+
 /// Lets only callers with a good key pass, and says who they are.
 pub(crate) async fn require_key(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let principal = authenticate(&engine, request.headers()).await?;
+    let principal = authenticate(&backend, request.headers()).await?;
     audit::caller(&principal);
-    let mut lifetime = engine.key_lifetime(&principal);
+    let lifetime = KeyLifetime::of(&backend, &principal);
     request.extensions_mut().insert(principal);
     request.extensions_mut().insert(lifetime.clone());
     // A body that is still coming, or an answer that takes its time, is no way around a deletion.
@@ -59,7 +78,7 @@ fn while_good(response: Response, lifetime: KeyLifetime) -> Response {
     response.map(|body| {
         let state = Some((body.into_data_stream(), lifetime));
         Body::from_stream(stream::unfold(state, |state| async {
-            let (mut data, mut lifetime) = state?;
+            let (mut data, lifetime) = state?;
             tokio::select! {
                 biased;
                 () = lifetime.ended() => {
@@ -90,13 +109,14 @@ fn offered(headers: &HeaderMap) -> Option<Option<&str>> {
         .map(Some)
 }
 
-async fn authenticate(engine: &Engine, headers: &HeaderMap) -> Result<Principal, ApiError> {
+async fn authenticate(backend: &Backend, headers: &HeaderMap) -> Result<Principal, ApiError> {
     let unauthorized = |message: &str| ApiError::new(StatusCode::UNAUTHORIZED, message);
     let offered = offered(headers)
         .ok_or_else(|| unauthorized("no API key: send it in the header X-API-Key"))?;
     let key = offered.and_then(|text| ApiKey::parse(text).ok());
     let invalid = || unauthorized("the API key is not valid");
-    let principal = engine
+    let principal = backend
+        .keys
         .authenticate(&key.ok_or_else(invalid)?)
         .await?
         .ok_or_else(invalid)?;

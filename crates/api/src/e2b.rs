@@ -27,13 +27,13 @@ mod view;
 use axum::Router;
 use axum::routing::{delete, get, patch, post, put};
 use shoal_core::id::SandboxId;
-use shoal_engine::Engine;
 
 pub(crate) use self::view::end_of;
+use crate::backend::Backend;
 use crate::error::ApiError;
 
 /// The routes, all of which need a key.
-pub(crate) fn routes() -> Router<Engine> {
+pub(crate) fn routes() -> Router<Backend> {
     Router::new()
         .route("/sandboxes", post(create::v1).get(list::v1))
         .route("/v2/sandboxes", post(create::v2).get(list::v2))

@@ -1,9 +1,9 @@
-//! What a failed call is answered with: one table from the engine's words to statuses.
+//! What a failed call is answered with: one table from the ports' errors to statuses.
 //!
 //! The body is E2B's: `{"code", "message", "error_code"?}`, where `code` is the HTTP status,
 //! because one of its SDKs reads that and not the status line.
 
-mod of_engine;
+mod of_ports;
 mod wording;
 
 use axum::Json;
@@ -145,7 +145,7 @@ impl IntoResponse for ApiError {
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
-    use shoal_engine::NoRoom;
+    use shoal_core::ports::sandboxes::NoRoom;
 
     use super::*;
 

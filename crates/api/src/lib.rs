@@ -1,13 +1,16 @@
 //! The rims: each protocol is a translation into use cases and back, in a folder of its own.
 //!
-//! A rim parses, asks the engine with a permit, and shows what came of it. It has no rules: what a
-//! sandbox may do is decided in one place for all protocols.
+//! A rim parses, calls a port (`shoal_core::ports`) with a permit, and shows the result. It has no rules:
+//! what a sandbox may do is decided in one place for all protocols. The rims do not know what implements
+//! the ports: the engine on one machine, or another backend.
 
 #![forbid(unsafe_code)]
 
 mod audit;
 mod auth;
+mod backend;
 mod body;
+mod config;
 mod e2b;
 mod error;
 mod host;
@@ -23,6 +26,7 @@ mod router;
 mod texts;
 
 pub use audit::ClientAddress;
+pub use config::ApiConfig;
 pub use in_flight::InFlight;
 pub use rate::RateLimit;
-pub use router::{ApiConfig, router};
+pub use router::router;

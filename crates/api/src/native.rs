@@ -31,12 +31,13 @@ mod view;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, delete, get, patch, post, put};
-use shoal_engine::Engine;
+
+use crate::backend::Backend;
 
 pub(crate) use self::answer::enveloped;
 
 /// The routes, all of which need a key.
-pub(crate) fn routes() -> Router<Engine> {
+pub(crate) fn routes() -> Router<Backend> {
     Router::new()
         .route("/keys", get(keys::list).post(keys::create))
         .route("/keys/{id}", delete(keys::remove))
@@ -85,7 +86,7 @@ pub(crate) fn routes() -> Router<Engine> {
 }
 
 /// The routes whose requests may be large, and take their time.
-pub(crate) fn uploads() -> Router<Engine> {
+pub(crate) fn uploads() -> Router<Backend> {
     Router::new()
         .route("/sandbox/files/{id}/upload", post(files::upload))
         .layer(DefaultBodyLimit::max(files::UPLOAD_MAX))

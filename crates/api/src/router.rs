@@ -1,6 +1,5 @@
 //! All routes, and what every request passes on its way to one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
@@ -10,19 +9,20 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, Method, StatusCode};
-use shoal_core::audit::{AuditLog, NoAudit};
-use shoal_engine::Engine;
+use shoal_core::ports::Ports;
 use shoal_protocol::native;
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::audit::{self, Audit};
 use crate::auth::require_key;
+use crate::backend::Backend;
+use crate::config::ApiConfig;
 use crate::e2b;
 use crate::error::ApiError;
-use crate::in_flight::{Calls, InFlight, count};
+use crate::in_flight::{Calls, count};
 use crate::native::enveloped;
 use crate::patience::within;
-use crate::rate::{RateLimit, Rates, limit};
+use crate::rate::{Rates, limit};
 use crate::request_id::identify;
 
 /// The largest body of a call, in bytes. The same as E2B's.
@@ -37,44 +37,19 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
 /// Where the E2B API is found beside the root: what clients of other systems are pointed at.
 const E2B_PREFIX: &str = "/e2b/v1";
 
-/// How the API answers.
-#[derive(Clone)]
-pub struct ApiConfig {
-    /// The domain below which clients reach sandboxes, told in answers; none lets them use the
-    /// one that they were given.
-    pub domain: Option<String>,
-    /// How often a tenant may call a route; as often as it likes when there is none.
-    pub rate_limit: Option<RateLimit>,
-    /// How many calls there may be at once, and how much memory for their bodies.
-    pub in_flight: InFlight,
-    /// Where it is told who did what.
-    pub audit: Arc<dyn AuditLog>,
-}
-
-impl Default for ApiConfig {
-    /// As clients were told, without a limit, untold.
-    fn default() -> Self {
-        Self {
-            domain: None,
-            rate_limit: None,
-            in_flight: InFlight::default(),
-            audit: Arc::new(NoAudit),
-        }
-    }
-}
-
-/// Every route of every protocol.
-pub fn router(engine: Engine, config: ApiConfig) -> Router {
+/// Every route of every protocol, served from these ports.
+pub fn router(ports: Ports, config: ApiConfig) -> Router {
+    let backend = Backend::from(ports);
     let rates = config.rate_limit.and_then(Rates::new);
     let calls = Calls::new(config.in_flight);
-    let protected = |routes: Router<Engine>| -> Router<Engine> {
+    let protected = |routes: Router<Backend>| -> Router<Backend> {
         let routes = match rates.clone() {
             Some(rates) => routes.layer(from_fn_with_state::<_, Rates, _>(rates, limit)),
             None => routes,
         };
         routes
             .layer(from_fn_with_state::<_, Calls, _>(calls.clone(), count))
-            .layer(from_fn_with_state(engine.clone(), require_key))
+            .layer(from_fn_with_state(backend.clone(), require_key))
     };
     let uploads = Router::new().nest(
         native::PREFIX,
@@ -83,7 +58,7 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
             .layer(from_fn(enveloped)),
     );
     let audit = Audit {
-        engine: engine.clone(),
+        clock: backend.clock.clone(),
         log: config.audit.clone(),
     };
     // The last layer is the first that a request meets.
@@ -107,15 +82,15 @@ pub fn router(engine: Engine, config: ApiConfig) -> Router {
         .layer(from_fn_with_state(audit, audit::record))
         .layer(cors())
         .layer(from_fn(identify))
-        .with_state(engine)
+        .with_state(backend)
 }
 
-fn timely(routes: Router<Engine>) -> Router<Engine> {
+fn timely(routes: Router<Backend>) -> Router<Backend> {
     within(HANDLER_TIMEOUT, routes)
 }
 
 /// Files for builds, which take longer, and more, than a call may.
-fn archives() -> Router<Engine> {
+fn archives() -> Router<Backend> {
     e2b::uploads::routes().layer(DefaultBodyLimit::disable())
 }
 

@@ -42,7 +42,7 @@ async fn fixture() -> Fixture {
     };
     Fixture {
         _directory: directory,
-        router: router(engine, config),
+        router: router(engine.ports(), config),
         key: key.reveal().to_owned(),
         told,
     }

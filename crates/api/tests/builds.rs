@@ -42,7 +42,7 @@ async fn fixture_with(upload_max: u64) -> Fixture {
     let (me, other) = admin_and_other(&engine).await;
     Fixture {
         directory,
-        router: router(engine, ApiConfig::default()),
+        router: router(engine.ports(), ApiConfig::default()),
         clock,
         me,
         other,

@@ -34,7 +34,7 @@ async fn fixture() -> Fixture {
     let (admin, user) = admin_and_other(&engine).await;
     Fixture {
         _directory: directory,
-        router: router(engine.clone(), ApiConfig::default()),
+        router: router(engine.ports(), ApiConfig::default()),
         engine,
         admin,
         user,

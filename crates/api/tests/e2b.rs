@@ -45,7 +45,7 @@ async fn fixture_of(config: ApiConfig, limit: impl FnOnce(&mut Limits)) -> Fixtu
         .unwrap()
         .reveal()
         .to_owned();
-    let router = router(engine.clone(), config);
+    let router = router(engine.ports(), config);
     Fixture {
         _directory: directory,
         engine,

@@ -135,7 +135,7 @@ async fn fixture() -> Fixture {
     let key = engine.mint_first_key(|_| Ok(())).await.unwrap().unwrap();
     Fixture {
         _directory: directory,
-        router: router(engine, ApiConfig::default()),
+        router: router(engine.ports(), ApiConfig::default()),
         key: key.reveal().to_owned(),
         images,
     }

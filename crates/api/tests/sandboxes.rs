@@ -41,7 +41,7 @@ async fn fixture() -> Fixture {
     let mut fixture = Fixture {
         _directory: directory,
         guest,
-        router: router(engine, ApiConfig::default()),
+        router: router(engine.ports(), ApiConfig::default()),
         admin: admin.reveal().to_owned(),
         key: admin.reveal().to_owned(),
     };

@@ -122,7 +122,7 @@ async fn serve(
         audit.log().record(AuditSource::Server, made);
     }
     let api_config = api_config(config, shares.calls, audit.log());
-    let api = shoal_api::router(engine.clone(), api_config);
+    let api = shoal_api::router(engine.ports(), api_config);
     let (end, ending) = watch::channel(false);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);

@@ -6,9 +6,9 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::{KeyMask, KeyRecord, Principal};
 use shoal_core::id::KeyId;
-use shoal_engine::Engine;
 
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -57,11 +57,11 @@ fn admin(principal: &Principal) -> Result<(), ApiError> {
 }
 
 /// A key of the caller's own team. An admin reaches those of other teams under `/api/v1/keys`.
-async fn own(engine: &Engine, principal: &Principal, id: &str) -> Result<KeyId, ApiError> {
+async fn own(backend: &Backend, principal: &Principal, id: &str) -> Result<KeyId, ApiError> {
     let missing = || ApiError::not_found(format!("API key {id:?} was not found"));
     // What is no id is no key's.
     let id: KeyId = id.parse().map_err(|_| missing())?;
-    let keys = engine.keys(principal).await?;
+    let keys = backend.keys.list(principal).await?;
     let found = keys
         .iter()
         .any(|key| key.id == id && key.team == principal.team);
@@ -70,11 +70,11 @@ async fn own(engine: &Engine, principal: &Principal, id: &str) -> Result<KeyId, 
 
 /// `GET /api-keys`: those of the caller's team, the oldest first.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Json<Vec<TeamApiKey>>, ApiError> {
     admin(&principal)?;
-    let mut keys = engine.keys(&principal).await?;
+    let mut keys = backend.keys.list(&principal).await?;
     keys.retain(|key| key.team == principal.team);
     keys.sort_by_key(|key| key.created_at);
     Ok(Json(keys.into_iter().map(TeamApiKey::from).collect()))
@@ -82,13 +82,14 @@ pub(super) async fn list(
 
 /// `POST /api-keys`: a key that is no admin's.
 pub(super) async fn create(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<NamedKey>,
 ) -> Result<(StatusCode, Json<CreatedTeamApiKey>), ApiError> {
     admin(&principal)?;
-    let (secret, record) = engine
-        .create_key(&principal, &principal.slug, &body.value.name, false)
+    let (secret, record) = backend
+        .keys
+        .create(&principal, &principal.slug, &body.value.name, false)
         .await?;
     audit::target(record.id);
     let created = CreatedTeamApiKey {
@@ -100,25 +101,28 @@ pub(super) async fn create(
 
 /// `PATCH /api-keys/{id}`: another name. Answered as E2B's server does, without a body.
 pub(super) async fn rename(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<NamedKey>,
 ) -> Result<StatusCode, ApiError> {
     admin(&principal)?;
-    let id = own(&engine, &principal, &id).await?;
-    engine.rename_key(&principal, id, &body.value.name).await?;
+    let id = own(&backend, &principal, &id).await?;
+    backend
+        .keys
+        .rename(&principal, id, &body.value.name)
+        .await?;
     Ok(StatusCode::ACCEPTED)
 }
 
 /// `DELETE /api-keys/{id}`.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     admin(&principal)?;
-    let id = own(&engine, &principal, &id).await?;
-    engine.delete_key(&principal, id).await?;
+    let id = own(&backend, &principal, &id).await?;
+    backend.keys.delete(&principal, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

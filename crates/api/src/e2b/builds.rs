@@ -9,14 +9,15 @@ use http::StatusCode;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
 use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::ports::builds::NewBuild;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::template::TemplateRef;
-use shoal_engine::{Engine, NewBuild};
 use shoal_protocol::build::{self as wire, LOG_PAGE, Level, Progress, Reason, RequestedBuild};
 
 use super::plan::plan_of;
 use super::templates::reference;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -32,20 +33,20 @@ const MEMORY_MIN: u32 = 128;
 
 /// `POST /v3/templates`: announces a build.
 pub(super) async fn announce(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<wire::NewBuild>,
 ) -> Result<(StatusCode, Json<RequestedBuild>), ApiError> {
-    let build = announced(&engine, &principal, body.value).await?;
+    let build = announced(&backend, &principal, body.value).await?;
     Ok((
         StatusCode::ACCEPTED,
-        Json(requested(&engine, &principal, &build)),
+        Json(requested(&backend, &principal, &build)),
     ))
 }
 
 /// Announces a build, as any of its clients asks for it.
 pub(super) async fn announced(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     body: wire::NewBuild,
 ) -> Result<Arc<BuildRecord>, ApiError> {
@@ -63,7 +64,7 @@ pub(super) async fn announced(
         tags,
         resources,
     };
-    let build = engine.announce_build(principal, new).await?;
+    let build = backend.builds.announce(principal, new).await?;
     audit::target(&build.template);
     audit::target(build.id);
     Ok(build)
@@ -99,8 +100,8 @@ pub(super) fn tag_of(text: &str) -> Result<String, ApiError> {
         .ok_or_else(|| ApiError::invalid(format_args!("invalid tag {text:?}")))
 }
 
-fn requested(engine: &Engine, principal: &Principal, build: &BuildRecord) -> RequestedBuild {
-    let known = engine.template_by_id(&build.template);
+fn requested(backend: &Backend, principal: &Principal, build: &BuildRecord) -> RequestedBuild {
+    let known = backend.templates.by_id(&build.template);
     let aliases = vec![build.name.to_string()];
     RequestedBuild {
         template_id: build.template.to_string(),
@@ -114,38 +115,38 @@ fn requested(engine: &Engine, principal: &Principal, build: &BuildRecord) -> Req
 
 /// `POST /v2/templates/{id}/builds/{build}`: says what an announced build does, and begins it.
 pub(super) async fn begin(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path((template, build)): Path<(String, String)>,
     body: JsonBody<wire::BuildStart>,
 ) -> Result<StatusCode, ApiError> {
-    let build = find(&engine, &principal, &template, &build)?;
+    let build = find(&backend, &principal, &template, &build).await?;
     let plan = plan_of(body.value)?;
-    engine.begin_build(&principal, build.id, plan).await?;
+    backend.builds.begin(&principal, build.id, plan).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
 /// `DELETE /templates/{id}/builds/{build}`: ends a build that is not finished.
 pub(super) async fn cancel(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path((template, build)): Path<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
-    let build = find(&engine, &principal, &template, &build)?;
-    engine.cancel_build(&principal, build.id).await?;
+    let build = find(&backend, &principal, &template, &build).await?;
+    backend.builds.cancel(&principal, build.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /templates/{id}/builds/{build}/status`: how far a build is, and what it has said.
 pub(super) async fn status(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path((template, build)): Path<(String, String)>,
     Query(query): Query<wire::StatusQuery>,
 ) -> Result<Json<wire::BuildStatus>, ApiError> {
-    let build = find(&engine, &principal, &template, &build)?;
+    let build = find(&backend, &principal, &template, &build).await?;
     let level = query.level.map_or(LogLevel::Debug, level_of);
-    let log = engine.build_log(build.id, level).await?;
+    let log = backend.builds.log(build.id, level).await?;
     let limit = query.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE);
     let page: Vec<wire::LogEntry> = log
         .iter()
@@ -188,12 +189,12 @@ pub(super) struct Logs {
 
 /// `GET /templates/{id}/builds/{build}/logs`: what a build has said, by time.
 pub(super) async fn logs(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path((template, build)): Path<(String, String)>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Json<Logs>, ApiError> {
-    let build = find(&engine, &principal, &template, &build)?;
+    let build = find(&backend, &principal, &template, &build).await?;
     let backward = match query.direction.as_deref() {
         None | Some("forward") => false,
         Some("backward") => true,
@@ -204,7 +205,7 @@ pub(super) async fn logs(
         }
     };
     let level = query.level.map_or(LogLevel::Debug, level_of);
-    let mut log = engine.build_log(build.id, level).await?;
+    let mut log = backend.builds.log(build.id, level).await?;
     if backward {
         log.reverse();
     }
@@ -220,8 +221,8 @@ pub(super) async fn logs(
 }
 
 /// A build of the caller's own, by what stands in a path.
-fn find(
-    engine: &Engine,
+async fn find(
+    backend: &Backend,
     principal: &Principal,
     template: &str,
     build: &str,
@@ -232,25 +233,26 @@ fn find(
         ))
     };
     let id: BuildId = build.parse().map_err(|_| missing())?;
-    let build = engine.build(principal, id).ok_or_else(missing)?;
+    let build = backend.builds.get(principal, id).await;
+    let build = build.ok_or_else(missing)?;
     // It is asked for all the time, and by the id nearly always.
     let of_it = build.template.as_str() == template
-        || template_id(engine, principal, template)? == build.template;
+        || template_id(backend, principal, template)? == build.template;
     of_it.then_some(build).ok_or_else(missing)
 }
 
 /// The id that a path means: of a template, or of one that is yet to come.
 pub(super) fn template_id(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     text: &str,
 ) -> Result<TemplateId, ApiError> {
     let reference = reference(text)?;
     // In this order: what is no more to come is there.
-    if let Some(build) = engine.template_to_come(principal, &reference) {
+    if let Some(build) = backend.builds.template_to_come(principal, &reference) {
         return Ok(build.template.clone());
     }
-    let found = engine.find_template(principal, &reference);
+    let found = backend.templates.find(principal, &reference);
     let found = found.ok_or_else(|| ApiError::not_found(format!("template {text:?} not found")))?;
     Ok(found.id.clone())
 }

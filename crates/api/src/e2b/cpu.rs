@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use shoal_core::ports::create::{CpuTarget, ResizeCreated};
 use shoal_core::quantity;
-use shoal_engine::{CpuTarget, ResizeCreated};
 
 use crate::error::ApiError;
 

@@ -11,17 +11,18 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
+use shoal_core::ports::create::{Idempotency, NewSandbox};
 use shoal_core::sandbox::OnTimeout;
-use shoal_engine::{Engine, Idempotency, NewSandbox};
 
 use super::network::NetworkBody;
 use super::view::{Ran, Sandbox};
 use super::{cpu, kruise};
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
+use crate::config::ApiConfig;
 use crate::error::ApiError;
 use crate::quantities::AskedQuantities;
-use crate::router::ApiConfig;
 use crate::texts;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -94,28 +95,28 @@ struct AutoResume {
 }
 
 pub(super) async fn v1(
-    engine: State<Engine>,
+    backend: State<Backend>,
     principal: Extension<Principal>,
     config: Extension<ApiConfig>,
     headers: HeaderMap,
     body: JsonBody<NewSandboxBody>,
 ) -> Result<Response, ApiError> {
-    create(V1, engine, principal, config, headers, body).await
+    create(V1, backend, principal, config, headers, body).await
 }
 
 pub(super) async fn v2(
-    engine: State<Engine>,
+    backend: State<Backend>,
     principal: Extension<Principal>,
     config: Extension<ApiConfig>,
     headers: HeaderMap,
     body: JsonBody<NewSandboxBody>,
 ) -> Result<Response, ApiError> {
-    create(V2, engine, principal, config, headers, body).await
+    create(V2, backend, principal, config, headers, body).await
 }
 
 async fn create(
     dialect: Dialect,
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
     headers: HeaderMap,
@@ -127,9 +128,12 @@ async fn create(
     }
     let idempotency = idempotency(dialect, &headers, &body.bytes)?;
     let new = body.value.translate(dialect)?;
-    let created = engine.create(&principal, new, idempotency).await?;
+    let created = backend
+        .sandboxes
+        .create(&principal, new, idempotency)
+        .await?;
     audit::target(&created.record.id);
-    let view = Sandbox::of(&engine, &created.record, config.domain);
+    let view = Sandbox::of(&backend, &created.record, config.domain);
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     let timing = Ran::of(&created.record).map(|ran| ran.server_timing());
     if let Some(value) = timing.and_then(|timing| HeaderValue::from_str(&timing).ok()) {

@@ -6,12 +6,12 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Deserialize;
 use shoal_core::auth::Principal;
-use shoal_engine::Engine;
 use shoal_protocol::build::NewBuild;
 
 use super::builds::announced;
 use super::tags::find;
 use super::templates::{Template, check_team, view_to_come};
+use crate::backend::Backend;
 use crate::body::RequiredBody;
 use crate::error::ApiError;
 
@@ -30,28 +30,28 @@ pub(super) struct Request {
 
 /// `POST /templates` and `POST /v2/templates`: announces a build.
 pub(super) async fn announce(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     RequiredBody(body): RequiredBody<Request>,
 ) -> Result<(StatusCode, Json<Template>), ApiError> {
-    announce_as(&engine, &principal, body).await
+    announce_as(&backend, &principal, body).await
 }
 
 /// `POST /templates/{id}`: announces another build of a template.
 pub(super) async fn announce_again(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     RequiredBody(mut body): RequiredBody<Request>,
 ) -> Result<(StatusCode, Json<Template>), ApiError> {
-    let template = find(&engine, &principal, &id)?;
+    let template = find(&backend, &principal, &id)?;
     if template.team != Some(principal.team) {
         return Err(ApiError::not_found(format!("template {id:?} not found")));
     }
     let name = template.names.first();
     let name = name.ok_or_else(|| ApiError::invalid("the template has no name"))?;
     body.alias = Some(name.to_string());
-    announce_as(&engine, &principal, body).await
+    announce_as(&backend, &principal, body).await
 }
 
 /// `POST /templates/{id}/builds/{build}`: would begin a build of an image that was pushed.
@@ -64,7 +64,7 @@ pub(super) async fn begin() -> ApiError {
 }
 
 async fn announce_as(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     body: Request,
 ) -> Result<(StatusCode, Json<Template>), ApiError> {
@@ -75,7 +75,7 @@ async fn announce_as(
         memory_mb: body.memory_mb,
         ..NewBuild::default()
     };
-    let build = announced(engine, principal, new).await?;
-    let view = view_to_come(engine, principal, &build);
+    let build = announced(backend, principal, new).await?;
+    let view = view_to_come(backend, principal, &build);
     Ok((StatusCode::ACCEPTED, Json(view)))
 }

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::TemplateId;
+use shoal_core::ports::list::{ListFilter, Order, PageToken};
 use shoal_core::template::TemplateKey;
-use shoal_engine::{Engine, ListFilter, Order, PageToken};
 
 use super::view::ListedSandbox;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::labels;
 use crate::query::Query;
@@ -30,7 +31,7 @@ pub(super) struct V1Query {
 
 /// All that run, the newest first.
 pub(super) async fn v1(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<V1Query>,
 ) -> Result<Json<Vec<ListedSandbox>>, ApiError> {
@@ -45,7 +46,7 @@ pub(super) async fn v1(
             .unwrap_or_default(),
         ..ListFilter::default()
     };
-    let page = engine.list(&principal, &filter);
+    let page = backend.sandboxes.list(&principal, &filter).await;
     Ok(Json(
         page.sandboxes
             .iter()
@@ -68,12 +69,12 @@ pub(super) struct V2Query {
 
 /// A page of those that match.
 pub(super) async fn v2(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<V2Query>,
 ) -> Result<Response, ApiError> {
-    let filter = query.filter(&engine, &principal)?;
-    let page = engine.list(&principal, &filter);
+    let filter = query.filter(&backend, &principal)?;
+    let page = backend.sandboxes.list(&principal, &filter).await;
     let listed: Vec<ListedSandbox> = page
         .sandboxes
         .iter()
@@ -92,7 +93,7 @@ pub(super) async fn v2(
 }
 
 impl V2Query {
-    fn filter(&self, engine: &Engine, principal: &Principal) -> Result<ListFilter, ApiError> {
+    fn filter(&self, backend: &Backend, principal: &Principal) -> Result<ListFilter, ApiError> {
         let order = match self.order.as_deref() {
             None | Some("desc") => Order::Descending,
             Some("asc") => Order::Ascending,
@@ -120,7 +121,7 @@ impl V2Query {
         let template = self
             .template
             .as_deref()
-            .map(|text| template(engine, principal, text));
+            .map(|text| template(backend, principal, text));
         Ok(ListFilter {
             metadata: self
                 .metadata
@@ -148,12 +149,12 @@ pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
         .ok_or_else(|| ApiError::invalid(format_args!("`limit`: 1 to {PAGE_MAX}")))
 }
 
-fn template(engine: &Engine, principal: &Principal, text: &str) -> Result<TemplateId, ApiError> {
+fn template(backend: &Backend, principal: &Principal, text: &str) -> Result<TemplateId, ApiError> {
     let key: TemplateKey = text.parse().map_err(ApiError::invalid)?;
     if key.as_str().contains(':') {
         return Err(ApiError::invalid("`template`: without a tag"));
     }
-    match engine.resolve(principal, Some(&key), None) {
+    match backend.templates.resolve(principal, Some(&key), None) {
         Ok(meant) => Ok(meant.id),
         // Of a template that is not there, there are no sandboxes; an id says the same.
         Err(_) => Ok(text

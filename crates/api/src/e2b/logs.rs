@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_engine::{Engine, LogEntry, LogLevel, LogQuery};
+use shoal_core::ports::observe::{LogEntry, LogLevel, LogQuery};
 
 use super::sandbox_id;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -78,7 +79,7 @@ pub(super) struct V1Query {
 
 /// `GET /sandboxes/{id}/logs`: from a moment on, the oldest first.
 pub(super) async fn v1(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<V1Query>,
@@ -88,7 +89,10 @@ pub(super) async fn v1(
         limit: limit(query.limit)?,
         ..LogQuery::default()
     };
-    let entries = engine.logs(&principal, &sandbox_id(&id)?, query).await?;
+    let entries = backend
+        .telemetry
+        .logs(&principal, &sandbox_id(&id)?, query)
+        .await?;
     Ok(Json(V1Logs {
         logs: entries.iter().map(Line::from).collect(),
         log_entries: entries.into_iter().map(Entry::from).collect(),
@@ -111,7 +115,7 @@ pub(super) struct V2Query {
 
 /// `GET /v2/sandboxes/{id}/logs`: from either end.
 pub(super) async fn v2(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<V2Query>,
@@ -137,7 +141,10 @@ pub(super) async fn v2(
         level: query.level,
         search: query.search.filter(|text| !text.is_empty()),
     };
-    let entries = engine.logs(&principal, &sandbox_id(&id)?, query).await?;
+    let entries = backend
+        .telemetry
+        .logs(&principal, &sandbox_id(&id)?, query)
+        .await?;
     Ok(Json(V2Logs {
         logs: entries.into_iter().map(Entry::from).collect(),
     }))

@@ -7,40 +7,42 @@ use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::BuildId;
+use shoal_core::ports::resolve::{Meaning, Resolved};
+use shoal_core::ports::snapshots::SnapshotFilter;
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::template::{TemplateKey, TemplateRef};
-use shoal_engine::{Engine, Meaning, Resolved, SnapshotFilter};
 use shoal_protocol::ENVD_VERSION;
 
 use super::templates::{Build, TemplateWithBuilds};
+use crate::backend::Backend;
 use crate::error::ApiError;
 
 /// What `id` means to a create, unless that is a template that was made.
 pub(super) fn resolve(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
 ) -> Result<Resolved, ApiError> {
     let missing = || ApiError::not_found(format!("template {id:?} not found"));
     let key: TemplateKey = id.parse().map_err(|_| missing())?;
-    let resolved = engine.resolve(principal, Some(&key), None);
+    let resolved = backend.templates.resolve(principal, Some(&key), None);
     resolved.map_err(|_| missing())
 }
 
 /// The same as a template, with its builds.
 pub(super) async fn shown(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
 ) -> Result<TemplateWithBuilds, ApiError> {
-    let takings = takings(engine, principal, id);
+    let takings = takings(backend, principal, id);
     if let Some(newest) = takings.first() {
-        return Ok(of_snapshot(engine, principal, newest, &takings));
+        return Ok(of_snapshot(backend, principal, newest, &takings));
     }
-    let resolved = resolve(engine, principal, id)?;
+    let resolved = resolve(backend, principal, id)?;
     match &resolved.meaning {
-        Meaning::Entry { .. } => of_entry(engine, principal, &resolved, id).await,
+        Meaning::Entry { .. } => of_entry(backend, principal, &resolved, id).await,
         Meaning::Template(_) | Meaning::Snapshot(_) | Meaning::Image => {
             Err(ApiError::not_found(format!("template {id:?} not found")))
         }
@@ -50,7 +52,7 @@ pub(super) async fn shown(
 /// The takings of the snapshot that is called so, under all its tags, the newest first; none when
 /// nothing is.
 pub(super) fn takings(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
 ) -> Vec<Arc<SnapshotRecord>> {
@@ -64,17 +66,17 @@ pub(super) fn takings(
             ..reference
         }),
     };
-    engine.snapshots(principal, &filter)
+    backend.snapshots.list(principal, &filter)
 }
 
 fn of_snapshot(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     snapshot: &SnapshotRecord,
     takings: &[Arc<SnapshotRecord>],
 ) -> TemplateWithBuilds {
     let times = || takings.iter().map(|taking| taking.created_at);
-    let starts = engine.template_starts(&snapshot.template);
+    let starts = backend.templates.starts(&snapshot.template);
     let aliases: Vec<String> = snapshot.name.iter().map(ToString::to_string).collect();
     TemplateWithBuilds {
         template_id: snapshot.template.to_string(),
@@ -96,17 +98,20 @@ fn of_snapshot(
 }
 
 async fn of_entry(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     resolved: &Resolved,
     id: &str,
 ) -> Result<TemplateWithBuilds, ApiError> {
     let missing = |_| ApiError::not_found(format!("template {id:?} not found"));
     let key: TemplateKey = id.parse().map_err(missing)?;
-    let explained = engine.explain(principal, Some(&key), None).await?;
-    let at = engine.catalogue().updated_at;
+    let explained = backend
+        .templates
+        .explain(principal, Some(&key), None)
+        .await?;
+    let at = backend.catalogue.in_force().updated_at;
     let at = at.unwrap_or_else(|| Timestamp::from_unix_seconds(0));
-    let starts = engine.template_starts(&resolved.id);
+    let starts = backend.templates.starts(&resolved.id);
     let name: Vec<String> = resolved.name.iter().cloned().collect();
     let template_id = resolved.key.clone();
     let template_id = template_id.unwrap_or_else(|| resolved.id.to_string());

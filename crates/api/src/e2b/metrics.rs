@@ -7,9 +7,10 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_engine::{Engine, Sample};
+use shoal_core::ports::observe::Sample;
 
 use super::sandbox_id;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -54,7 +55,7 @@ pub(super) struct HistoryQuery {
 
 /// `GET /sandboxes/{id}/metrics`, oldest first.
 pub(super) async fn history(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<HistoryQuery>,
@@ -64,13 +65,16 @@ pub(super) async fn history(
     {
         return Err(ApiError::invalid("`start`: must not be after `end`"));
     }
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
     let start = query.start.map(Timestamp::from_unix_seconds);
     // The whole second that was named is meant.
     let end = query
         .end
         .map(|end| Timestamp::from_unix_seconds(end.saturating_add(1)));
-    let samples = engine.metrics(&permit, start, end);
+    let samples = backend.telemetry.metrics(&permit, start, end).await;
     Ok(Json(samples.iter().map(SandboxMetric::from).collect()))
 }
 
@@ -86,7 +90,7 @@ pub(super) struct Latest {
 
 /// `GET /sandboxes/metrics`: the latest of several; those that are not there are left out.
 pub(super) async fn latest(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<LatestQuery>,
 ) -> Result<Json<Latest>, ApiError> {
@@ -99,10 +103,11 @@ pub(super) async fn latest(
     }
     let mut sandboxes = BTreeMap::new();
     for text in ids {
-        let Ok((permit, record)) = engine.authorize(&principal, &sandbox_id(text)?) else {
+        let id = sandbox_id(text)?;
+        let Ok((permit, record)) = backend.sandboxes.authorize(&principal, &id).await else {
             continue;
         };
-        if let Some(last) = engine.metrics(&permit, None, None).last() {
+        if let Some(last) = backend.telemetry.metrics(&permit, None, None).await.last() {
             sandboxes.insert(record.id.to_string(), SandboxMetric::from(last));
         }
     }

@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use shoal_core::auth::Principal;
 use shoal_core::network::{AddressRange, AskedNetwork, Egress, InvalidRule, MAX_RULES};
-use shoal_engine::Engine;
 
 use super::sandbox_id;
+use crate::backend::Backend;
 use crate::body::RequiredBody;
 use crate::error::ApiError;
 
@@ -103,12 +103,18 @@ fn addresses(list: Option<&[String]>) -> Result<Vec<std::net::Ipv4Addr>, Invalid
 
 /// `PUT /sandboxes/{id}/network`: replaces all outbound rules; what is not said is cleared.
 pub(super) async fn set(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     RequiredBody(body): RequiredBody<NetworkBody>,
 ) -> Result<StatusCode, ApiError> {
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    engine.set_network(&permit, body.egress(None)?).await??;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    backend
+        .sandboxes
+        .set_network(&permit, body.egress(None)?)
+        .await??;
     Ok(StatusCode::NO_CONTENT)
 }

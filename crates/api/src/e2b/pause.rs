@@ -8,13 +8,13 @@ use http::StatusCode;
 use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::snapshot::Contents;
-use shoal_engine::Engine;
 
 use super::sandbox_id;
 use super::view::Sandbox;
+use crate::backend::Backend;
 use crate::body::JsonBody;
+use crate::config::ApiConfig;
 use crate::error::ApiError;
-use crate::router::ApiConfig;
 
 /// What a resume gives when nothing is said.
 const RESUME_TIMEOUT: i64 = 15;
@@ -29,18 +29,22 @@ pub(super) struct PauseBody {
 
 /// Answers when all of it is on the disk.
 pub(super) async fn pause(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<PauseBody>,
 ) -> Result<StatusCode, ApiError> {
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
     let PauseBody {
         memory,
         require_healthy_guest,
     } = body.value;
     let contents = memory.map(Contents::with_memory);
-    engine
+    backend
+        .sandboxes
         .pause(&permit, contents, require_healthy_guest)
         .await?;
     Ok(StatusCode::NO_CONTENT)
@@ -55,19 +59,23 @@ pub(super) struct ResumeBody {
 
 /// Deprecated by connect, which old clients do not know.
 pub(super) async fn resume(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
     Path(id): Path<String>,
     body: JsonBody<ResumeBody>,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
     let seconds = u64::try_from(body.value.timeout.unwrap_or(RESUME_TIMEOUT))
         .map_err(|_| ApiError::invalid("`timeout`: must not be negative"))?;
     let memory = body.value.memory.unwrap_or(true);
-    let record = engine
+    let record = backend
+        .sandboxes
         .resume(&permit, Duration::from_secs(seconds), memory)
         .await?;
-    let view = Sandbox::of(&engine, &record, config.domain);
+    let view = Sandbox::of(&backend, &record, config.domain);
     Ok((StatusCode::CREATED, Json(view)))
 }

@@ -7,13 +7,13 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use serde::Deserialize;
 use shoal_core::auth::Principal;
-use shoal_engine::Engine;
 
 use super::sandbox_id;
 use super::view::{Sandbox, SandboxDetail};
+use crate::backend::Backend;
 use crate::body::JsonBody;
+use crate::config::ApiConfig;
 use crate::error::ApiError;
-use crate::router::ApiConfig;
 
 /// What a connect gives when nothing is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -22,22 +22,28 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
 const REFRESH_MAX: u64 = 3600;
 
 pub(super) async fn get(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
     Path(id): Path<String>,
 ) -> Result<Json<SandboxDetail>, ApiError> {
-    let (_, record) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    Ok(Json(SandboxDetail::of(&engine, &record, config.domain)))
+    let (_, record) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    Ok(Json(SandboxDetail::of(&backend, &record, config.domain)))
 }
 
 pub(super) async fn kill(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    engine.kill(&permit).await?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    backend.sandboxes.kill(&permit).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -65,7 +71,7 @@ impl TimeoutBody {
 }
 
 pub(super) async fn connect_v1(
-    state: State<Engine>,
+    state: State<Backend>,
     principal: Extension<Principal>,
     config: Extension<ApiConfig>,
     path: Path<String>,
@@ -77,7 +83,7 @@ pub(super) async fn connect_v1(
 }
 
 pub(super) async fn connect_v2(
-    state: State<Engine>,
+    state: State<Backend>,
     principal: Extension<Principal>,
     config: Extension<ApiConfig>,
     path: Path<String>,
@@ -89,33 +95,39 @@ pub(super) async fn connect_v2(
 }
 
 async fn connect(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
     Path(id): Path<String>,
     timeout: Duration,
     memory: bool,
 ) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    let connected = engine.connect(&permit, timeout, memory).await?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    let connected = backend.sandboxes.connect(&permit, timeout, memory).await?;
     let status = if connected.resumed {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
-    let view = Sandbox::of(&engine, &connected.record, config.domain);
+    let view = Sandbox::of(&backend, &connected.record, config.domain);
     Ok((status, Json(view)))
 }
 
 pub(super) async fn set_timeout(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<TimeoutBody>,
 ) -> Result<StatusCode, ApiError> {
     let timeout = body.value.required()?;
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    engine.set_timeout(&permit, timeout).await?;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    backend.sandboxes.set_timeout(&permit, timeout).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -125,7 +137,7 @@ pub(super) struct RefreshBody {
 }
 
 pub(super) async fn refresh(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<RefreshBody>,
@@ -136,8 +148,12 @@ pub(super) async fn refresh(
             "`duration`: at most {REFRESH_MAX}"
         )));
     }
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    engine
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    backend
+        .sandboxes
         .refresh(&permit, Duration::from_secs(seconds))
         .await?;
     Ok(StatusCode::NO_CONTENT)

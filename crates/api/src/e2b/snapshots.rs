@@ -8,18 +8,20 @@ use axum::{Extension, Json};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
+use shoal_core::ports::sandboxes::{FORKS_MAX, SandboxError};
+use shoal_core::ports::snapshots::{NewSnapshot, SnapshotFilter, TakeError};
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::template::TemplateRef;
-use shoal_engine::{Engine, FORKS_MAX, NewSnapshot, SandboxError, SnapshotFilter, TakeError};
 
 use super::list::{NEXT_TOKEN, limit};
 use super::sandbox_id;
 use super::view::Sandbox;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
+use crate::config::ApiConfig;
 use crate::error::ApiError;
 use crate::query::Query;
-use crate::router::ApiConfig;
 
 /// What a fork lives when nothing is said, in seconds.
 const FORK_TIMEOUT: i64 = 15;
@@ -96,15 +98,18 @@ impl Snapshot {
 
 /// `POST /sandboxes/{id}/snapshots`
 pub(super) async fn take(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     headers: HeaderMap,
     body: JsonBody<SnapshotBody>,
 ) -> Result<(StatusCode, Json<Snapshot>), ApiError> {
     let new = asked(&headers, body.value)?;
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    let taken = engine.snapshot(&principal, &permit, new).await;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    let taken = backend.snapshots.take(&principal, &permit, new).await;
     let taken = taken.map_err(|error| match error {
         // Both families say so.
         TakeError::Sandbox(SandboxError::Refused(refused)) => {
@@ -202,7 +207,7 @@ pub(super) struct ListQuery {
 
 /// `GET /snapshots`: a page, the newest first.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
@@ -217,7 +222,7 @@ pub(super) async fn list(
         source: given(query.sandbox).map(|id| sandbox_id(&id)).transpose()?,
         named,
     };
-    let mut all = engine.snapshots(&principal, &filter);
+    let mut all = backend.snapshots.list(&principal, &filter);
     if newest {
         all.truncate(1);
     }
@@ -261,7 +266,7 @@ pub(super) enum Forked {
 
 /// `POST /sandboxes/{id}/fork`
 pub(super) async fn fork(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
     Path(id): Path<String>,
@@ -276,8 +281,12 @@ pub(super) async fn fork(
         .ok()
         .filter(|seconds| *seconds > 0)
         .ok_or_else(|| ApiError::invalid("`timeout`: must be above 0"))?;
-    let (permit, _) = engine.authorize(&principal, &sandbox_id(&id)?)?;
-    let members = engine
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(&principal, &sandbox_id(&id)?)
+        .await?;
+    let members = backend
+        .sandboxes
         .fork(&principal, &permit, count, Duration::from_secs(seconds))
         .await;
     let members = members.map_err(|error| match error {
@@ -288,7 +297,7 @@ pub(super) async fn fork(
     let members = members.into_iter().map(|member| match member {
         Ok(created) => {
             audit::target(&created.record.id);
-            let view = Sandbox::of(&engine, &created.record, config.domain.clone());
+            let view = Sandbox::of(&backend, &created.record, config.domain.clone());
             Forked::Sandbox(Box::new(view))
         }
         Err(error) => Forked::Error(ApiError::from(error).body()),

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_core::auth::Principal;
 use shoal_core::id::TemplateId;
-use shoal_engine::Engine;
 
 use super::builds::tag_of;
 use super::tags::{Given, tagged};
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -126,14 +126,14 @@ fn bounded(name: &str, asked: Option<usize>, usual: usize) -> Result<usize, ApiE
 
 /// `GET /templates/{id}/tags/groups`: a page of tags.
 pub(super) async fn groups(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<GroupsQuery>,
 ) -> Result<Json<Groups>, ApiError> {
     bounded("assignmentLimit", query.assignment_limit, 1)?;
     let limit = bounded("tagsLimit", query.tags_limit, TAGS_USUAL)?;
-    let (template, mut tags) = tagged(&engine, &principal, &id)?;
+    let (template, mut tags) = tagged(&backend, &principal, &id)?;
     if let Some(search) = query.search.as_deref() {
         tags.retain(|given| given.tag.contains(&search.to_lowercase()));
     }
@@ -162,7 +162,7 @@ pub(super) async fn groups(
 
 /// `GET /templates/{id}/tags/{tag}/assignments`: what a tag was given to.
 pub(super) async fn assignments(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path((id, tag)): Path<(String, String)>,
     Query(query): Query<AssignmentsQuery>,
@@ -173,7 +173,7 @@ pub(super) async fn assignments(
         return Err(ApiError::invalid("`cursor`: no such place"));
     }
     let tag = tag_of(&tag)?;
-    let (template, tags) = tagged(&engine, &principal, &id)?;
+    let (template, tags) = tagged(&backend, &principal, &id)?;
     let tags = tags.iter().filter(|given| given.tag == tag);
     Ok(Json(Assignments {
         data: tags.map(|given| assignment(&template, given)).collect(),

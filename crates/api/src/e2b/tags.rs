@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::ports::snapshots::SnapshotError;
+use shoal_core::ports::templates::TagError;
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
-use shoal_engine::{Engine, SnapshotError, TagError};
 
 use super::builds::{tag_of, template_id};
 use super::meanings;
 use super::templates::reference;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::{JsonBody, RequiredBody};
 use crate::error::ApiError;
 use crate::query::Query;
@@ -47,18 +49,26 @@ fn tags_of(tags: &[String]) -> Result<Vec<String>, ApiError> {
 
 /// `POST /templates/tags`: lets more tags mean what `target` means.
 pub(super) async fn assign(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<Assign>,
 ) -> Result<(StatusCode, Json<Assigned>), ApiError> {
     let Assign { target, tags } = body.value;
     audit::target(&target);
     let tags = tags_of(&tags)?;
-    let build = match build_meant(&engine, &principal, &target)? {
-        Some(build) => engine.add_tags_to_build(&principal, build, &tags).await?,
+    let build = match build_meant(&backend, &principal, &target).await? {
+        Some(build) => {
+            backend
+                .templates
+                .add_tags_to_build(&principal, build, &tags)
+                .await?
+        }
         None => {
             let target: TemplateRef = target.parse().map_err(ApiError::invalid)?;
-            engine.add_tags(&principal, &target, &tags).await?
+            backend
+                .templates
+                .add_tags(&principal, &target, &tags)
+                .await?
         }
     };
     let assigned = Assigned {
@@ -69,8 +79,8 @@ pub(super) async fn assign(
 }
 
 /// The build that a target names by its id: alone, or in the place of a tag. No tag looks like one.
-fn build_meant(
-    engine: &Engine,
+async fn build_meant(
+    backend: &Backend,
     principal: &Principal,
     target: &str,
 ) -> Result<Option<BuildId>, ApiError> {
@@ -85,12 +95,9 @@ fn build_meant(
     };
     if let Some(name) = name {
         let missing = || ApiError::not_found(format!("template {target:?} not found"));
-        let of = engine
-            .build(principal, build)
-            .ok_or_else(missing)?
-            .template
-            .clone();
-        if template_id(engine, principal, name)? != of {
+        let build = backend.builds.get(principal, build).await;
+        let of = build.ok_or_else(missing)?.template.clone();
+        if template_id(backend, principal, name)? != of {
             return Err(missing());
         }
     }
@@ -105,7 +112,7 @@ pub(super) struct Remove {
 
 /// `DELETE /templates/tags`: forgets tags.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<Remove>,
 ) -> Result<StatusCode, ApiError> {
@@ -113,12 +120,16 @@ pub(super) async fn remove(
     let tags = tags_of(&tags)?;
     let name = reference(&name)?;
     audit::target(&name);
-    match engine.remove_tags(&principal, &name, &tags).await {
+    match backend
+        .templates
+        .remove_tags(&principal, &name, &tags)
+        .await
+    {
         Err(TagError::Template(missing)) => {
-            if meanings::takings(&engine, &principal, &name.to_string()).is_empty() {
+            if meanings::takings(&backend, &principal, &name.to_string()).is_empty() {
                 return Err(missing.into());
             }
-            remove_takings(&engine, &principal, &name, &tags).await?;
+            remove_takings(&backend, &principal, &name, &tags).await?;
         }
         removed => removed?,
     }
@@ -127,7 +138,7 @@ pub(super) async fn remove(
 
 /// The same of a snapshot, where a tag is a taking. Those that there are not are passed over.
 async fn remove_takings(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     name: &TemplateRef,
     tags: &[String],
@@ -137,7 +148,7 @@ async fn remove_takings(
             tag: Some(tag.clone()),
             ..name.clone()
         };
-        match engine.delete_snapshot(principal, &taking).await {
+        match backend.snapshots.delete(principal, &taking).await {
             Ok(()) | Err(SnapshotError::NotFound(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -166,14 +177,14 @@ pub(super) struct Given {
 
 /// What a path means that has tags: the id under which its sandboxes are known, and the tags.
 pub(super) fn tagged(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
 ) -> Result<(TemplateId, Vec<Given>), ApiError> {
-    match find(engine, principal, id) {
-        Ok(template) => Ok((template.id.clone(), given(engine, &template))),
+    match find(backend, principal, id) {
+        Ok(template) => Ok((template.id.clone(), given(backend, &template))),
         Err(missing) => {
-            let takings = meanings::takings(engine, principal, id);
+            let takings = meanings::takings(backend, principal, id);
             let snapshot = takings.first().ok_or(missing)?;
             let given = takings.iter().map(|taking| Given {
                 tag: taking.tag.clone(),
@@ -187,8 +198,8 @@ pub(super) fn tagged(
 }
 
 /// The tags of a template; one that was not built has the default one alone.
-fn given(engine: &Engine, template: &Template) -> Vec<Given> {
-    let builds = engine.builds_of(&template.id);
+fn given(backend: &Backend, template: &Template) -> Vec<Given> {
+    let builds = backend.builds.of_template(&template.id);
     let built = |id: BuildId| {
         let build = builds.iter().find(|build| build.id == id);
         build.map_or((template.updated_at, Some(template.updated_at)), |build| {
@@ -214,22 +225,22 @@ fn given(engine: &Engine, template: &Template) -> Vec<Given> {
 
 /// A template that the caller may use, as a path names it.
 pub(super) fn find(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
 ) -> Result<Arc<Template>, ApiError> {
     let missing = || ApiError::not_found(format!("template {id:?} not found"));
-    let found = engine.find_template(principal, &reference(id)?);
+    let found = backend.templates.find(principal, &reference(id)?);
     found.ok_or_else(missing)
 }
 
 /// `GET /templates/{id}/tags`: the tags of a template.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Vec<Tag>>, ApiError> {
-    let (_, tags) = tagged(&engine, &principal, &id)?;
+    let (_, tags) = tagged(&backend, &principal, &id)?;
     let views = tags.into_iter().map(|Given { tag, build, at, .. }| Tag {
         tag,
         build_id: build.to_string(),
@@ -252,13 +263,13 @@ pub(super) struct Exists {
 
 /// `GET /templates/{id}/tags/exists`: whether a template has a tag.
 pub(super) async fn exists(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<ExistsQuery>,
 ) -> Result<Json<Exists>, ApiError> {
     let normalized_tag = tag_of(&query.tag)?;
-    let (_, tags) = tagged(&engine, &principal, &id)?;
+    let (_, tags) = tagged(&backend, &principal, &id)?;
     Ok(Json(Exists {
         exists: tags.iter().any(|tag| tag.tag == normalized_tag),
         normalized_tag,
@@ -272,11 +283,11 @@ pub(super) struct Count {
 
 /// `GET /templates/{id}/tags/count`: how many tags a template has.
 pub(super) async fn count(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<Count>, ApiError> {
-    let total = tagged(&engine, &principal, &id)?.1.len();
+    let total = tagged(&backend, &principal, &id)?.1.len();
     Ok(Json(Count { total }))
 }
 
@@ -292,7 +303,7 @@ pub(super) struct Published {
 
 /// `PATCH /v2/templates/{id}`: lets other teams use a template, or not any more.
 pub(super) async fn publish_v2(
-    state: State<Engine>,
+    state: State<Backend>,
     principal: Extension<Principal>,
     id: Path<String>,
     RequiredBody(body): RequiredBody<Publish>,
@@ -303,7 +314,7 @@ pub(super) async fn publish_v2(
 
 /// `PATCH /templates/{id}`: the same, as older clients ask for it.
 pub(super) async fn publish_v1(
-    state: State<Engine>,
+    state: State<Backend>,
     principal: Extension<Principal>,
     id: Path<String>,
     RequiredBody(body): RequiredBody<Publish>,
@@ -313,22 +324,23 @@ pub(super) async fn publish_v1(
 }
 
 async fn publish(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     id: &str,
     body: Publish,
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
     // In this order: what is no more to come is there.
-    let coming = engine.template_to_come(principal, &reference);
-    let names = match (coming, find(engine, principal, id)) {
+    let coming = backend.builds.template_to_come(principal, &reference);
+    let names = match (coming, find(backend, principal, id)) {
         (_, Ok(template)) => template.names.clone(),
         (Some(coming), Err(_)) => vec![coming.name.clone()],
         (None, Err(missing)) => return Err(missing),
     };
     if let Some(public) = body.public {
-        engine
-            .publish_template(principal, &reference, public)
+        backend
+            .templates
+            .publish(principal, &reference, public)
             .await?;
     }
     let names = names.iter();

@@ -8,8 +8,9 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::clock::Timestamp;
-use shoal_engine::{Engine, TeamSample};
+use shoal_core::ports::observe::TeamSample;
 
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -47,8 +48,8 @@ pub(super) struct MaxQuery {
 }
 
 /// What a team did. Every other team answers alike, whether there is one or not.
-fn samples(
-    engine: &Engine,
+async fn samples(
+    backend: &Backend,
     principal: &Principal,
     team: &str,
     (start, end): (Option<i64>, Option<i64>),
@@ -59,24 +60,27 @@ fn samples(
             "the key belongs to another team",
         ));
     }
-    let end = end.unwrap_or_else(|| engine.now().unix_seconds());
+    let end = end.unwrap_or_else(|| backend.clock.now().unix_seconds());
     let usual = i64::try_from(USUAL.as_secs()).unwrap_or(i64::MAX);
     let start = start.unwrap_or_else(|| end.saturating_sub(usual));
     if start > end {
         return Err(ApiError::invalid("`start`: must not be after `end`"));
     }
     let at = Timestamp::from_unix_seconds;
-    Ok(engine.team_metrics(principal, at(start), at(end)))
+    Ok(backend
+        .telemetry
+        .team_metrics(principal, at(start), at(end))
+        .await)
 }
 
 /// `GET /teams/{id}/metrics`, the oldest first.
 pub(super) async fn history(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(team): Path<String>,
     Query(query): Query<TimeQuery>,
 ) -> Result<Json<Vec<TeamMetric>>, ApiError> {
-    let found = samples(&engine, &principal, &team, (query.start, query.end))?;
+    let found = samples(&backend, &principal, &team, (query.start, query.end)).await?;
     let shown = found.iter().map(|sample| TeamMetric {
         timestamp: sample.at.to_string(),
         timestamp_unix: sample.at.unix_seconds(),
@@ -88,12 +92,12 @@ pub(super) async fn history(
 
 /// `GET /teams/{id}/metrics/max`: when one of the two was highest.
 pub(super) async fn max(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(team): Path<String>,
     Query(query): Query<MaxQuery>,
 ) -> Result<Json<MaxTeamMetric>, ApiError> {
-    let found = samples(&engine, &principal, &team, (query.start, query.end))?;
+    let found = samples(&backend, &principal, &team, (query.start, query.end)).await?;
     #[expect(clippy::cast_precision_loss, reason = "far fewer sandboxes than 2^52")]
     let value: fn(&TeamSample) -> f64 = match query.metric.as_deref() {
         Some("concurrent_sandboxes") => |sample| sample.concurrent as f64,
@@ -106,7 +110,7 @@ pub(super) async fn max(
     let highest = found
         .iter()
         .max_by(|a, b| value(a).total_cmp(&value(b)))
-        .map_or_else(|| (engine.now(), 0.0), |most| (most.at, value(most)));
+        .map_or_else(|| (backend.clock.now(), 0.0), |most| (most.at, value(most)));
     Ok(Json(MaxTeamMetric {
         timestamp: highest.0.to_string(),
         timestamp_unix: highest.0.unix_seconds(),

@@ -7,13 +7,15 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use shoal_core::auth::Principal;
 use shoal_core::build::BuildRecord;
+use shoal_core::ports::snapshots::SnapshotError;
+use shoal_core::ports::templates::TemplateError;
 use shoal_core::template::{Template as Stored, TemplateRef};
-use shoal_engine::{Engine, SnapshotError, TemplateError};
 use shoal_protocol::ENVD_VERSION;
 
 use super::builds::template_id;
 use super::list::{NEXT_TOKEN, limit};
 use super::meanings;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -85,9 +87,9 @@ pub(super) struct Alias {
 }
 
 /// What a template is called, without its namespace and with it. The installation's have none.
-fn names(engine: &Engine, template: &Stored) -> (Vec<String>, Vec<String>) {
+fn names(backend: &Backend, template: &Stored) -> (Vec<String>, Vec<String>) {
     let aliases: Vec<String> = template.names.iter().map(ToString::to_string).collect();
-    let names = match template.team.and_then(|team| engine.team_slug(team)) {
+    let names = match template.team.and_then(|team| backend.teams.slug(team)) {
         Some(slug) => aliases
             .iter()
             .map(|alias| format!("{slug}/{alias}"))
@@ -97,9 +99,9 @@ fn names(engine: &Engine, template: &Stored) -> (Vec<String>, Vec<String>) {
     (aliases, names)
 }
 
-fn view(engine: &Engine, template: &Stored) -> Template {
-    let (aliases, names) = names(engine, template);
-    let starts = engine.template_starts(&template.id);
+fn view(backend: &Backend, template: &Stored) -> Template {
+    let (aliases, names) = names(backend, template);
+    let starts = backend.templates.starts(&template.id);
     Template {
         template_id: template.id.to_string(),
         build_id: template.build.to_string(),
@@ -114,7 +116,7 @@ fn view(engine: &Engine, template: &Stored) -> Template {
         created_by: None,
         last_spawned_at: starts.last.map(|at| at.to_string()),
         spawn_count: starts.count,
-        build_count: engine.builds_of(&template.id).len().max(1),
+        build_count: backend.builds.of_template(&template.id).len().max(1),
         envd_version: ENVD_VERSION,
         build_status: "ready",
         is_default: template.team.is_none(),
@@ -132,7 +134,7 @@ fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
 
 /// A template that is yet to come, as its latest build has it.
 pub(super) fn view_to_come(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     build: &BuildRecord,
 ) -> Template {
@@ -150,7 +152,7 @@ pub(super) fn view_to_come(
         created_by: None,
         last_spawned_at: None,
         spawn_count: 0,
-        build_count: engine.builds_of(&build.template).len(),
+        build_count: backend.builds.of_template(&build.template).len(),
         envd_version: ENVD_VERSION,
         build_status: build.status.as_str(),
         is_default: build.stock,
@@ -159,13 +161,13 @@ pub(super) fn view_to_come(
 }
 
 /// Every template that the caller may use, and those of his that are yet to come.
-fn views(engine: &Engine, principal: &Principal) -> Vec<Template> {
-    let to_come = engine.templates_to_come(principal);
+fn views(backend: &Backend, principal: &Principal) -> Vec<Template> {
+    let to_come = backend.builds.templates_to_come(principal);
     let to_come = to_come
         .iter()
-        .map(|build| view_to_come(engine, principal, build));
-    let there = engine.templates(principal);
-    let there = there.iter().map(|template| view(engine, template));
+        .map(|build| view_to_come(backend, principal, build));
+    let there = backend.templates.list(principal);
+    let there = there.iter().map(|template| view(backend, template));
     to_come.chain(there).collect()
 }
 
@@ -184,8 +186,8 @@ fn build_view(build: &BuildRecord) -> Build {
 }
 
 /// The builds of a template. One that was not built looks as if it had been, once.
-fn builds(engine: &Engine, template: &Stored) -> Vec<Build> {
-    let builds = engine.builds_of(&template.id);
+fn builds(backend: &Backend, template: &Stored) -> Vec<Build> {
+    let builds = backend.builds.of_template(&template.id);
     if !builds.is_empty() {
         return builds.iter().map(|build| build_view(build)).collect();
     }
@@ -205,20 +207,20 @@ fn builds(engine: &Engine, template: &Stored) -> Vec<Build> {
 
 /// `GET /templates`: all of them.
 pub(super) async fn v1(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Template>>, ApiError> {
     check_team(query.team_id.as_deref(), &principal)?;
-    Ok(Json(views(&engine, &principal)))
+    Ok(Json(views(&backend, &principal)))
 }
 
 /// `GET /default-templates`: those of the installation.
 pub(super) async fn defaults(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Json<Vec<Template>> {
-    let mut templates = views(&engine, &principal);
+    let mut templates = views(&backend, &principal);
     templates.retain(|template| template.is_default);
     Json(templates)
 }
@@ -245,13 +247,13 @@ pub(super) fn check_team(team: Option<&str>, principal: &Principal) -> Result<()
 
 /// `GET /v2/templates`: a page.
 pub(super) async fn v2(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
     check_team(query.team_id.as_deref(), &principal)?;
     let limit = limit(query.limit.as_deref())?;
-    let mut all = views(&engine, &principal);
+    let mut all = views(&backend, &principal);
     let begin = match query
         .next_token
         .as_deref()
@@ -285,22 +287,22 @@ pub(super) fn reference(text: &str) -> Result<TemplateRef, ApiError> {
 
 /// `GET /templates/{id}`: one, by id or name.
 pub(super) async fn one(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Json<TemplateWithBuilds>, ApiError> {
     let Ok(reference) = reference(&id) else {
-        return Ok(Json(meanings::shown(&engine, &principal, &id).await?));
+        return Ok(Json(meanings::shown(&backend, &principal, &id).await?));
     };
     // In this order: what is no more to come is there.
-    if let Some(to_come) = to_come(&engine, &principal, &reference) {
+    if let Some(to_come) = to_come(&backend, &principal, &reference) {
         return Ok(Json(to_come));
     }
-    let Some(template) = engine.find_template(&principal, &reference) else {
-        return Ok(Json(meanings::shown(&engine, &principal, &id).await?));
+    let Some(template) = backend.templates.find(&principal, &reference) else {
+        return Ok(Json(meanings::shown(&backend, &principal, &id).await?));
     };
-    let (aliases, names) = names(&engine, &template);
-    let starts = engine.template_starts(&template.id);
+    let (aliases, names) = names(&backend, &template);
+    let starts = backend.templates.starts(&template.id);
     let (created, updated) = (
         template.created_at.to_string(),
         template.updated_at.to_string(),
@@ -314,18 +316,18 @@ pub(super) async fn one(
         updated_at: updated,
         last_spawned_at: starts.last.map(|at| at.to_string()),
         spawn_count: starts.count,
-        builds: builds(&engine, &template),
+        builds: builds(&backend, &template),
     }))
 }
 
 /// A template that is yet to come, with its builds.
 fn to_come(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     reference: &TemplateRef,
 ) -> Option<TemplateWithBuilds> {
-    let latest = engine.template_to_come(principal, reference)?;
-    let builds = engine.builds_of(&latest.template);
+    let latest = backend.builds.template_to_come(principal, reference)?;
+    let builds = backend.builds.of_template(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),
         public: latest.stock || latest.public,
@@ -341,15 +343,15 @@ fn to_come(
 
 /// `DELETE /templates/{id}`: a template, or a snapshot by what E2B calls it.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ApiError> {
     let reference = reference(&id)?;
-    match engine.delete_template(&principal, &reference).await {
+    match backend.templates.delete(&principal, &reference).await {
         Err(missing @ (TemplateError::NotFound(_) | TemplateError::NoTag { .. })) => {
             // Whatever tags it has: a name alone means them all.
-            match engine.delete_snapshot(&principal, &reference).await {
+            match backend.snapshots.delete(&principal, &reference).await {
                 Err(SnapshotError::NotFound(_)) => return Err(missing.into()),
                 removed => removed?,
             }
@@ -362,16 +364,16 @@ pub(super) async fn remove(
 /// `GET /templates/aliases/{alias}`: whether a name leads to a template. Names are a team's own, so
 /// one that only another team has is free, and what another team hides is not told from what is not there.
 pub(super) async fn alias(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(alias): Path<String>,
 ) -> Result<Json<Alias>, ApiError> {
-    let made = template_id(&engine, &principal, &alias);
+    let made = template_id(&backend, &principal, &alias);
     let template = made.or_else(|missing| {
-        let meant = meanings::resolve(&engine, &principal, &alias);
+        let meant = meanings::resolve(&backend, &principal, &alias);
         meant.map(|meant| meant.id).map_err(|_| missing)
     })?;
-    let known = engine.template_by_id(&template);
+    let known = backend.templates.by_id(&template);
     Ok(Json(Alias {
         template_id: template.to_string(),
         public: known.is_some_and(|known| known.public),

@@ -16,12 +16,12 @@ use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::build::FilesHash;
 use shoal_core::id::TeamId;
-use shoal_engine::{Engine, IncomingUpload, UploadError};
+use shoal_core::ports::builds::{Upload, UploadError};
 use shoal_protocol::build::FileLink;
 use shoal_protocol::signature::parse_expiration;
-use tokio::io::AsyncWriteExt;
 
 use super::builds::template_id;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::host::host_of;
 use crate::query::Query;
@@ -34,24 +34,24 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The routes that take no key. They are behind no bound on the size and the time of a call but
 /// their own.
-pub(crate) fn routes() -> Router<Engine> {
+pub(crate) fn routes() -> Router<Backend> {
     Router::new().route("/uploads/{team}/{hash}", put(receive))
 }
 
 /// `GET /templates/{id}/files/{hash}`: whether files are there, and where they are to go.
 pub(super) async fn link(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     scheme: Option<Extension<Scheme>>,
     headers: HeaderMap,
     uri: Uri,
     Path((template, hash)): Path<(String, String)>,
 ) -> Result<(StatusCode, Json<FileLink>), ApiError> {
-    template_id(&engine, &principal, &template)?;
+    template_id(&backend, &principal, &template)?;
     let hash: FilesHash = hash.parse().map_err(ApiError::invalid)?;
-    let expires = engine.now() + GOOD_FOR;
+    let expires = backend.clock.now() + GOOD_FOR;
     let seconds = expires.unix_millis() / 1000;
-    let signature = engine.upload_signature(principal.team, &hash, seconds);
+    let signature = backend.uploads.sign(principal.team, &hash, seconds);
     let scheme = scheme.map_or(Scheme::HTTP, |Extension(scheme)| scheme);
     let host =
         host_of(&headers, &uri).ok_or_else(|| ApiError::invalid("the request names no `Host`"))?;
@@ -59,7 +59,7 @@ pub(super) async fn link(
     let url =
         format!("{scheme}://{host}/uploads/{team}/{hash}?expires={seconds}&signature={signature}");
     let link = FileLink {
-        present: engine.has_upload(principal.team, &hash),
+        present: backend.uploads.has(principal.team, &hash).await,
         url: Some(url),
         headers: None,
     };
@@ -74,29 +74,28 @@ struct Signed {
 
 /// `PUT /uploads/{team}/{hash}`: takes an archive.
 async fn receive(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Path((team, hash)): Path<(String, String)>,
     Query(signed): Query<Signed>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    let (team, hash) = meant(&engine, &team, &hash, signed)?;
+    let (team, hash) = meant(&backend, &team, &hash, signed)?;
     let announced = request.headers().get(CONTENT_LENGTH);
     let announced = announced.and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
-    let most = engine.upload_max();
+    let most = backend.uploads.max_bytes();
     if announced.is_some_and(|bytes| bytes > most) {
         return Err(refusal(UploadError::TooLarge(most)));
     }
-    let mut incoming = engine.begin_upload(team, &hash).await.map_err(failed)?;
-    fill(&mut incoming, request).await?;
-    let kept = tokio::task::spawn_blocking(move || incoming.keep()).await;
-    let kept = kept.map_err(|e| failed(std::io::Error::other(e)))?;
-    kept.map_err(refusal)?;
+    let upload = backend.uploads.begin(team, &hash).await;
+    let mut upload = upload.map_err(refusal)?;
+    fill(upload.as_mut(), request).await?;
+    upload.finish().await.map_err(refusal)?;
     Ok(StatusCode::OK)
 }
 
 /// The archive that an address gives the right to write.
 fn meant(
-    engine: &Engine,
+    backend: &Backend,
     team: &str,
     hash: &str,
     signed: Signed,
@@ -113,34 +112,30 @@ fn meant(
         return Err(refused("it is not signed"));
     };
     let expires = parse_expiration(&expires).ok_or_else(|| refused("its end is no time"))?;
-    if !engine.upload_is_signed(team, &hash, expires, &signature) {
+    if !backend.uploads.is_signed(team, &hash, expires, &signature) {
         return Err(refused("its signature is another's"));
     }
-    if engine.now().unix_millis() / 1000 > expires {
+    if backend.clock.now().unix_millis() / 1000 > expires {
         return Err(refused("it was good until a while ago: ask for another"));
     }
     Ok((team, hash))
 }
 
 /// Writes what comes, as far as there is room for it.
-async fn fill(incoming: &mut IncomingUpload, request: Request) -> Result<(), ApiError> {
-    let gone = || failed(std::io::ErrorKind::NotFound.into());
-    let path = incoming.path().ok_or_else(gone)?;
-    let mut target = tokio::fs::File::create(path).await.map_err(failed)?;
+async fn fill(upload: &mut dyn Upload, request: Request) -> Result<(), ApiError> {
     let mut body = request.into_body().into_data_stream();
     loop {
         let next = tokio::time::timeout(SILENCE_MAX, body.next()).await;
         let next = next.map_err(|_| {
             ApiError::new(StatusCode::REQUEST_TIMEOUT, "the archive stopped coming")
         })?;
-        let Some(piece) = next else { break };
+        let Some(piece) = next else {
+            return Ok(());
+        };
         let piece =
             piece.map_err(|e| ApiError::invalid(format_args!("the archive broke off: {e}")))?;
-        let room = incoming.coming(piece.len() as u64).await;
-        room.map_err(refusal)?;
-        target.write_all(&piece).await.map_err(failed)?;
+        upload.write(piece).await.map_err(refusal)?;
     }
-    target.flush().await.map_err(failed)
 }
 
 fn refusal(error: UploadError) -> ApiError {

@@ -7,10 +7,10 @@ use shoal_core::driver::{Isolation, Origin};
 use shoal_core::network::NetworkPolicy;
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
 use shoal_core::state::StateKind;
-use shoal_engine::Engine;
 use shoal_protocol::ENVD_VERSION;
 
 use super::kruise;
+use crate::backend::Backend;
 
 /// Deprecated, and required all the same: clients append it to ids.
 pub(crate) const CLIENT_ID: &str = "6532622b";
@@ -93,7 +93,7 @@ fn millis(time: std::time::Duration) -> f64 {
 }
 
 impl Sandbox {
-    pub(crate) fn of(engine: &Engine, record: &SandboxRecord, domain: Option<String>) -> Self {
+    pub(crate) fn of(backend: &Backend, record: &SandboxRecord, domain: Option<String>) -> Self {
         let reveal = |token: Option<shoal_core::auth::Token>| token.map(|t| t.reveal().to_owned());
         Self {
             template_id: template_of(record),
@@ -101,8 +101,8 @@ impl Sandbox {
             client_id: CLIENT_ID,
             envd_version: envd_version(record),
             alias: record.spec.template_name.clone(),
-            envd_access_token: reveal(engine.envd_access_token(record)),
-            traffic_access_token: reveal(engine.traffic_access_token(record)),
+            envd_access_token: reveal(backend.access.envd_access_token(record)),
+            traffic_access_token: reveal(backend.access.traffic_access_token(record)),
             domain,
             metadata: kruise::is_repeated(record).then(|| kruise::shown(record)),
             shoal: Ran::of(record),
@@ -246,8 +246,8 @@ impl Network {
 }
 
 impl SandboxDetail {
-    pub(crate) fn of(engine: &Engine, record: &SandboxRecord, domain: Option<String>) -> Self {
-        let token = engine.envd_access_token(record);
+    pub(crate) fn of(backend: &Backend, record: &SandboxRecord, domain: Option<String>) -> Self {
+        let token = backend.access.envd_access_token(record);
         let lifecycle = &record.spec.lifecycle;
         Self {
             listed: ListedSandbox::of(record),

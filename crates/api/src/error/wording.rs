@@ -3,8 +3,9 @@
 //! The errors of the ports are neutral; clients find these words here.
 
 use shoal_core::id::SandboxId;
+use shoal_core::ports::inside::InsideError;
+use shoal_core::ports::sandboxes::TimeoutTooLong;
 use shoal_core::template::{RuntimeName, TemplateName};
-use shoal_engine::{GuestError, TimeoutTooLong};
 
 /// E2B's text for a timeout of zero.
 pub(super) const NO_TIMEOUT: &str = "Timeout must be greater than 0";
@@ -16,7 +17,7 @@ pub(super) fn timeout_too_long(error: TimeoutTooLong) -> String {
 }
 
 /// A pause or a snapshot of the files alone that did not reach the disk.
-pub(super) fn not_synced(error: &GuestError) -> String {
+pub(super) fn not_synced(error: &InsideError) -> String {
     format!(
         "what the sandbox has written did not reach its disk, so nothing was saved and it runs on \
          ({error}): try again, keep its memory too (`memory: true`), or end it"
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_answer_names_the_field_or_the_command_that_helps() {
-        let gone = GuestError::TimedOut;
+        let gone = InsideError::TimedOut;
         assert!(not_synced(&gone).contains("`memory: true`"));
         let template = "base".parse().unwrap();
         assert!(admins_only(&template).contains("`shoal template build base`"));

@@ -11,8 +11,9 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::Row;
 use shoal_core::catalogue::{Entry, PORT};
 use shoal_core::image::ImageName;
+use shoal_core::ports::catalogue::{CatalogueInForce, RefusedEdit};
+use shoal_core::ports::resolve::{Explained, Meaning, Resolved};
 use shoal_core::template::TemplateKey;
-use shoal_engine::{CatalogueInForce, Engine, Explained, Meaning, RefusedEdit, Resolved};
 use shoal_protocol::native::{
     CapturedParts, Catalogue, CatalogueWarning, RefusedCatalogue, ReplaceCatalogue,
     ResolvedTemplate, ResolvedValue,
@@ -20,6 +21,7 @@ use shoal_protocol::native::{
 
 use super::admin::Admin;
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::body::AnyJson;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -59,22 +61,25 @@ fn answer(catalogue: Catalogue) -> Response {
 /// `GET /config/templates`: what is in force. Every key may read it: it says what may be started. Only
 /// admins are told where on the machine a refused file lies.
 pub(super) async fn get(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Response {
-    let refused = engine.refused_edit().map(|refused| match principal.admin {
-        true => refused,
-        false => RefusedEdit {
-            source: "the file of the catalogue".to_owned(),
-            ..refused
-        },
-    });
-    answer(view(&engine.catalogue(), refused))
+    let refused = backend
+        .catalogue
+        .refused_edit()
+        .map(|refused| match principal.admin {
+            true => refused,
+            false => RefusedEdit {
+                source: "the file of the catalogue".to_owned(),
+                ..refused
+            },
+        });
+    answer(view(&backend.catalogue.in_force(), refused))
 }
 
 /// `POST /config/templates`: another catalogue in the place of this one, all of it or nothing.
 pub(super) async fn replace(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(_): Admin,
     headers: HeaderMap,
     AnyJson(body): AnyJson,
@@ -88,10 +93,11 @@ pub(super) async fn replace(
         }
     };
     let expected = expected(&headers, version)?;
-    let in_force = engine
-        .replace_catalogue(&templates.to_string(), expected)
+    let in_force = backend
+        .catalogue
+        .replace(&templates.to_string(), expected)
         .await?;
-    Ok(answer(view(&in_force, engine.refused_edit())))
+    Ok(answer(view(&in_force, backend.catalogue.refused_edit())))
 }
 
 /// The version that the edit was made on, from the header or from the body.
@@ -127,7 +133,7 @@ pub(super) struct Asked {
 /// `GET /config/templates/resolve`: what a request with this template and this image would get, and
 /// who said each value.
 pub(super) async fn resolve(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(asked): Query<Asked>,
 ) -> Result<Answer<ResolvedTemplate>, ApiError> {
@@ -143,7 +149,8 @@ pub(super) async fn resolve(
         .map(str::parse)
         .transpose()
         .map_err(|e| ApiError::invalid(format_args!("`image`: {e}")))?;
-    let explained = engine
+    let explained = backend
+        .templates
         .explain(&principal, key.as_ref(), image.as_ref())
         .await?;
     Ok(Answer::ok(explanation(template, explained)))

@@ -7,13 +7,15 @@ use axum::Extension;
 use axum::extract::State;
 use shoal_core::auth::Principal;
 use shoal_core::detail::Chain;
+use shoal_core::ports::create::{Created, NewSandbox as Order};
+use shoal_core::ports::inside::SandboxCommand;
 use shoal_core::sandbox::{NAME_KEY, OnTimeout};
-use shoal_engine::{Created, Engine, GuestCommand, NewSandbox as Order};
 use shoal_protocol::native::{LONGEST, NewSandbox, Sandbox, TIMEOUT_SECONDS};
 
 use super::answer::Answer;
 use super::view::{COMMAND_KEY, whole};
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::AskedQuantities;
@@ -21,17 +23,17 @@ use crate::texts;
 
 /// Answers when the sandbox runs, with its program started if it has one.
 pub(super) async fn create(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<NewSandbox>,
 ) -> Result<Answer<Sandbox>, ApiError> {
     let new = body.value;
     let command = command(&new)?;
-    let order = order(&engine, &principal, new, command.as_ref())?;
-    let created = engine.create(&principal, order, None).await?;
+    let order = order(&backend, &principal, new, command.as_ref())?;
+    let created = backend.sandboxes.create(&principal, order, None).await?;
     audit::target(&created.record.id);
     if let Some(command) = command {
-        start(&engine, &principal, &created, command).await?;
+        start(&backend, &principal, &created, command).await?;
     }
     Ok(Answer::created(whole(&created.record, &principal)))
 }
@@ -49,10 +51,10 @@ fn source(new: &NewSandbox) -> Result<Order, ApiError> {
 }
 
 fn order(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     new: NewSandbox,
-    command: Option<&GuestCommand>,
+    command: Option<&SandboxCommand>,
 ) -> Result<Order, ApiError> {
     let order = source(&new)?;
     if new
@@ -76,7 +78,7 @@ fn order(
         memory: new.memory.clone(),
         memory_limit: new.memory_limit.clone(),
     };
-    let timeout = timeout(engine, new.timeout)?;
+    let timeout = timeout(backend, new.timeout)?;
     let env = new.env_vars.clone().unwrap_or_default();
     texts::check_env("envVars", &env)?;
     if new.workdir.as_deref().is_some_and(|dir| dir.contains('\0')) {
@@ -104,13 +106,13 @@ fn order(
 /// The labels, with what Shoal itself reads of them.
 fn labels(
     new: &NewSandbox,
-    command: Option<&GuestCommand>,
+    command: Option<&SandboxCommand>,
 ) -> Result<BTreeMap<String, String>, ApiError> {
     let mut metadata = new.metadata.clone().unwrap_or_default();
     if let Some(name) = new.name.as_ref().filter(|name| !name.is_empty()) {
         metadata.insert(NAME_KEY.to_owned(), name.clone());
     }
-    if let Some(GuestCommand { program, args, .. }) = command {
+    if let Some(SandboxCommand { program, args, .. }) = command {
         let words: Vec<&String> = std::iter::once(program).chain(args).collect();
         // A list of texts can always be written.
         let words = serde_json::to_string(&words).unwrap_or_default();
@@ -121,7 +123,7 @@ fn labels(
 }
 
 /// The program that is to be started.
-fn command(new: &NewSandbox) -> Result<Option<GuestCommand>, ApiError> {
+fn command(new: &NewSandbox) -> Result<Option<SandboxCommand>, ApiError> {
     let args = new.args.clone().unwrap_or_default();
     let Some(program) = new.cmd.as_deref().filter(|program| !program.is_empty()) else {
         return match args.is_empty() {
@@ -132,23 +134,26 @@ fn command(new: &NewSandbox) -> Result<Option<GuestCommand>, ApiError> {
     if program.contains('\0') || args.iter().any(|arg| arg.contains('\0')) {
         return Err(ApiError::invalid("`cmd`, `args`: without NUL"));
     }
-    Ok(Some(GuestCommand::new(program, args)))
+    Ok(Some(SandboxCommand::new(program, args)))
 }
 
 /// Starts the program of a new sandbox, which goes on by itself. A sandbox whose program cannot be
 /// started is of no use to whoever asked for it.
 async fn start(
-    engine: &Engine,
+    backend: &Backend,
     principal: &Principal,
     created: &Created,
-    command: GuestCommand,
+    command: SandboxCommand,
 ) -> Result<(), ApiError> {
-    let (permit, _) = engine.authorize(principal, &created.record.id)?;
-    let started = engine.inside(&permit).await?.run(command).await;
+    let (permit, _) = backend
+        .sandboxes
+        .authorize(principal, &created.record.id)
+        .await?;
+    let started = backend.access.open(&permit, None).await?.run(command).await;
     let Err(error) = started else {
         return Ok(());
     };
-    if let Err(error) = engine.kill(&permit).await {
+    if let Err(error) = backend.sandboxes.kill(&permit).await {
         tracing::warn!(sandbox.id = %created.record.id, error = %Chain(&error), "a sandbox of no use is left");
     }
     let failed = ApiError::from(error);
@@ -158,10 +163,12 @@ async fn start(
     ))
 }
 
-fn timeout(engine: &Engine, asked: Option<i64>) -> Result<Duration, ApiError> {
+fn timeout(backend: &Backend, asked: Option<i64>) -> Result<Duration, ApiError> {
     match asked {
-        None => Ok(Duration::from_secs(TIMEOUT_SECONDS).min(engine.limits().max_timeout)),
-        Some(LONGEST) => Ok(engine.limits().max_timeout),
+        None => {
+            Ok(Duration::from_secs(TIMEOUT_SECONDS).min(backend.installation.limits().max_timeout))
+        }
+        Some(LONGEST) => Ok(backend.installation.limits().max_timeout),
         Some(seconds) => u64::try_from(seconds)
             .map(Duration::from_secs)
             .map_err(|_| ApiError::invalid("`timeout`: seconds, or -1 for as long as it may live")),

@@ -2,6 +2,7 @@
 //! sandbox's user.
 
 use std::io;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
@@ -17,11 +18,12 @@ use http::{HeaderValue, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use shoal_core::auth::Principal;
-use shoal_engine::{Engine, GuestEntry, GuestFileKind, Inside};
+use shoal_core::ports::inside::{FileEntry as Entry, FileKind, SandboxClient};
 use shoal_protocol::native::FileEntry;
 use tokio::sync::mpsc;
 
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
@@ -59,36 +61,33 @@ impl FileQuery {
     /// The way into the sandbox, as whom the query says.
     async fn inside(
         &self,
-        engine: &Engine,
+        backend: &Backend,
         principal: &Principal,
         id: &str,
-    ) -> Result<Inside, ApiError> {
-        let (permit, _) = engine.find(principal, id)?;
-        let inside = engine.inside(&permit).await?;
-        Ok(match self.user.as_deref().filter(|user| !user.is_empty()) {
-            Some(user) => inside.with_user(user),
-            None => inside,
-        })
+    ) -> Result<Arc<dyn SandboxClient>, ApiError> {
+        let (permit, _) = backend.sandboxes.find(principal, id).await?;
+        let user = self.user.as_deref().filter(|user| !user.is_empty());
+        Ok(backend.access.open(&permit, user).await?)
     }
 }
 
 /// `GET /sandbox/files/{id}`: what lies in a directory, by name.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(mut query): Query<FileQuery>,
 ) -> Result<Answer<Vec<FileEntry>>, ApiError> {
-    let inside = query.inside(&engine, &principal, &id).await?;
+    let inside = query.inside(&backend, &principal, &id).await?;
     query.path.get_or_insert_with(|| ROOT.to_owned());
     let mut entries = inside.list_dir(query.path()?).await?;
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Answer::ok(entries.into_iter().map(view).collect()))
 }
 
-fn view(entry: GuestEntry) -> FileEntry {
+fn view(entry: Entry) -> FileEntry {
     FileEntry {
-        is_dir: entry.kind == GuestFileKind::Directory,
+        is_dir: entry.kind == FileKind::Directory,
         name: entry.name,
         path: entry.path,
         size: entry.size,
@@ -97,12 +96,12 @@ fn view(entry: GuestEntry) -> FileEntry {
 
 /// `GET /sandbox/files/{id}/download`: a file's bytes as they are.
 pub(super) async fn download(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<FileQuery>,
 ) -> Result<Response, ApiError> {
-    let inside = query.inside(&engine, &principal, &id).await?;
+    let inside = query.inside(&backend, &principal, &id).await?;
     let path = query.path()?;
     let file = inside.read_file(path.clone()).await?;
     let mut response = Response::new(Body::from_stream(file.contents));
@@ -127,14 +126,14 @@ pub(super) async fn download(
 
 /// `DELETE /sandbox/files/{id}`: a regular file, or a link to one.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<FileQuery>,
 ) -> Result<Answer<()>, ApiError> {
-    let inside = query.inside(&engine, &principal, &id).await?;
+    let inside = query.inside(&backend, &principal, &id).await?;
     let path = query.path()?;
-    if inside.stat(path.clone()).await?.kind != GuestFileKind::File {
+    if inside.stat(path.clone()).await?.kind != FileKind::File {
         return Err(ApiError::invalid(
             "`path`: is no regular file, and only those are removed here",
         ));
@@ -145,13 +144,13 @@ pub(super) async fn remove(
 
 /// `POST /sandbox/files/{id}/upload`: the part `file` of a form, passed on as it comes.
 pub(super) async fn upload(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<FileQuery>,
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<Answer<FileEntry>, ApiError> {
-    let inside = query.inside(&engine, &principal, &id).await?;
+    let inside = query.inside(&backend, &principal, &id).await?;
     let path = query.path()?;
     let mut form = form.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
     loop {
@@ -159,7 +158,7 @@ pub(super) async fn upload(
         let part = part.map_err(|e| ApiError::new(e.status(), e.body_text()))?;
         match part {
             Some(part) if part.name() == Some(PART) => {
-                write(&inside, path.clone(), part).await?;
+                write(inside.as_ref(), path.clone(), part).await?;
                 let entry = inside.stat(path).await?;
                 return Ok(Answer::created(view(entry)));
             }
@@ -175,7 +174,11 @@ pub(super) async fn upload(
 
 /// Passes a part on. The sandbox is told when it breaks off, so that it does not take a part for
 /// the whole.
-async fn write(inside: &Inside, path: String, mut part: Field<'_>) -> Result<(), ApiError> {
+async fn write(
+    inside: &dyn SandboxClient,
+    path: String,
+    mut part: Field<'_>,
+) -> Result<(), ApiError> {
     let (sender, pieces) = mpsc::channel::<io::Result<Bytes>>(WAITING);
     let pieces = stream::unfold(pieces, async |mut pieces| {
         Some((pieces.recv().await?, pieces))

@@ -5,15 +5,14 @@ use std::path::PathBuf;
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
-use shoal_core::detail::Chain;
 use shoal_core::image::{Image as Stored, ImageName, RegistryAuth};
-use shoal_engine::Engine;
 use shoal_protocol::native::{Image, ImportImage, PullImage};
 
 use super::admin::Admin;
 use super::answer::Answer;
 use super::progress::stream;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -32,10 +31,10 @@ pub(super) fn view(image: &Stored) -> Image {
 
 /// `GET /images`, by name.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(_): Admin,
 ) -> Result<Answer<Vec<Image>>, ApiError> {
-    let mut images = engine.images().list().await?;
+    let mut images = backend.images.list().await?;
     images.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Answer::ok(images.iter().map(view).collect()))
 }
@@ -43,7 +42,7 @@ pub(super) async fn list(
 /// `POST /images/pull`, answered as it goes on. Who hangs up gives it up, unless others wait for
 /// the same image.
 pub(super) async fn pull(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(_): Admin,
     body: JsonBody<PullImage>,
 ) -> Result<Response, ApiError> {
@@ -66,19 +65,13 @@ pub(super) async fn pull(
         (None, None) => None,
     };
     Ok(stream(async move |sink| {
-        let image = engine.images().pull(name, auth, sink).await?;
-        // Whom an operator brings it for does not matter: it is for all. An image that stays
-        // private is asked for again, no more.
-        if let Err(error) = engine.open_image(&image.name).await {
-            tracing::warn!(error = %Chain(&error), "an image stays private");
-        }
-        Ok(image)
+        backend.images.pull(name, auth, sink).await
     }))
 }
 
 /// `POST /images/import`, answered as it goes on.
 pub(super) async fn import(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(_): Admin,
     body: JsonBody<ImportImage>,
 ) -> Result<Response, ApiError> {
@@ -90,9 +83,8 @@ pub(super) async fn import(
             "`path`: must be absolute, on the server's machine",
         ));
     }
-    let images = engine.images().clone();
     Ok(stream(async move |sink| {
-        images.import(path, name, sink).await
+        backend.images.import(path, name, sink).await
     }))
 }
 
@@ -103,7 +95,7 @@ pub(super) struct RemoveQuery {
 
 /// `DELETE /images?name=…`: names have slashes, so they are not in the path.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(_): Admin,
     Query(query): Query<RemoveQuery>,
 ) -> Result<Answer<()>, ApiError> {
@@ -112,7 +104,7 @@ pub(super) async fn remove(
         .ok_or_else(|| ApiError::invalid("`name`: is missing"))?;
     let name = image_name(&name)?;
     audit::target(&name);
-    engine.remove_image(&name).await?;
+    backend.images.remove(&name).await?;
     Ok(Answer::ok(()))
 }
 

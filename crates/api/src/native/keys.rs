@@ -3,12 +3,12 @@
 use axum::extract::{Path, State};
 use shoal_core::auth::{KeyRecord, Principal, TeamSlug};
 use shoal_core::id::KeyId;
-use shoal_engine::Engine;
 use shoal_protocol::native::{Key, MintedKey, NewKey};
 
 use super::admin::Admin;
 use super::answer::Answer;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -30,10 +30,10 @@ fn view(record: &KeyRecord, principal: &Principal) -> Key {
 
 /// `GET /keys`: those of all teams, the oldest first.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
 ) -> Result<Answer<Vec<Key>>, ApiError> {
-    let mut keys = engine.keys(&principal).await?;
+    let mut keys = backend.keys.list(&principal).await?;
     keys.sort_by_key(|key| key.created_at);
     Ok(Answer::ok(
         keys.iter().map(|key| view(key, &principal)).collect(),
@@ -42,7 +42,7 @@ pub(super) async fn list(
 
 /// `POST /keys`: the only answer with the key itself.
 pub(super) async fn create(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     body: JsonBody<NewKey>,
 ) -> Result<Answer<MintedKey>, ApiError> {
@@ -51,7 +51,7 @@ pub(super) async fn create(
         Some(team) => team.parse().map_err(ApiError::invalid)?,
         None => principal.slug.clone(),
     };
-    let (secret, record) = engine.create_key(&principal, &team, &name, admin).await?;
+    let (secret, record) = backend.keys.create(&principal, &team, &name, admin).await?;
     audit::target(record.id);
     audit::target(&record.slug);
     Ok(Answer::created(MintedKey {
@@ -62,7 +62,7 @@ pub(super) async fn create(
 
 /// `DELETE /keys/{id}`.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     Path(id): Path<String>,
 ) -> Result<Answer<()>, ApiError> {
@@ -70,6 +70,6 @@ pub(super) async fn remove(
     let id: KeyId = id
         .parse()
         .map_err(|_| ApiError::not_found(format!("API key {id:?} was not found")))?;
-    engine.delete_key(&principal, id).await?;
+    backend.keys.delete(&principal, id).await?;
     Ok(Answer::ok(()))
 }

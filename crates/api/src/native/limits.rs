@@ -3,20 +3,23 @@
 use axum::Extension;
 use axum::extract::State;
 use shoal_core::auth::Principal;
-use shoal_engine::Engine;
 use shoal_protocol::native::{CallLimit, OpenShare, RateLimits, Share};
 
 use super::answer::Answer;
-use crate::router::ApiConfig;
+use crate::backend::Backend;
+use crate::config::ApiConfig;
 
 /// What the key's team may have, and has.
 pub(super) async fn get(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(config): Extension<ApiConfig>,
 ) -> Answer<RateLimits> {
-    let (limits, used) = (engine.limits(), engine.usage(&principal));
-    let own = engine.team_limits(&principal);
+    let (limits, used) = (
+        backend.installation.limits(),
+        backend.telemetry.usage(&principal).await,
+    );
+    let own = backend.teams.limits(&principal);
     let calls = config.rate_limit.map(|limit| CallLimit {
         calls: limit.calls.get(),
         seconds: limit.per.as_secs(),

@@ -5,11 +5,13 @@ use axum::extract::{Path, State};
 use serde::Deserialize;
 use shoal_core::auth::Principal;
 use shoal_core::id::SandboxId;
+use shoal_core::ports::list::ListFilter;
+use shoal_core::ports::observe::{EVENTS_MAX, LogEntry, LogQuery, Sample, SandboxEvent};
 use shoal_core::sandbox::SandboxRecord;
-use shoal_engine::{EVENTS_MAX, Engine, LogEntry, LogQuery, Sample, SandboxEvent};
 use shoal_protocol::native::{AskMetrics, Event, Items, SandboxLogs, SandboxUse};
 
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
@@ -26,7 +28,7 @@ const EVENTS: usize = 100;
 
 /// `POST /sandbox/metrics`: the latest of several; those that are not there are left out.
 pub(super) async fn metrics(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     body: JsonBody<AskMetrics>,
 ) -> Result<Answer<Items<SandboxUse>>, ApiError> {
@@ -36,22 +38,22 @@ pub(super) async fn metrics(
             "`names`: at most {NAMES_MAX}"
         )));
     }
-    let found: Vec<_> = if names.is_empty() {
-        let filter = shoal_engine::ListFilter::all(usize::MAX);
-        let own = engine.list(&principal, &filter).sandboxes.into_iter();
-        own.filter_map(|record| engine.authorize(&principal, &record.id).ok())
-            .collect()
+    let mut found = Vec::new();
+    if names.is_empty() {
+        let filter = ListFilter::all(usize::MAX);
+        for record in backend.sandboxes.list(&principal, &filter).await.sandboxes {
+            found.extend(backend.sandboxes.authorize(&principal, &record.id).await);
+        }
     } else {
-        let named = names.iter();
-        named
-            .filter_map(|name| engine.find(&principal, name).ok())
-            .collect()
-    };
-    let items = found.into_iter().filter_map(|(permit, record)| {
-        let samples = engine.metrics(&permit, None, None);
-        Some(used(&record, samples.last()?))
-    });
-    let items = items.collect();
+        for name in &names {
+            found.extend(backend.sandboxes.find(&principal, name).await);
+        }
+    }
+    let mut items = Vec::new();
+    for (permit, record) in found {
+        let samples = backend.telemetry.metrics(&permit, None, None).await;
+        items.extend(samples.last().map(|sample| used(&record, sample)));
+    }
     Ok(Answer::ok(Items { items }))
 }
 
@@ -83,7 +85,7 @@ pub(super) struct LogsQuery {
 /// `GET /logs/sandbox/{id}`: the last lines, in the order in which they came. One that has ended is
 /// found by its id alone.
 pub(super) async fn logs(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     Query(query): Query<LogsQuery>,
@@ -94,7 +96,7 @@ pub(super) async fn logs(
             "`tailLines`: 1 to {LINES_MAX}"
         )));
     }
-    let (sandbox, name) = match engine.find(&principal, &id) {
+    let (sandbox, name) = match backend.sandboxes.find(&principal, &id).await {
         Ok((_, record)) => (record.id.clone(), record.name()),
         Err(unknown) => (id.parse().map_err(|_| unknown)?, id),
     };
@@ -103,12 +105,12 @@ pub(super) async fn logs(
         limit,
         ..LogQuery::default()
     };
-    let mut entries = engine.logs(&principal, &sandbox, query).await?;
+    let mut entries = backend.telemetry.logs(&principal, &sandbox, query).await?;
     entries.reverse();
     Ok(Answer::ok(SandboxLogs {
         sandbox: name,
         logs: entries.iter().map(line).collect(),
-        fetched_at: engine.now().to_string(),
+        fetched_at: backend.clock.now().to_string(),
     }))
 }
 
@@ -135,7 +137,7 @@ pub(super) struct EventsQuery {
 
 /// `GET /events`: the latest of the key's team, the newest first.
 pub(super) async fn events(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<EventsQuery>,
 ) -> Result<Answer<Items<Event>>, ApiError> {
@@ -147,38 +149,45 @@ pub(super) async fn events(
     }
     let asked = query.sandbox.filter(|text| !text.is_empty());
     let events = match &asked {
-        None => engine.events(&principal, None, limit),
-        Some(text) => of_sandbox(&engine, &principal, text, limit)?,
+        None => backend.telemetry.events(&principal, None, limit).await,
+        Some(text) => of_sandbox(&backend, &principal, text, limit).await?,
     };
-    let items = events
-        .into_iter()
-        .map(|event| shown(&engine, &principal, event));
-    let items = items.collect();
+    let mut items = Vec::new();
+    for event in events {
+        items.push(shown(&backend, &principal, event).await);
+    }
     Ok(Answer::ok(Items { items }))
 }
 
 /// The events of one sandbox, which may have ended if it is named by its id.
-fn of_sandbox(
-    engine: &Engine,
+async fn of_sandbox(
+    backend: &Backend,
     principal: &Principal,
     text: &str,
     limit: usize,
 ) -> Result<Vec<SandboxEvent>, ApiError> {
-    match engine.find(principal, text) {
-        Ok((permit, _)) => Ok(engine.events(principal, Some(permit.sandbox()), limit)),
-        Err(unknown) => {
-            let id = text.parse::<SandboxId>().ok();
-            let events = id.map(|id| engine.events(principal, Some(&id), limit));
-            let events = events.filter(|events| !events.is_empty());
-            events.ok_or_else(|| unknown.into())
-        }
+    let (id, unknown) = match backend.sandboxes.find(principal, text).await {
+        Ok((permit, _)) => (permit.sandbox().clone(), None),
+        Err(unknown) => match text.parse::<SandboxId>() {
+            Ok(id) => (id, Some(unknown)),
+            Err(_) => return Err(unknown.into()),
+        },
+    };
+    let events = backend.telemetry.events(principal, Some(&id), limit).await;
+    match unknown {
+        Some(unknown) if events.is_empty() => Err(unknown.into()),
+        _ => Ok(events),
     }
 }
 
-fn shown(engine: &Engine, principal: &Principal, event: SandboxEvent) -> Event {
+async fn shown(backend: &Backend, principal: &Principal, event: SandboxEvent) -> Event {
     // It is written as one word.
     let kind = serde_json::to_value(event.kind).unwrap_or_default();
-    let lives = engine.authorize(principal, &event.sandbox).ok();
+    let lives = backend
+        .sandboxes
+        .authorize(principal, &event.sandbox)
+        .await
+        .ok();
     let detail = event.detail.into_iter();
     Event {
         kind: kind.as_str().unwrap_or_default().to_owned(),

@@ -1,16 +1,16 @@
 //! Pools of the catalogue: looked at, and made anew.
 
 use axum::extract::{Path, State};
-use shoal_engine::Engine;
 use shoal_protocol::native::{Pool, PoolError, PoolMember, RemovedMembers};
 
 use super::admin::Admin;
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::error::ApiError;
 
 /// `GET /pool`: every pool.
-pub(super) async fn list(State(engine): State<Engine>, _: Admin) -> Answer<Vec<Pool>> {
-    let pools = engine.pools().into_iter().map(|pool| Pool {
+pub(super) async fn list(State(backend): State<Backend>, _: Admin) -> Answer<Vec<Pool>> {
+    let pools = backend.pools.list().await.into_iter().map(|pool| Pool {
         template: pool.template.to_string(),
         size: pool.size,
         ready: pool.ready,
@@ -27,11 +27,11 @@ pub(super) async fn list(State(engine): State<Engine>, _: Admin) -> Answer<Vec<P
 
 /// `GET /pool/sandbox/{template}`: the members of a pool, the next to be handed out first.
 pub(super) async fn members(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     _: Admin,
     Path(template): Path<String>,
 ) -> Result<Answer<Vec<PoolMember>>, ApiError> {
-    let members = engine.pool_members(&template);
+    let members = backend.pools.members(&template).await;
     let members = members.ok_or_else(|| {
         ApiError::not_found(format!("the catalogue has no pool called {template:?}"))
     })?;
@@ -50,11 +50,11 @@ pub(super) async fn members(
 
 /// `DELETE /pool/{name}`: a member, or every member of a template's pool. Others take their places.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     _: Admin,
     Path(name): Path<String>,
 ) -> Result<Answer<RemovedMembers>, ApiError> {
-    let removed = engine.remove_from_pool(&name).ok_or_else(|| {
+    let removed = backend.pools.remove(&name).await.ok_or_else(|| {
         ApiError::not_found(format!(
             "there is neither a pool nor a member called {name:?}"
         ))

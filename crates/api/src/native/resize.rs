@@ -3,22 +3,23 @@
 use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
-use shoal_engine::{Engine, Resize};
+use shoal_core::ports::sandboxes::Resize;
 use shoal_protocol::native::{ResizeSandbox, SandboxResources};
 
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::{cpu, memory};
 
 /// Other limits, while it runs. What is not said stays.
 pub(super) async fn resize(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<ResizeSandbox>,
 ) -> Result<Answer<SandboxResources>, ApiError> {
-    let (permit, _) = engine.find(&principal, &id)?;
+    let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
     let resize = Resize {
         cpu: cpu("cpu", body.value.cpu)?,
         memory: memory("memory", body.value.memory)?,
@@ -26,7 +27,7 @@ pub(super) async fn resize(
     if resize == Resize::default() {
         return Err(ApiError::invalid("say `cpu`, `memory` or both"));
     }
-    let record = engine.resize(&permit, resize).await?;
+    let record = backend.sandboxes.resize(&permit, resize).await?;
     let now = record.spec.resources;
     Ok(Answer::ok(SandboxResources {
         cpu_milli: now.cpu.0,

@@ -9,12 +9,13 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::ports::list::{ListFilter, PageToken};
 use shoal_core::sandbox::SandboxRecord;
-use shoal_engine::{Engine, ListFilter, PageToken};
 use shoal_protocol::native::{LONGEST, ResumeSandbox, Sandbox};
 
 use super::answer::Answer;
 use super::view::{listed, whole};
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::labels;
@@ -35,7 +36,7 @@ pub(super) struct ListQuery {
 
 /// `GET /sandbox`: those of the key's team, or of all for an admin; the newest first.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Query(query): Query<ListQuery>,
 ) -> Result<Response, ApiError> {
@@ -52,7 +53,7 @@ pub(super) async fn list(
         all_teams: principal.admin,
         ..ListFilter::all(limit)
     };
-    let page = engine.list(&principal, &filter);
+    let page = backend.sandboxes.list(&principal, &filter).await;
     let sandboxes: Vec<Sandbox> = page
         .sandboxes
         .iter()
@@ -68,45 +69,47 @@ pub(super) async fn list(
 
 /// `GET /sandbox/{id}`.
 pub(super) async fn get(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<Sandbox>, ApiError> {
-    let (_, record) = engine.find(&principal, &id)?;
+    let (_, record) = backend.sandboxes.find(&principal, &id).await?;
     Ok(Answer::ok(whole(&record, &principal)))
 }
 
 /// `DELETE /sandbox/{id}`: answers when all that was its is gone.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<()>, ApiError> {
-    let (permit, _) = engine.find(&principal, &id)?;
-    engine.kill(&permit).await?;
+    let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
+    backend.sandboxes.kill(&permit).await?;
     Ok(Answer::ok(()))
 }
 
 /// `POST /sandbox/pause/{id}`: answers when all of it is on the disk.
 pub(super) async fn pause(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<Sandbox>, ApiError> {
-    let (permit, record) = engine.find(&principal, &id)?;
-    engine.pause(&permit, None, false).await?;
-    Ok(Answer::ok(seen(&engine, &principal, &permit, &record)))
+    let (permit, record) = backend.sandboxes.find(&principal, &id).await?;
+    backend.sandboxes.pause(&permit, None, false).await?;
+    Ok(Answer::ok(
+        seen(&backend, &principal, &permit, &record).await,
+    ))
 }
 
 /// `POST /sandbox/resume/{id}`: answers when it runs.
 pub(super) async fn resume(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<ResumeSandbox>,
 ) -> Result<Answer<Sandbox>, ApiError> {
-    let (permit, record) = engine.find(&principal, &id)?;
-    let most = engine.limits().max_timeout;
+    let (permit, record) = backend.sandboxes.find(&principal, &id).await?;
+    let most = backend.installation.limits().max_timeout;
     let timeout = match body.value.timeout {
         None => record.spec.lifecycle.timeout,
         Some(LONGEST) => most,
@@ -121,17 +124,20 @@ pub(super) async fn resume(
                 ))
             })?,
     };
-    let record = engine.resume(&permit, timeout, true).await?;
+    let record = backend.sandboxes.resume(&permit, timeout, true).await?;
     Ok(Answer::ok(whole(&record, &principal)))
 }
 
 /// A sandbox as it is now; as it was when it has ended meanwhile.
-fn seen(
-    engine: &Engine,
+async fn seen(
+    backend: &Backend,
     principal: &Principal,
     permit: &SandboxPermit,
     before: &Arc<SandboxRecord>,
 ) -> Sandbox {
-    let now = engine.authorize(principal, permit.sandbox());
+    let now = backend
+        .sandboxes
+        .authorize(principal, permit.sandbox())
+        .await;
     whole(&now.map_or_else(|_| before.clone(), |now| now.1), principal)
 }

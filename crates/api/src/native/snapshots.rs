@@ -4,24 +4,24 @@ use std::path::PathBuf;
 
 use axum::extract::State;
 use shoal_core::template::TemplateRef;
-use shoal_engine::Engine;
 use shoal_protocol::native::{ExportSnapshot, ExportedSnapshot, ImportSnapshot, ImportedSnapshot};
 
 use super::admin::Admin;
 use super::answer::Answer;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
 /// `POST /snapshots/export`: into a new file of the server's machine.
 pub(super) async fn export(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     body: JsonBody<ExportSnapshot>,
 ) -> Result<Answer<ExportedSnapshot>, ApiError> {
     let ExportSnapshot { snapshot, path } = body.value;
     let target = absolute(&path)?;
-    if target.exists() {
+    if tokio::fs::try_exists(&target).await.unwrap_or(false) {
         return Err(ApiError::new(
             http::StatusCode::CONFLICT,
             format!("{path} is there already: remove it first, or name another file"),
@@ -29,28 +29,31 @@ pub(super) async fn export(
     }
     let reference = reference(&snapshot)?;
     audit::target(&reference);
-    let bytes = engine
-        .export_snapshot(&principal, &reference, target)
+    let bytes = backend
+        .snapshots
+        .export(&principal, &reference, target)
         .await?;
     Ok(Answer::created(ExportedSnapshot { path, bytes }))
 }
 
 /// `POST /snapshots/import`: from a file of the server's machine.
 pub(super) async fn import(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     body: JsonBody<ImportSnapshot>,
 ) -> Result<Answer<ImportedSnapshot>, ApiError> {
     let ImportSnapshot { path, name, trust } = body.value;
     let source = absolute(&path)?;
-    if !source.is_file() {
+    let is_file = tokio::fs::metadata(&source).await;
+    if !is_file.is_ok_and(|about| about.is_file()) {
         return Err(ApiError::not_found(format!(
             "{path}: there is no such file"
         )));
     }
     let name = name.as_deref().map(reference).transpose()?;
-    let taken = engine
-        .import_snapshot(&principal, source, name, trust)
+    let taken = backend
+        .snapshots
+        .import(&principal, source, name, trust)
         .await?;
     audit::target(taken.id);
     Ok(Answer::created(ImportedSnapshot {

@@ -4,17 +4,18 @@ use axum::Extension;
 use axum::extract::State;
 use shoal_core::auth::Principal;
 use shoal_core::driver::Isolation;
-use shoal_engine::{Engine, ListFilter};
+use shoal_core::ports::list::ListFilter;
 use shoal_protocol::native::{Runtime, Share, Status, Totals};
 
 use super::answer::Answer;
+use crate::backend::Backend;
 
 /// `GET /status`.
 pub(super) async fn get(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Status> {
-    let capabilities = engine.capabilities();
+    let capabilities = backend.installation.capabilities();
     let runtimes = capabilities.runtimes.iter().map(|runtime| Runtime {
         name: runtime.name.to_string(),
         version: runtime.version.clone(),
@@ -26,8 +27,9 @@ pub(super) async fn get(
         limit: 1,
         ..ListFilter::default()
     };
-    let limits = engine.limits();
-    let totals = engine.usage_of_all(&principal).map(|used| Totals {
+    let limits = backend.installation.limits();
+    let totals = backend.telemetry.usage_of_all(&principal).await;
+    let totals = totals.map(|used| Totals {
         sandboxes: Share {
             used: used.counted as u64,
             limit: limits.sandboxes as u64,
@@ -44,11 +46,11 @@ pub(super) async fn get(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         team: principal.slug.to_string(),
         admin: principal.admin,
-        running: engine.list(&principal, &filter).running,
+        running: backend.sandboxes.list(&principal, &filter).await.running,
         driver: capabilities.driver.clone(),
         runtimes: runtimes.collect(),
         disk_limit: capabilities.disk_limit.clone(),
-        states: engine.usage(&principal).states,
+        states: backend.telemetry.usage(&principal).await.states,
         totals,
     })
 }

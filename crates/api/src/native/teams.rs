@@ -4,27 +4,28 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::{Principal, TeamSlug};
 use shoal_core::limits::TeamLimits;
+use shoal_core::ports::access::TeamView;
 use shoal_core::resources::{Mib, MilliCpu};
-use shoal_engine::{Engine, TeamView};
 use shoal_protocol::native::{NewTeamLimits, OpenShare, Team};
 
 use super::admin::Admin;
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
 /// `GET /teams`: the caller's own, or all for an admin.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Result<Answer<Vec<Team>>, ApiError> {
-    let teams = engine.teams(&principal).await?;
+    let teams = backend.teams.list(&principal).await?;
     Ok(Answer::ok(teams.into_iter().map(view).collect()))
 }
 
 /// `PUT /teams/{name}/limits`: what the team may have, which is answered; it is made when there is none.
 pub(super) async fn limit(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     Path(name): Path<String>,
     body: JsonBody<NewTeamLimits>,
@@ -38,7 +39,7 @@ pub(super) async fn limit(
         disk: said.disk_mb.map(Mib),
         snapshots: said.snapshots,
     };
-    engine.set_team_limits(&principal, &slug, limits).await?;
+    backend.teams.set_limits(&principal, &slug, limits).await?;
     Ok(Answer::ok(said))
 }
 

@@ -6,10 +6,10 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
 use shoal_core::build::BuildRecord;
+use shoal_core::ports::templates::{NewTemplate as Asked, TemplateError};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::snapshot::Contents;
 use shoal_core::template::{Template as Stored, TemplateRef};
-use shoal_engine::{Engine, NewTemplate as Asked, TemplateError};
 use shoal_protocol::build::RequestedBuild;
 use shoal_protocol::native::{BuildTemplate, NewTemplate, Template};
 
@@ -17,6 +17,7 @@ use super::admin::Admin;
 use super::answer::Answer;
 use super::images::image_name;
 use crate::audit;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -26,9 +27,9 @@ const DESCRIPTION_MAX: usize = 256;
 /// The longest name of a user or of a directory, in bytes.
 const PATH_MAX: usize = 4096;
 
-fn view(engine: &Engine, template: &Stored) -> Template {
+fn view(backend: &Backend, template: &Stored) -> Template {
     let resources = &template.resources;
-    let latest = engine.builds_of(&template.id).into_iter().next();
+    let latest = backend.builds.of_template(&template.id).into_iter().next();
     Template {
         id: template.id.to_string(),
         names: template.names.iter().map(ToString::to_string).collect(),
@@ -98,68 +99,73 @@ fn reference(text: &str) -> Result<TemplateRef, ApiError> {
 /// `GET /templates`: those whose first build has not succeeded, then those that the caller may
 /// use, the newest first.
 pub(super) async fn list(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Vec<Template>> {
     // In this order: a build that succeeds in between is listed twice rather than not at all.
-    let to_come = engine.templates_to_come(&principal);
-    let ready = engine.templates(&principal);
+    let to_come = backend.builds.templates_to_come(&principal);
+    let ready = backend.templates.list(&principal);
     let mut views: Vec<Template> = to_come.iter().map(|build| view_to_come(build)).collect();
-    views.extend(ready.iter().map(|template| view(&engine, template)));
+    views.extend(ready.iter().map(|template| view(&backend, template)));
     Answer::ok(views)
 }
 
 /// `GET /templates/{id}`: one, by id or name.
 pub(super) async fn one(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<Template>, ApiError> {
     let reference = reference(&id)?;
-    if let Some(build) = engine.template_to_come(&principal, &reference) {
+    if let Some(build) = backend.builds.template_to_come(&principal, &reference) {
         return Ok(Answer::ok(view_to_come(&build)));
     }
-    let template = match engine.resolve_template(&principal, &reference) {
+    let template = match backend.templates.get(&principal, &reference) {
         // A name without a tag means the template, even if its default tag means no build.
-        Err(TemplateError::NoTag { .. }) if reference.tag.is_none() => engine
-            .find_template(&principal, &reference)
+        Err(TemplateError::NoTag { .. }) if reference.tag.is_none() => backend
+            .templates
+            .find(&principal, &reference)
             .ok_or(TemplateError::NotFound(id))?,
         resolved => resolved?,
     };
-    Ok(Answer::ok(view(&engine, &template)))
+    Ok(Answer::ok(view(&backend, &template)))
 }
 
 /// `POST /templates`: over an image that is here.
 pub(super) async fn create(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     body: JsonBody<NewTemplate>,
 ) -> Result<Answer<Template>, ApiError> {
     let asked = translate(body.value)?;
-    let made = engine.create_template(&principal, asked).await?;
+    let made = backend.templates.create(&principal, asked).await?;
     audit::target(&made.id);
-    Ok(Answer::created(view(&engine, &made)))
+    Ok(Answer::created(view(&backend, &made)))
 }
 
 /// `DELETE /templates/{id}`: one, by id or name.
 pub(super) async fn remove(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Admin(principal): Admin,
     Path(id): Path<String>,
 ) -> Result<Answer<()>, ApiError> {
-    engine.delete_template(&principal, &reference(&id)?).await?;
+    backend
+        .templates
+        .delete(&principal, &reference(&id)?)
+        .await?;
     Ok(Answer::ok(()))
 }
 
 /// `POST /templates/{id}/build`: one of the installation's own, which it knows how to build.
 pub(super) async fn build(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<BuildTemplate>,
 ) -> Result<Answer<RequestedBuild>, ApiError> {
     let name = reference(&id)?.name;
-    let build = engine
+    let build = backend
+        .builds
         .build_stock(&principal, &name, body.value.force)
         .await?;
     Ok(Answer::created(RequestedBuild {

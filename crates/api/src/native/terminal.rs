@@ -9,10 +9,13 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use futures_util::StreamExt;
 use shoal_core::auth::Principal;
-use shoal_engine::{Engine, GuestCommand, GuestError, GuestExit, GuestOutput, GuestProcess};
+use shoal_core::ports::inside::{
+    CommandExit, CommandOutput, InsideError, RunningCommand, SandboxCommand,
+};
 use shoal_protocol::native::{RanCommand, RunCommand};
 
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
@@ -31,12 +34,12 @@ const LOGIN_SHELL: &str =
 
 /// `POST /terminal/sandbox/{id}`.
 pub(super) async fn run(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
     body: JsonBody<RunCommand>,
 ) -> Result<Answer<RanCommand>, ApiError> {
-    let (permit, record) = engine.find(&principal, &id)?;
+    let (permit, record) = backend.sandboxes.find(&principal, &id).await?;
     let asked = body.value;
     let seconds = asked.timeout.unwrap_or(SECONDS_MAX);
     if !(1..=SECONDS_MAX).contains(&seconds) {
@@ -54,15 +57,13 @@ pub(super) async fn run(
     {
         return Err(ApiError::invalid("`workdir`: is no path"));
     }
-    let mut inside = engine.inside(&permit).await?;
-    if let Some(user) = asked.user.as_deref().filter(|user| !user.is_empty()) {
-        inside = inside.with_user(user);
-    }
-    let executed_at = engine.now().to_string();
-    let command = GuestCommand {
+    let user = asked.user.as_deref().filter(|user| !user.is_empty());
+    let inside = backend.access.open(&permit, user).await?;
+    let executed_at = backend.clock.now().to_string();
+    let command = SandboxCommand {
         cwd: asked.workdir,
         timeout: Some(Duration::from_secs(seconds)),
-        ..GuestCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &asked.command])
+        ..SandboxCommand::new("/bin/sh", ["-c", LOGIN_SHELL, "sh", &asked.command])
     };
     let heard = hear(inside.run(command).await?, seconds).await?;
     Ok(Answer::ok(RanCommand {
@@ -81,16 +82,16 @@ pub(super) async fn run(
 struct Heard {
     output: Vec<u8>,
     errors: Vec<u8>,
-    exit: GuestExit,
+    exit: CommandExit,
     truncated: bool,
 }
 
 /// Listens to the end, or until it is too much or too long: then it is ended.
-async fn hear(mut process: GuestProcess, seconds: u64) -> Result<Heard, GuestError> {
+async fn hear(mut process: RunningCommand, seconds: u64) -> Result<Heard, InsideError> {
     let mut heard = Heard {
         output: Vec::new(),
         errors: Vec::new(),
-        exit: GuestExit {
+        exit: CommandExit {
             code: -1,
             error: None,
         },
@@ -98,13 +99,13 @@ async fn hear(mut process: GuestProcess, seconds: u64) -> Result<Heard, GuestErr
     };
     while let Some(output) = process.output.next().await {
         let (kept, bytes) = match output {
-            Ok(GuestOutput::Stdout(bytes)) => (&mut heard.output, bytes),
-            Ok(GuestOutput::Stderr(bytes)) => (&mut heard.errors, bytes),
-            Ok(GuestOutput::Exit(exit)) => {
+            Ok(CommandOutput::Stdout(bytes)) => (&mut heard.output, bytes),
+            Ok(CommandOutput::Stderr(bytes)) => (&mut heard.errors, bytes),
+            Ok(CommandOutput::Exit(exit)) => {
                 heard.exit = exit;
                 break;
             }
-            Err(GuestError::TimedOut) => {
+            Err(InsideError::TimedOut) => {
                 heard.exit.error = Some(format!("it was ended after {seconds} s"));
                 break;
             }
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    async fn heard(output: Vec<GuestOutput>) -> Heard {
+    async fn heard(output: Vec<CommandOutput>) -> Heard {
         let guest = FakeGuest::default();
         *guest.output.lock() = output;
         let door = GuestDoor {
@@ -138,21 +139,21 @@ mod tests {
             token: None,
             user: None,
         };
-        let process = guest.run(door, GuestCommand::default()).await.unwrap();
+        let process = guest.run(door, SandboxCommand::default()).await.unwrap();
         hear(process, 1).await.unwrap()
     }
 
     #[tokio::test]
     async fn both_outputs_and_the_code_are_told() {
-        let exit = GuestExit {
+        let exit = CommandExit {
             code: 3,
             error: None,
         };
         let said = heard(vec![
-            GuestOutput::Stdout("a".into()),
-            GuestOutput::Stderr("b".into()),
-            GuestOutput::Stdout("c".into()),
-            GuestOutput::Exit(exit),
+            CommandOutput::Stdout("a".into()),
+            CommandOutput::Stderr("b".into()),
+            CommandOutput::Stdout("c".into()),
+            CommandOutput::Exit(exit),
         ])
         .await;
         assert_eq!((said.output, said.errors), (b"ac".to_vec(), b"b".to_vec()));
@@ -161,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_prints_without_end_is_cut() {
-        let much = GuestOutput::Stdout(vec![b'x'; OUTPUT_MAX].into());
+        let much = CommandOutput::Stdout(vec![b'x'; OUTPUT_MAX].into());
         let said = heard(vec![much.clone(), much]).await;
         assert_eq!(said.output.len(), OUTPUT_MAX);
         assert!(said.truncated && said.exit.error.is_some());

@@ -3,22 +3,22 @@
 use axum::Extension;
 use axum::extract::{Path, State};
 use shoal_core::auth::Principal;
-use shoal_engine::Engine;
 use shoal_protocol::native::SandboxTokens;
 
 use super::answer::Answer;
+use crate::backend::Backend;
 use crate::error::ApiError;
 
 /// Gives a sandbox other tokens, which are answered this once and by the routes that show a sandbox.
 pub(super) async fn rotate(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Result<Answer<SandboxTokens>, ApiError> {
-    let (permit, _) = engine.find(&principal, &id)?;
-    let record = engine.rotate_tokens(&permit).await?;
-    let envd = engine.envd_access_token(&record);
-    let traffic = engine.traffic_access_token(&record);
+    let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
+    let record = backend.sandboxes.rotate_tokens(&permit).await?;
+    let envd = backend.access.envd_access_token(&record);
+    let traffic = backend.access.traffic_access_token(&record);
     Ok(Answer::ok(SandboxTokens {
         sandbox: record.id.to_string(),
         envd_access_token: envd.map(|token| token.reveal().to_owned()),

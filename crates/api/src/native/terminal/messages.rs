@@ -1,7 +1,7 @@
 //! What is said over a terminal's WebSocket: objects of JSON, as Agent-Sandbox's are.
 
 use serde::{Deserialize, Serialize};
-use shoal_engine::TerminalSize;
+use shoal_core::ports::inside::TerminalSize;
 
 /// The size of a terminal of which nothing is said.
 const SIZE: TerminalSize = TerminalSize { cols: 80, rows: 24 };

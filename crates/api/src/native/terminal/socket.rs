@@ -4,6 +4,7 @@
 //! WebSocket: it offers two subprotocols, [`PROTOCOL`] and `shoal-key.<key>`, of which the first is
 //! chosen. Not in the address: addresses are written into logs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -17,12 +18,14 @@ use futures_util::{SinkExt, Stream, StreamExt};
 use http::header::ORIGIN;
 use http::{HeaderMap, StatusCode, Uri};
 use shoal_core::auth::Principal;
-use shoal_engine::{
-    Engine, GuestCommand, GuestControl, GuestOutput, GuestProcess, Inside, KeyLifetime,
+use shoal_core::ports::inside::{
+    CommandControl, CommandOutput, RunningCommand, SandboxClient, SandboxCommand,
 };
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::messages::{Decoder, Said, Told, size};
+use crate::auth::KeyLifetime;
+use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::host::host_of;
 
@@ -53,7 +56,7 @@ type Receiver = SplitStream<WebSocket>;
 
 /// Opens a terminal.
 pub(in crate::native) async fn open(
-    State(engine): State<Engine>,
+    State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
     Extension(lifetime): Extension<KeyLifetime>,
     Path(id): Path<String>,
@@ -61,11 +64,11 @@ pub(in crate::native) async fn open(
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
-    let (permit, _) = engine.find(&principal, &id)?;
+    let (permit, _) = backend.sandboxes.find(&principal, &id).await?;
     check_origin(&headers, &uri)?;
     let upgrade =
         upgrade.map_err(|refused| ApiError::new(refused.status(), refused.body_text()))?;
-    let inside = engine.inside(&permit).await?;
+    let inside = backend.access.open(&permit, None).await?;
     Ok(upgrade
         .protocols([PROTOCOL])
         .max_message_size(MESSAGE_MAX)
@@ -89,10 +92,10 @@ fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
     }
 }
 
-async fn serve(socket: WebSocket, inside: Inside, mut lifetime: KeyLifetime) {
+async fn serve(socket: WebSocket, inside: Arc<dyn SandboxClient>, lifetime: KeyLifetime) {
     let (mut sender, mut receiver) = socket.split();
-    let served = match begin(&mut receiver, &inside, &mut lifetime).await {
-        Ok(Some(process)) => talk(&mut sender, &mut receiver, process, &mut lifetime).await,
+    let served = match begin(&mut receiver, inside.as_ref(), &lifetime).await {
+        Ok(Some(process)) => talk(&mut sender, &mut receiver, process, &lifetime).await,
         Ok(None) => Ok(()),
         Err(error) => tell(&mut sender, &Told::Error { error }).await,
     };
@@ -105,9 +108,9 @@ async fn serve(socket: WebSocket, inside: Inside, mut lifetime: KeyLifetime) {
 /// Waits for the first word and starts the shell; none when the client went away.
 async fn begin(
     receiver: &mut Receiver,
-    inside: &Inside,
-    lifetime: &mut KeyLifetime,
-) -> Result<Option<GuestProcess>, String> {
+    inside: &dyn SandboxClient,
+    lifetime: &KeyLifetime,
+) -> Result<Option<RunningCommand>, String> {
     let first = tokio::select! {
         biased;
         () = lifetime.ended() => return Err(KEY_DELETED.to_owned()),
@@ -119,7 +122,7 @@ async fn begin(
         Ok(Some(Said::Close) | None) => return Ok(None),
         _ => return Err("the first message must be init".to_owned()),
     };
-    let mut command = GuestCommand::new("/bin/sh", ["-c", SHELL]);
+    let mut command = SandboxCommand::new("/bin/sh", ["-c", SHELL]);
     command.terminal = Some(size);
     command.env.insert(TERM.0.to_owned(), TERM.1.to_owned());
     let started = inside.run(command).await;
@@ -144,8 +147,8 @@ where
 async fn talk(
     sender: &mut Sender,
     receiver: &mut Receiver,
-    process: GuestProcess,
-    lifetime: &mut KeyLifetime,
+    process: RunningCommand,
+    lifetime: &KeyLifetime,
 ) -> Result<(), axum::Error> {
     let control = process.control.clone();
     let mut output = process.output;
@@ -158,11 +161,11 @@ async fn talk(
         loop {
             let told = tokio::select! {
                 next = output.next() => match next {
-                    Some(Ok(GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes))) => {
+                    Some(Ok(CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes))) => {
                         let data = decoder.decode(&bytes);
                         Told::Output { data }
                     }
-                    Some(Ok(GuestOutput::Exit(exit))) => Told::Exit { code: exit.code },
+                    Some(Ok(CommandOutput::Exit(exit))) => Told::Exit { code: exit.code },
                     Some(Err(error)) => Told::Error { error: error.to_string() },
                     None => return Ok(()),
                 },
@@ -197,7 +200,7 @@ async fn talk(
 /// holds up its own keys, and nothing else.
 async fn hear(
     receiver: &mut Receiver,
-    control: &dyn GuestControl,
+    control: &dyn CommandControl,
     problems: tokio::sync::mpsc::Sender<String>,
 ) {
     while let Ok(Some(Ok(message))) = timeout(SILENT, receiver.next()).await {

@@ -1,15 +1,20 @@
-//! Which status each failure of the engine has.
+//! The status of each error of the ports.
 
 use http::StatusCode;
 use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
-use shoal_core::store::StoreError;
-use shoal_engine::{
-    BuildError, CatalogueError, CreateError, CreateTemplateError, GuestError, KeyError, NameError,
-    NoRoom, RuntimeForbidden, SandboxError, SnapshotError, SnapshotNameError, StockError, TagError,
-    TakeError, TeamError, TemplateError, TimeoutTooLong,
+use shoal_core::ports::access::{KeyError, TeamError};
+use shoal_core::ports::builds::{BuildError, StockError};
+use shoal_core::ports::catalogue::CatalogueError;
+use shoal_core::ports::create::CreateError;
+use shoal_core::ports::inside::InsideError;
+use shoal_core::ports::sandboxes::{
+    NameError, NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong,
 };
+use shoal_core::ports::snapshots::{SnapshotError, SnapshotNameError, TakeError};
+use shoal_core::ports::templates::{CreateTemplateError, TagError, TemplateError};
+use shoal_core::store::StoreError;
 
 use super::{ApiError, wording};
 
@@ -169,18 +174,18 @@ impl From<CreateError> for ApiError {
     }
 }
 
-impl From<GuestError> for ApiError {
+impl From<InsideError> for ApiError {
     /// Of what was asked of the daemon inside, not of what a run needs.
-    fn from(error: GuestError) -> Self {
+    fn from(error: InsideError) -> Self {
         let message = error.to_string();
         let status = match error {
-            GuestError::Unreachable(_) | GuestError::Refused(_) => StatusCode::BAD_GATEWAY,
-            GuestError::NotFound(_) => StatusCode::NOT_FOUND,
-            GuestError::Invalid(_) | GuestError::UnknownUser(_) => StatusCode::BAD_REQUEST,
-            GuestError::Denied(_) => StatusCode::FORBIDDEN,
-            GuestError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
-            GuestError::TooMuch(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            GuestError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            InsideError::Unreachable(_) | InsideError::Refused(_) => StatusCode::BAD_GATEWAY,
+            InsideError::NotFound(_) => StatusCode::NOT_FOUND,
+            InsideError::Invalid(_) | InsideError::UnknownUser(_) => StatusCode::BAD_REQUEST,
+            InsideError::Denied(_) => StatusCode::FORBIDDEN,
+            InsideError::NoSpace(_) => StatusCode::INSUFFICIENT_STORAGE,
+            InsideError::TooMuch(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            InsideError::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         };
         Self::new(status, message)
     }
