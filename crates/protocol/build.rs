@@ -1,4 +1,4 @@
-//! Turns `proto/` into Rust, without a protobuf compiler on the machine.
+//! Generates Rust code from `proto/` without a protobuf compiler.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use buffa_codegen::BytesRepr;
 use connectrpc_build::{CodeGenConfig, Config};
 
-/// The files, as they name each other.
+/// Proto files, as they import each other.
 const FILES: [&str; 2] = ["process.proto", "filesystem.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,9 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut messages = CodeGenConfig::default();
     messages.generate_json = true;
-    // A reader of ours has no use for what a newer peer adds, and need not store it.
+    // Fields added by newer peers are not used, so they need not be stored.
     messages.preserve_unknown_fields = false;
-    // The output of a program is passed on by reference.
+    // Process output is passed on without copying.
     messages.bytes_fields = vec![(".".to_owned(), BytesRepr::Bytes)];
     messages.emit_register_fn = false;
     Config::new()

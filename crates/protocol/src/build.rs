@@ -1,5 +1,5 @@
-//! Bodies of template builds: E2B's build system, versions 2 and 3, which the server and the
-//! command line share.
+//! Bodies of template builds: E2B's build system, versions 2 and 3, shared by the server and the
+//! command line.
 //!
 //! ```text
 //!   POST /v3/templates                                NewBuild    ─▶ RequestedBuild
@@ -9,9 +9,9 @@
 //!   DELETE /templates/{id}/builds/{build}                         cancels it (ours)
 //! ```
 //!
-//! Shoal adds to it what a Dockerfile of several stages needs: [`BuildStart::stages`],
-//! `fromStage`, the sources `fromStage` and `fromImage` of a `COPY`, and [`Step::line`]. Clients
-//! of E2B send none of it, and need none of it to read the answers.
+//! Shoal extends it for multi-stage Dockerfiles: [`BuildStart::stages`], `fromStage`, the sources
+//! `fromStage` and `fromImage` of a `COPY`, and [`Step::line`]. E2B's clients send none of these
+//! and need none to read the responses.
 
 mod place;
 
@@ -22,121 +22,122 @@ use serde::{Deserialize, Serialize};
 
 pub use place::{InvalidPlace, Part, Place};
 
-/// The most log entries in one [`BuildStatus`].
+/// Limit of log entries per [`BuildStatus`].
 pub const LOG_PAGE: usize = 100;
 
-/// Asks for a build, and for its template when there is none of the name.
+/// Request for a build. Creates the template if missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewBuild {
-    /// What the template is called; may carry a tag: `name:tag`.
+    /// Template name, optionally with a tag: `name:tag`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The same, as older clients say it; counts when there is no name.
+    /// Name as sent by older clients; used if there is no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// Tags that the build gets when it is ready.
+    /// Tags of the build once it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-    /// Processors of its sandboxes; the server's default when absent.
+    /// CPUs of its sandboxes; the server's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_count: Option<u32>,
-    /// Memory of its sandboxes in MiB; the server's default when absent.
+    /// Memory of its sandboxes in MiB; the server's default if absent.
     #[serde(default, rename = "memoryMB", skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u32>,
 }
 
-/// A build that waits for its files and its steps.
+/// A build that waits for files and steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedBuild {
-    /// The template.
+    /// Template id.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// The build: a UUID.
+    /// Build id, a UUID.
     #[serde(rename = "buildID")]
     pub build_id: String,
     /// Whether other teams may use the template.
     pub public: bool,
-    /// What the template is called, with its namespace.
+    /// Template names with namespace.
     pub names: Vec<String>,
-    /// The tags that the build gets.
+    /// Tags of the build.
     pub tags: Vec<String>,
-    /// What the template is called, bare.
+    /// Template names without namespace.
     pub aliases: Vec<String>,
 }
 
-/// Whether the files of a hash are there, and where they go if not.
+/// Whether files with a hash exist, and where to upload them if not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLink {
-    /// Whether they are.
+    /// Whether they exist.
     pub present: bool,
-    /// Where the archive is put, without a key: the address is the permission.
+    /// Upload URL of the archive. Needs no API key: the URL authorises the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Headers to be sent with it.
+    /// Headers to send with the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<BTreeMap<String, String>>,
 }
 
-/// What a build does. Exactly one of `from_image`, `from_template` and `from_stage` is said.
+/// Plan of a build, with exactly one of `from_image`, `from_template` and `from_stage`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildStart {
-    /// The image it stands on.
+    /// Base image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_image: Option<String>,
-    /// Who asks the image's registry.
+    /// Credentials for the image's registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_image_registry: Option<Registry>,
-    /// The template it stands on.
+    /// Base template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_template: Option<String>,
-    /// Ours: the stage it stands on, by its place in `stages`.
+    /// Base stage, as an index into `stages` (Shoal extension).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<usize>,
-    /// Ours: what is built before it, in order.
+    /// Stages to build first, in order (Shoal extension).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
-    /// Whether nothing is taken from the cache.
+    /// Disables the cache.
     #[serde(default)]
     pub force: bool,
-    /// What is done, in order.
+    /// Steps in order.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// Ours: the variables of `ENV` steps that every process of a sandbox gets, as Docker has it.
-    /// E2B's clients send none: their variables end with the build and the start command.
+    /// Variables of `ENV` steps to set in every process of a sandbox, as in Docker (Shoal
+    /// extension). E2B's clients send none: there variables apply only to the build and the start
+    /// command.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep_env: Vec<String>,
-    /// What is started when all is done, and runs in every sandbox.
+    /// Start command, run after the build and kept running in every sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_cmd: Option<String>,
-    /// What succeeds once that is ready.
+    /// Command that succeeds once the start command is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_cmd: Option<String>,
 }
 
-/// Ours: a stage of a Dockerfile, of which others take files or stand on. Exactly one of
-/// `from_image`, `from_template` and `from_stage` is said.
+/// A stage of a Dockerfile (Shoal extension), with exactly one of `from_image`, `from_template` and
+/// `from_stage`. Other stages may copy from it or use it as base.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
-    /// What the Dockerfile calls it; shown in logs.
+    /// Stage name, for logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The image it stands on.
+    /// Base image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_image: Option<String>,
-    /// Who asks the image's registry.
+    /// Credentials for the image's registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_image_registry: Option<Registry>,
-    /// The template it stands on.
+    /// Base template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_template: Option<String>,
-    /// The stage it stands on: an earlier one, by its place in [`BuildStart::stages`].
+    /// Base stage: an index of an earlier stage in [`BuildStart::stages`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<usize>,
-    /// What is done, in order.
+    /// Steps in order.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
@@ -148,57 +149,56 @@ pub struct Step {
     /// `COPY`, `ADD`, `RUN`, `ENV`, `ARG`, `WORKDIR` or `USER`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What it is done with; what each means depends on the kind (spec: E2B's build system).
+    /// Arguments, whose meaning depends on the type (spec: E2B's build system).
     ///
-    /// In the values of `ENV` and `ARG` the server puts `$NAME`, `${NAME}`, `${NAME:-word}`,
-    /// `${NAME-word}`, `${NAME:+word}` and `${NAME+word}` as the variables are before the step.
-    /// `\$`, `\\` and `\}` are the character itself; any other backslash is a backslash.
+    /// In values of `ENV` and `ARG` the server expands `$NAME`, `${NAME}`, `${NAME:-word}`,
+    /// `${NAME-word}`, `${NAME:+word}` and `${NAME+word}` with the variables before the step. `\$`,
+    /// `\\` and `\}` yield the character itself; other backslashes are literal.
     #[serde(default)]
     pub args: Vec<String>,
-    /// The archive with the files that a `COPY` takes from the client.
+    /// Hash of the archive with the client's files for a `COPY`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_hash: Option<String>,
-    /// Whether this step and all after it are done anew, whatever the cache has.
+    /// Disables the cache for this and all later steps.
     #[serde(default)]
     pub force: bool,
-    /// Ours, for a `COPY` without `files_hash`: the stage that its source is a path of, by its
-    /// place in [`BuildStart::stages`].
+    /// Source stage of a `COPY` without `files_hash`, as an index into [`BuildStart::stages`]
+    /// (Shoal extension).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_stage: Option<usize>,
-    /// Ours, for a `COPY` without `files_hash`: the image that its source is a path of.
+    /// Source image of a `COPY` without `files_hash` (Shoal extension).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_image: Option<String>,
-    /// Ours: the line of the Dockerfile it came from, from 1. It changes nothing, the cache least
-    /// of all.
+    /// Line in the Dockerfile, from 1 (Shoal extension). Informational: not part of the cache key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
 }
 
-/// Who asks an image's registry.
+/// Credentials for an image registry.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Registry {
-    /// An account.
+    /// A registry account.
     Registry {
-        /// Its name.
+        /// Account name.
         username: String,
-        /// Its password or token.
+        /// Password or token.
         password: String,
     },
-    /// Amazon's.
+    /// Amazon ECR.
     #[serde(rename_all = "camelCase")]
     Aws {
-        /// The id of the key.
+        /// Access key id.
         aws_access_key_id: String,
-        /// The key.
+        /// Secret access key.
         aws_secret_access_key: String,
-        /// Where the registry is.
+        /// Region of the registry.
         aws_region: String,
     },
-    /// Google's.
+    /// Google Artifact Registry.
     #[serde(rename_all = "camelCase")]
     Gcp {
-        /// The key of a service account: a JSON document as text.
+        /// Service account key: a JSON document as text.
         service_account_json: String,
     },
 }
@@ -219,104 +219,104 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// What is asked of a build's state.
+/// Query for the status of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusQuery {
-    /// How many log entries the caller has.
+    /// Number of log entries that the caller already has.
     #[serde(default)]
     pub logs_offset: usize,
-    /// How many it takes at most; [`LOG_PAGE`] when absent, and never more.
+    /// Limit of log entries; [`LOG_PAGE`] if absent, and at most that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// The least weighty level it wants.
+    /// Minimum log level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,
 }
 
-/// How far a build is, and what it has said since [`StatusQuery::logs_offset`].
+/// Status of a build and its log entries since [`StatusQuery::logs_offset`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildStatus {
-    /// The template.
+    /// Template id.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// The build.
+    /// Build id.
     #[serde(rename = "buildID")]
     pub build_id: String,
-    /// How far it is.
+    /// Progress.
     pub status: Progress,
-    /// The entries as lines of text.
+    /// Log entries as text.
     #[serde(default)]
     pub logs: Vec<String>,
-    /// The entries.
+    /// Log entries.
     #[serde(default)]
     pub log_entries: Vec<LogEntry>,
-    /// Why it failed.
+    /// Reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 
-/// How far a build is.
+/// Progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
-    /// For its steps.
+    /// Waiting for its steps.
     Waiting,
-    /// It is at work.
+    /// Running.
     Building,
-    /// It is done: sandboxes start from it.
+    /// Ready: sandboxes start from it.
     Ready,
-    /// It failed, or was cancelled.
+    /// Failed or cancelled.
     Error,
 }
 
 impl Progress {
-    /// Whether nothing more will come.
+    /// Whether the status is final.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Ready | Self::Error)
     }
 }
 
-/// How weighty a log entry is.
+/// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// For those who look for a mistake.
+    /// For debugging.
     Debug,
-    /// What happens.
+    /// Normal events.
     Info,
-    /// What may be a mistake.
+    /// Possible mistakes.
     Warn,
-    /// What is one.
+    /// Errors.
     Error,
 }
 
-/// What a build said.
+/// A log entry of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// When: RFC 3339 in UTC.
+    /// RFC 3339 in UTC.
     pub timestamp: String,
-    /// What.
+    /// Text.
     pub message: String,
-    /// How weighty it is.
+    /// Log level.
     pub level: Level,
-    /// Which step said it: a [`Place`].
+    /// The step that logged it: a [`Place`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }
 
-/// Why a build failed.
+/// Reason of a failed build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reason {
-    /// What failed, for people.
+    /// Human-readable error.
     pub message: String,
-    /// Which step failed: a [`Place`].
+    /// The step that failed: a [`Place`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// What was said last.
+    /// Last log entries.
     #[serde(default)]
     pub log_entries: Vec<LogEntry>,
 }

@@ -1,8 +1,8 @@
-//! A client for one sandbox's daemon.
+//! Client of a sandbox's daemon.
 //!
-//! [`EnvdClient`] speaks to one daemon: at an address, or over whatever byte stream a [`Dial`]
-//! opens, with what headers its way needs (the command line goes through the gateway, which reads
-//! the sandbox from headers). Connections are kept and used again. Clones share them.
+//! [`EnvdClient`] calls one daemon: at an address, or over a byte stream that a [`Dial`] opens,
+//! with the headers that the path needs. (The command line goes through the gateway, which reads
+//! the sandbox id from a header.) Connections are pooled and shared by clones.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), shoal_protocol::client::ClientError> {
@@ -54,16 +54,16 @@ pub use filesystem::{Change, Watch};
 pub use process::{Command, Exit, Output, Process, Selector};
 pub use transport::{BodyError, RequestBody, Transport};
 
-/// How long a call may take that does not stream. The same as in E2B's SDKs.
+/// Timeout of a unary call, as in E2B's SDKs.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the daemon may take to say that it lives.
+/// Timeout of a health check.
 pub const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most bytes of a plain answer that is read whole: metrics, variables, errors.
+/// Largest plain response that is buffered: metrics, variables, errors.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A client for one sandbox's daemon.
+/// Client of one daemon.
 #[derive(Clone)]
 pub struct EnvdClient {
     transport: Transport,
@@ -72,14 +72,13 @@ pub struct EnvdClient {
 }
 
 impl EnvdClient {
-    /// A client for the daemon at an address.
+    /// A client of the daemon at an address.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
         Self::over(Arc::new(Tcp(address)), &address.to_string())
     }
 
-    /// A client for the daemon behind whatever `dial` opens. `authority` is what requests name as
-    /// their host.
+    /// A client of the daemon that `dial` connects to. `authority` is the host of requests.
     #[must_use]
     pub fn over(dial: Arc<dyn Dial>, authority: &str) -> Self {
         Self {
@@ -89,21 +88,21 @@ impl EnvdClient {
         }
     }
 
-    /// Sends the sandbox's secret with every request.
+    /// Sends an access token with every request.
     #[must_use]
     pub fn with_token(self, token: &AccessToken) -> Self {
         self.with_header(headers::ACCESS_TOKEN, token.reveal())
     }
 
-    /// Sends the sandbox's secret with every request.
+    /// Sends an access token with every request.
     ///
     /// # Errors
-    /// When no token looks like that.
+    /// If the token is invalid.
     pub fn with_token_text(self, token: &str) -> Result<Self, InvalidAccessToken> {
         Ok(self.with_token(&AccessToken::parse(token)?))
     }
 
-    /// Sends a header with every request. One whose value no header can carry is left out.
+    /// Sends a header with every request. An invalid value is ignored.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(mut value) = HeaderValue::from_str(value) {
@@ -113,7 +112,7 @@ impl EnvdClient {
         self
     }
 
-    /// Acts as a user of the sandbox instead of its default user.
+    /// Selects a user of the sandbox instead of its default user.
     #[must_use]
     pub fn with_user(mut self, user: &str) -> Self {
         let basic = base64::engine::general_purpose::STANDARD.encode(format!("{user}:"));
@@ -121,13 +120,13 @@ impl EnvdClient {
         self.with_header(AUTHORIZATION, &format!("Basic {basic}"))
     }
 
-    /// The generated client of the process service, for what has no method here.
+    /// The generated client of the process service, for calls without a method here.
     #[must_use]
     pub fn process_rpc(&self) -> ProcessClient<Transport> {
         ProcessClient::new(self.transport.clone(), self.rpc_config())
     }
 
-    /// The generated client of the filesystem service, for what has no method here.
+    /// The generated client of the filesystem service, for calls without a method here.
     #[must_use]
     pub fn filesystem_rpc(&self) -> FilesystemClient<Transport> {
         FilesystemClient::new(self.transport.clone(), self.rpc_config())
@@ -137,21 +136,21 @@ impl EnvdClient {
         ClientConfig::new(self.transport.uri("/")).with_default_headers(self.headers.clone())
     }
 
-    /// Asks whether the daemon lives.
+    /// Checks that the daemon is alive.
     ///
     /// # Errors
-    /// When it does not answer in [`HEALTH_TIMEOUT`], or not with a success.
+    /// If it does not respond within [`HEALTH_TIMEOUT`], or responds with an error.
     pub async fn health(&self) -> Result<(), ClientError> {
         let request = self.request(Method::GET, "/health", Bytes::new())?;
         self.call(request, HEALTH_TIMEOUT).await?;
         Ok(())
     }
 
-    /// Tells the daemon who it is, and gives or changes its secret: after this, requests need the
-    /// new one. Returns the daemon's version.
+    /// Sends settings to the daemon, including a first or new token, which later requests then
+    /// need. Returns the daemon's version.
     ///
     /// # Errors
-    /// When the daemon cannot be reached, or knows another secret, or refuses a value.
+    /// If the daemon is unreachable, has another token, or rejects a value.
     pub async fn init(&self, body: &InitRequest) -> Result<Option<String>, ClientError> {
         let body = serde_json::to_vec(body).map_err(ClientError::malformed)?;
         let mut request = self.request(Method::POST, "/init", body.into())?;
@@ -164,31 +163,31 @@ impl EnvdClient {
         Ok(version.and_then(|text| Some(text.to_str().ok()?.to_owned())))
     }
 
-    /// Tells the daemon that the sandbox is about to be saved: no deadline of a process comes nearer
-    /// until [`EnvdClient::unfreeze`] or [`EnvdClient::init`]. With `sync` all that was written
-    /// there is on disk when this returns.
+    /// Announces that the sandbox is about to be saved. Process deadlines stop until
+    /// [`EnvdClient::unfreeze`] or [`EnvdClient::init`]. With `sync` file systems are synced before
+    /// this returns.
     ///
     /// # Errors
-    /// When the daemon cannot be reached or refuses.
+    /// If the daemon is unreachable or rejects the request.
     pub async fn freeze(&self, sync: bool) -> Result<(), ClientError> {
         let path = if sync { "/freeze?sync=true" } else { "/freeze" };
         let request = self.request(Method::POST, path, Bytes::new())?;
         self.call(request, REQUEST_TIMEOUT).await.map(drop)
     }
 
-    /// Tells the daemon that the sandbox has been saved and goes on.
+    /// Announces that the sandbox has been saved and resumes.
     ///
     /// # Errors
-    /// When the daemon cannot be reached or refuses.
+    /// If the daemon is unreachable or rejects the request.
     pub async fn unfreeze(&self) -> Result<(), ClientError> {
         let request = self.request(Method::POST, "/unfreeze", Bytes::new())?;
         self.call(request, REQUEST_TIMEOUT).await.map(drop)
     }
 
-    /// Asks how busy the sandbox is.
+    /// Fetches the resource usage of the sandbox.
     ///
     /// # Errors
-    /// When the daemon cannot be reached or answers something else.
+    /// If the daemon is unreachable or the response is invalid.
     pub async fn metrics(&self) -> Result<Metrics, ClientError> {
         let request = self.request(Method::GET, "/metrics", Bytes::new())?;
         let (_, body) = self.call(request, REQUEST_TIMEOUT).await?;
@@ -221,7 +220,7 @@ impl EnvdClient {
         Ok(request)
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and buffers the response.
     async fn call(
         &self,
         request: Request<RequestBody>,
@@ -239,12 +238,12 @@ impl EnvdClient {
     }
 }
 
-/// The options of a call that does not stream.
+/// Options of a unary call.
 fn unary() -> CallOptions {
     CallOptions::default().with_timeout(REQUEST_TIMEOUT)
 }
 
-/// Passes an answer on if it is a success, and else reads what the daemon has against it.
+/// Returns a successful response, or the error in the response body.
 async fn success(response: Response<Incoming>) -> Result<Response<Incoming>, ClientError> {
     let status = response.status();
     if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {

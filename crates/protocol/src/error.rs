@@ -1,22 +1,22 @@
-//! The body of a plain HTTP error.
+//! Body of a plain HTTP error.
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-/// What the daemon says when a plain HTTP request fails.
+/// Error response of the daemon to a plain HTTP request.
 ///
-/// Connect calls fail with Connect's own body instead, except for a missing token, which is refused
-/// before anybody looks at the path.
+/// Connect calls fail with Connect's own error body, except for a missing token, which is rejected
+/// before routing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// The HTTP status again: clients of E2B read it here.
+    /// The HTTP status, which E2B's clients read here.
     pub code: u16,
-    /// What failed, for people; some clients compare it.
+    /// Human-readable error; some clients compare it.
     pub message: String,
 }
 
 impl ErrorBody {
-    /// Says `message` with `status`.
+    /// An error with this status and message.
     #[must_use]
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {

@@ -4,37 +4,37 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The namespace of the extended attributes that hold a file's metadata.
+/// Namespace of the extended attributes with a file's metadata.
 pub const METADATA_ATTRIBUTE_PREFIX: &str = "user.e2b.";
 
-/// The longest key of metadata in bytes: the kernel allows 255 for an attribute's whole name.
+/// Longest metadata key in bytes: the kernel limits attribute names to 255.
 pub const MAX_METADATA_KEY: usize = 255 - METADATA_ATTRIBUTE_PREFIX.len();
 
-/// The most bytes of metadata on one file, names with their prefix and values together: ext4 keeps
-/// all attributes of a file in one block of 4 KiB.
+/// Limit of metadata per file in bytes, including names with prefix and values: ext4 stores all
+/// attributes of a file in one block of 4 KiB.
 pub const MAX_METADATA: usize = 4096;
 
-/// Why metadata cannot be attached to a file.
+/// Invalid metadata.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetadata {
-    /// A key has no characters.
+    /// Empty key.
     #[error("metadata key must not be empty")]
     EmptyKey,
-    /// A key is too long for an attribute's name.
+    /// Key too long for an attribute name.
     #[error("metadata key '{0}' exceeds {MAX_METADATA_KEY} bytes")]
     LongKey(String),
-    /// A key or its value holds something other than printable ASCII.
+    /// Characters other than printable ASCII.
     #[error("metadata '{0}' holds bytes that are not printable ASCII")]
     NotAscii(String),
-    /// All of it together is too much.
+    /// Total size too large.
     #[error("metadata of {0} bytes exceeds {MAX_METADATA} bytes")]
     TooMuch(usize),
 }
 
-/// Checks metadata before it is attached to a file.
+/// Checks metadata.
 ///
 /// # Errors
-/// When it breaks one of the limits above, which are E2B's.
+/// If it violates one of the limits above, which are E2B's.
 pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), InvalidMetadata> {
     let printable = |text: &str| text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
     let mut total = 0;
@@ -56,37 +56,37 @@ pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Invalid
     Ok(())
 }
 
-/// A file that an upload wrote.
+/// A file written by an upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// The last part of its path.
+    /// File name.
     pub name: String,
-    /// Where it is.
+    /// Path.
     pub path: String,
-    /// What it is.
+    /// Type.
     #[serde(rename = "type")]
     pub kind: FileKind,
-    /// What is attached to it; absent when nothing is.
+    /// Metadata; absent if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
-/// What an uploaded entry is.
+/// Type of an uploaded entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
-    /// A regular file. Nothing else can be uploaded.
+    /// A regular file, the only type that can be uploaded.
     File,
 }
 
-/// The body of `POST /files/compose`: joins files into one and removes them.
+/// Body of `POST /files/compose`: concatenates files and removes the sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComposeRequest {
-    /// The files, in order. Not empty.
+    /// The source files in order; not empty.
     pub source_paths: Vec<String>,
-    /// Where the whole goes. None of the files.
+    /// The resulting file; not one of the sources.
     pub destination: String,
-    /// Whose file it becomes; the default user's when absent.
+    /// Owner of the result; the default user if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The body of `POST /init`.
+//! Body of `POST /init`.
 
 use std::collections::BTreeMap;
 
@@ -7,67 +7,67 @@ use time::OffsetDateTime;
 
 use crate::token::AccessToken;
 
-/// What the control plane tells a sandbox's daemon at its start, after every resume, and when a
-/// clone gets an identity of its own. Whatever is absent stays as it was.
+/// Settings that the control plane sends at the start of a sandbox, after every resume, and when a
+/// clone gets its own identity. Absent fields keep their value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitRequest {
-    /// Environment variables of every process, in place of those of the request before. The names
-    /// in [`IDENTITY_VARIABLES`] are also written to files that processes may read.
+    /// Environment variables of every process, replacing those of the previous request. The names
+    /// in [`IDENTITY_VARIABLES`] are also written to files for processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// The secret that callers must know from now on. Absent, null and empty mean no change.
+    /// New access token. Absent, null and empty keep the current one.
     #[serde(
         default,
         deserialize_with = "token_unless_empty",
         skip_serializing_if = "Option::is_none"
     )]
     pub access_token: Option<AccessToken>,
-    /// Whether programs in the sandbox need not know the secret (ours). Callers from outside always
-    /// do: for those of a sandbox that is not secured the gateway shows it. False when absent, if the
-    /// request sets a secret.
+    /// Exempts programs in the sandbox from the token (Shoal extension). Callers outside still need
+    /// it: for unsecured sandboxes the gateway adds it. When absent it is false if the request sets
+    /// a token, else unchanged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// How much memory the sandbox has, in MiB, where that can change while it runs (ours).
+    /// Memory of the sandbox in MiB, if it can change at run time (Shoal extension).
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u32>,
-    /// The time now. It sets the clock, and a request older than the last one changes nothing.
+    /// Current time. Sets the clock; a request older than the last one is ignored.
     #[serde(
         default,
         with = "time::serde::rfc3339::option",
         skip_serializing_if = "Option::is_none"
     )]
     pub timestamp: Option<OffsetDateTime>,
-    /// Who runs processes and owns files when a request names nobody.
+    /// User of requests that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_user: Option<String>,
-    /// Where processes start when a request does not say.
+    /// Working directory of processes that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_workdir: Option<String>,
-    /// The address of the events service, as seen from inside.
+    /// Address of the events service inside the sandbox.
     #[serde(
         default,
         rename = "hyperloopIP",
         skip_serializing_if = "Option::is_none"
     )]
     pub hyperloop_ip: Option<std::net::IpAddr>,
-    /// Names this run of the sandbox.
+    /// Id of this run of the sandbox.
     #[serde(
         default,
         rename = "lifecycleID",
         skip_serializing_if = "Option::is_none"
     )]
     pub lifecycle_id: Option<String>,
-    /// Certificates, in PEM, that processes shall trust.
+    /// CA certificates in PEM for processes to trust.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<String>,
-    /// Network volumes. Read and not acted upon: Shoal mounts volumes from outside.
+    /// Network volumes. Ignored: Shoal mounts volumes from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mounts: Option<serde_json::Value>,
 }
 
-/// Variables that say which sandbox this is. They outlive a request that sets other variables, and
-/// each is mirrored in a file `/run/e2b/.<name>`.
+/// Variables that identify the sandbox. They are kept when other variables are replaced, and each
+/// is mirrored in a file `/run/e2b/.<name>`.
 pub const IDENTITY_VARIABLES: [&str; 4] = [
     "E2B_SANDBOX",
     "E2B_SANDBOX_ID",
@@ -75,7 +75,7 @@ pub const IDENTITY_VARIABLES: [&str; 4] = [
     "E2B_TEAM_ID",
 ];
 
-/// Reads `""` like an absent token, as some callers send it for a sandbox without one.
+/// Treats `""` as absent; some callers send it for a sandbox without a token.
 fn token_unless_empty<'de, D>(deserializer: D) -> Result<Option<AccessToken>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,26 +1,26 @@
-//! The wire of `shoal-envd`, the daemon inside every sandbox, from both ends.
+//! Wire protocol of `shoal-envd`, the daemon inside every sandbox, for both ends.
 //!
-//! * [`process`] and [`filesystem`]: the messages and services of its Connect RPC, generated from
-//!   `proto/`. Each comes with a server trait, and with a client under the feature `client`.
-//! * [`init`], [`metrics`], [`files`], [`error`]: the bodies of its plain HTTP endpoints.
-//! * [`signature`]: signed URLs, which the daemon checks and the gateway recognises a sandbox by.
-//! * [`token`]: the secret that a caller must know.
-//! * [`build`]: the bodies of template builds, which the server and the command line share.
-//! * [`native`]: the bodies of Shoal's own API, which the server and the command line share.
-//! * `client` (under the feature of that name): a client for the control plane and the command
-//!   line.
+//! * [`process`] and [`filesystem`]: messages and services of its Connect RPC, generated from
+//!   `proto/`, each with a server trait, and with a client under the feature `client`.
+//! * [`init`], [`metrics`], [`files`], [`error`]: bodies of its plain HTTP endpoints.
+//! * [`signature`]: signed URLs, which the daemon verifies and by which the gateway finds a
+//!   sandbox.
+//! * [`token`]: the access token.
+//! * [`build`]: bodies of template builds, shared by the server and the command line.
+//! * [`native`]: bodies of Shoal's native API, shared by the server and the command line.
+//! * `client` (feature of that name): a client for the control plane and the command line.
 //!
-//! The wire is E2B's, so that its SDKs work unchanged; names and numbers here are theirs. A
-//! sandbox keeps the daemon that it was born with, so this surface may only grow:
-//! `schema/envd.txt` holds its present state, and a test compares.
+//! The protocol is E2B's, so that its SDKs work unchanged; so are its names and numbers. A sandbox
+//! keeps the daemon that it was created with, so the protocol may only grow: `schema/envd.txt`
+//! holds its present state, which a test compares.
 //!
-//! # Connect by a library
+//! # Connect library
 //!
-//! [`connectrpc`] frames, encodes and maps errors for both ends and both codecs (JSON as proto3
-//! defines it, so `snake_case` names, integers as text or number, and enums by name or number are
-//! all read). One rule of E2B's is not Connect's: the `Connect-Timeout-Ms` of a `Start` is the life
-//! of the process, and passes over the handler's head. The daemon therefore takes that header off
-//! streaming requests before the library sees it; see `rpc` in `shoal-envd`.
+//! [`connectrpc`] handles framing, encoding and errors for both ends and both codecs. (It accepts
+//! JSON as defined by proto3: `snake_case` names, integers as text or number, enums by name or
+//! number.) One rule of E2B is not Connect's: the `Connect-Timeout-Ms` of a `Start` is the lifetime
+//! of the process, not of the call. So the daemon removes that header from streaming requests
+//! before the library sees it; see `rpc` in `shoal-envd`.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,7 @@ pub mod native;
 pub mod signature;
 pub mod token;
 
-/// What the build script made of `proto/`.
+/// Code generated from `proto/`.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -55,27 +55,27 @@ mod generated {
 
 pub use generated::{filesystem, process};
 
-/// The port on which the daemon listens in every sandbox (spec: E2B's envd).
+/// Port of the daemon in every sandbox (spec: E2B's envd).
 pub const ENVD_PORT: u16 = 49983;
 
-/// The port of the code interpreter, in sandboxes with kernels.
+/// Port of the code interpreter, in sandboxes with kernels.
 pub const INTERPRETER_PORT: u16 = 49999;
 
-/// The version of E2B's envd whose behaviour the daemon shows. Clients switch features on by it, so
-/// it is not a version of ours.
+/// Version of E2B's envd whose behaviour the daemon implements. Clients enable features by it, so
+/// it is not Shoal's version.
 pub const ENVD_VERSION: &str = "0.6.13";
 
-/// The `Upgrade` token of `GET /tunnel/{port}`, by which the gateway reaches a port that listens
-/// on the sandbox's loopback only.
+/// `Upgrade` token of `GET /tunnel/{port}`, by which the gateway reaches loopback ports of the
+/// sandbox.
 pub const TUNNEL_UPGRADE: &str = "shoal-tunnel";
 
-/// The routes of the daemon that are for the host alone. The gateway answers for them.
+/// Routes of the daemon for the host only. The gateway does not forward them.
 pub const INTERNAL_ROUTES: [&str; 7] = [
     "init", "freeze", "unfreeze", "collapse", "fsfreeze", "fsthaw", "tunnel",
 ];
 
-/// Whether a path leads to one of [`INTERNAL_ROUTES`], or might: blanks, doubled slashes and
-/// percent signs are seen through, because whoever hides a route has a reason.
+/// Whether a path matches one of [`INTERNAL_ROUTES`], also when obfuscated by blanks, doubled
+/// slashes or percent encoding.
 #[must_use]
 pub fn is_internal_route(path: &str) -> bool {
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy();

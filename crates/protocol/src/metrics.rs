@@ -1,29 +1,29 @@
-//! The body of `GET /metrics`.
+//! Body of `GET /metrics`.
 
 use serde::{Deserialize, Serialize};
 
-/// How busy a sandbox is.
+/// Resource usage of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// When this was measured, in Unix seconds.
+    /// Time of the measurement in Unix seconds.
     pub ts: i64,
-    /// Logical processors.
+    /// Logical CPUs.
     pub cpu_count: u32,
-    /// Processor time used since the previous question, in per cent of all processors, with two
-    /// decimals; since the start when nobody asked before.
+    /// CPU usage since the previous request (or since boot, for the first) in per cent of all CPUs,
+    /// with two decimals.
     pub cpu_used_pct: f64,
-    /// Memory, in bytes.
+    /// Total memory in bytes.
     pub mem_total: u64,
-    /// Memory that could not be had without swapping, in bytes.
+    /// Memory that is not available, in bytes.
     pub mem_used: u64,
-    /// Memory that caches files, in bytes.
+    /// Page cache in bytes.
     pub mem_cache: u64,
-    /// The root file system's size, in bytes.
+    /// Size of the root file system in bytes.
     pub disk_total: u64,
-    /// How much of it is taken, in bytes.
+    /// Used space in bytes.
     pub disk_used: u64,
-    /// `mem_total` in MiB, for old readers.
+    /// `mem_total` in MiB, for older clients.
     pub mem_total_mib: u64,
-    /// `mem_used` in MiB, for old readers.
+    /// `mem_used` in MiB, for older clients.
     pub mem_used_mib: u64,
 }

@@ -1,7 +1,7 @@
-//! Bodies of Shoal's own API under `/api/v1`: keys, images, templates, status.
+//! Bodies of Shoal's native API under `/api/v1`: keys, images, templates, status.
 //!
-//! Every answer is an [`Envelope`] beside a real HTTP status. Moments are RFC 3339 in UTC, sizes
-//! are bytes unless a name says otherwise.
+//! Every response is an [`Envelope`] along with a real HTTP status. Times are RFC 3339 in UTC;
+//! sizes are in bytes unless the name has another unit.
 
 mod catalogue;
 mod pool;
@@ -27,40 +27,40 @@ pub use self::sandbox::{
 pub use self::status::{Runtime, Status, Totals};
 pub use self::team::{NewTeamLimits, Team};
 
-/// Builds a template of the installation: the answer is a [`RequestedBuild`](crate::build::RequestedBuild)
-/// that is begun.
+/// Request to build a template of the installation. The response is the
+/// [`RequestedBuild`](crate::build::RequestedBuild), already started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildTemplate {
-    /// Whether nothing is taken from what was done before. Means something from admin keys only.
+    /// Disables the cache. Effective for admin keys only.
     #[serde(default)]
     pub force: bool,
 }
 
-/// Where all of it is found.
+/// Path prefix of all routes.
 pub const PREFIX: &str = "/api/v1";
 
-/// The code of an answer that is a success.
+/// Code of a successful response.
 pub const OK: &str = "0";
 
-/// The content type of an answer that comes in lines of JSON, an [`ImageEvent`] each.
+/// Content type of a response that streams [`ImageEvent`]s as JSON lines.
 pub const NDJSON: &str = "application/x-ndjson";
 
-/// What every answer is wrapped in.
+/// Wrapper of every response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope<T> {
     /// [`OK`], or the HTTP status as text.
     pub code: String,
-    /// `ok`, or what failed and what to do.
+    /// `ok`, or the error and its remedy.
     pub message: String,
-    /// The message of a failure once more, where Agent-Sandbox's clients look for it.
+    /// The error message again, where Agent-Sandbox's clients read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The answer; none when the call failed or has nothing to tell.
+    /// The data; absent in errors and empty responses.
     pub data: Option<T>,
 }
 
 impl<T> Envelope<T> {
-    /// Wraps a success.
+    /// A success.
     #[must_use]
     pub fn ok(data: T) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl<T> Envelope<T> {
         }
     }
 
-    /// Wraps a failure.
+    /// An error.
     #[must_use]
     pub fn failed(status: u16, message: impl Into<String>) -> Self {
         let message = message.into();
@@ -84,48 +84,48 @@ impl<T> Envelope<T> {
     }
 }
 
-/// Asks for an API key.
+/// Request for a new API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewKey {
-    /// What its holder calls it: 1 to 128 characters.
+    /// Display name: 1 to 128 characters.
     pub name: String,
-    /// The team it speaks for, made when there is none; the caller's own when absent.
+    /// Team of the key, created if missing; the caller's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// Whether it may make keys, images and templates.
+    /// Whether it may create keys, images and templates.
     #[serde(default)]
     pub admin: bool,
 }
 
-/// What may be shown of an API key.
+/// An API key without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
-    /// Its id.
+    /// Key id.
     pub id: String,
-    /// What its holder calls it.
+    /// Display name.
     pub name: String,
-    /// The team it speaks for.
+    /// Team.
     pub team: String,
-    /// Whether it may make keys, images and templates.
+    /// Whether it may create keys, images and templates.
     pub admin: bool,
-    /// Its beginning and its end.
+    /// First and last characters of the secret.
     pub mask: String,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// Whether it is the one that asked.
+    /// Whether the request was made with this key.
     pub own: bool,
 }
 
-/// A key that was just made.
+/// A new key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MintedKey {
-    /// Its record.
+    /// The key without its secret.
     #[serde(flatten)]
     pub key: Key,
-    /// The key itself: told this once.
+    /// The secret, shown only once.
     pub secret: String,
 }
 
@@ -141,32 +141,32 @@ impl fmt::Debug for MintedKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
-    /// What it was asked for as.
+    /// Requested name.
     pub name: String,
-    /// `sha256:` and 64 hexadecimal digits of its configuration.
+    /// `sha256:` digest of its configuration.
     pub digest: String,
-    /// How many layers it has.
+    /// Number of layers.
     pub layers: usize,
-    /// Its size on disk, layers that it shares counted in full.
+    /// Size on disk, with shared layers counted in full.
     pub size_bytes: u64,
-    /// Who its processes run as, when it says.
+    /// Default user, if set.
     pub user: Option<String>,
-    /// Where its processes start, when it says.
+    /// Default working directory, if set.
     pub workdir: Option<String>,
-    /// When it came to this machine.
+    /// Time of import.
     pub created_at: String,
 }
 
-/// Asks for an image from a registry, or for `mmdebstrap:<suite>`.
+/// Request to pull an image from a registry, or to create `mmdebstrap:<suite>`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullImage {
     /// `[registry/]repository[:tag][@digest]`.
     pub name: String,
-    /// The account at the registry; empty when the password is a bearer token.
+    /// Registry account; empty if the password is a bearer token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
-    /// Its password or token.
+    /// Registry password or token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
 }
@@ -180,90 +180,90 @@ impl fmt::Debug for PullImage {
     }
 }
 
-/// Asks to take in an OCI layout or a `docker save` archive.
+/// Request to import an OCI layout or a `docker save` archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImportImage {
-    /// Where it lies on the server's machine: an absolute path.
+    /// Absolute path on the server's machine.
     pub path: String,
-    /// What it shall be called.
+    /// Name of the image.
     pub name: String,
 }
 
-/// One line of the answer to a pull or an import. The last is `done` or `error`.
+/// One line of the response to a pull or an import. The last is `done` or `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum ImageEvent {
-    /// A step went on.
+    /// Progress of a step.
     Progress {
-        /// A layer's short digest, or a step's name.
+        /// A layer's short digest, or the name of a step.
         step: String,
-        /// How much of it is done: bytes, or packages where packages are installed.
+        /// Amount done: bytes, or packages during an installation.
         done: u64,
-        /// Of how much, when that is known.
+        /// Total amount, if known.
         total: Option<u64>,
     },
-    /// The image is here.
+    /// Completed.
     Done {
         /// The image.
         image: Image,
     },
-    /// It could not be had.
+    /// Failed.
     Error {
-        /// The HTTP status it would have been, as text.
+        /// The equivalent HTTP status, as text.
         code: String,
-        /// What failed and what to do.
+        /// The error and its remedy.
         message: String,
     },
 }
 
-/// Asks for a template over an image that is on the server's machine.
+/// Request to create a template from an image on the server's machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewTemplate {
-    /// What it shall be called: 1 to 128 of a-z, 0-9, `_` and `-`.
+    /// Name: 1 to 128 of a-z, 0-9, `_` and `-`.
     pub name: String,
     /// The image.
     pub image: String,
-    /// Thousandths of a processor.
+    /// CPU limit in thousandths of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_milli: Option<u32>,
     /// Memory in MiB.
     #[serde(default, rename = "memoryMB", skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u32>,
-    /// What a sandbox may write beside the image, in MiB.
+    /// Writable disk space in MiB.
     #[serde(
         default,
         rename = "diskSizeMB",
         skip_serializing_if = "Option::is_none"
     )]
     pub disk_size_mb: Option<u32>,
-    /// Processes and threads.
+    /// Limit of processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
-    /// The OCI runtime; the server's default when absent.
+    /// OCI runtime; the server's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// What a pause or a snapshot keeps when nobody says: `filesystem`, or that and `memory`, which
-    /// is meant when absent.
+    /// Default contents of a pause or a snapshot: `filesystem`, or `memory` with the file system
+    /// (default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_contents: Option<Vec<String>>,
-    /// The most thousandths of a processor that a sandbox can be given while it runs.
+    /// Upper bound of CPU resizes, in thousandths of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cpu_milli: Option<u32>,
-    /// Who commands run as; who the image says when absent, else root.
+    /// User of commands; the image's if absent, else root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Where commands start; where the image says when absent, else the user's home.
+    /// Working directory of commands; the image's if absent, else the user's home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Environment of every process, over the image's.
+    /// Environment of every process; overrides the image's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Whether other teams may use it.
     #[serde(default)]
     pub public: bool,
-    /// One line for people.
+    /// One-line description.
     #[serde(default)]
     pub description: String,
 }
@@ -272,44 +272,44 @@ pub struct NewTemplate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
-    /// Its id.
+    /// Template id.
     #[serde(rename = "templateID")]
     pub id: String,
-    /// What it is called.
+    /// Names.
     pub names: Vec<String>,
-    /// The tags of its builds, in order; none for a template over an image.
+    /// Tags of its builds, in order; empty for a template from an image.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// `ready`, or the status of its first build while no build has succeeded: `waiting`,
-    /// `building` or `error`.
+    /// `ready`, or the status of its first build until a build succeeds: `waiting`, `building` or
+    /// `error`.
     #[serde(default = "ready")]
     pub state: String,
-    /// Why the latest build failed, when it did.
+    /// Error of the latest build, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// The image its sandboxes start from; empty while no build has succeeded.
+    /// Root image of its sandboxes; empty until a build succeeds.
     pub image: String,
-    /// Thousandths of a processor.
+    /// CPU limit in thousandths of a core.
     pub cpu_milli: u32,
     /// Memory in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u32,
-    /// What a sandbox may write beside the image, in MiB.
+    /// Writable disk space in MiB.
     #[serde(rename = "diskSizeMB")]
     pub disk_size_mb: u32,
-    /// Processes and threads.
+    /// Limit of processes and threads.
     pub pids: u32,
-    /// The OCI runtime, when it names one.
+    /// OCI runtime, if set.
     pub runtime: Option<String>,
-    /// What a pause or a snapshot keeps when nobody says.
+    /// Default contents of a pause or a snapshot.
     #[serde(default)]
     pub persistent_contents: Vec<String>,
-    /// The most thousandths of a processor that a sandbox can be given while it runs.
+    /// Upper bound of CPU resizes, in thousandths of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cpu_milli: Option<u32>,
-    /// Who commands run as.
+    /// User of commands.
     pub user: String,
-    /// Where commands start, when it says.
+    /// Working directory of commands, if set.
     pub workdir: Option<String>,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
@@ -317,21 +317,21 @@ pub struct Template {
     pub public: bool,
     /// Whether it belongs to the installation rather than to a team.
     pub stock: bool,
-    /// One line for people.
+    /// One-line description.
     pub description: String,
-    /// When it was first made.
+    /// Creation time.
     pub created_at: String,
-    /// When its present build was made.
+    /// Time of its current build.
     pub updated_at: String,
 }
 
-/// The state of a template that sandboxes can start from.
+/// State of a usable template.
 fn ready() -> String {
     Template::READY.to_owned()
 }
 
 impl Template {
-    /// The state of a template that sandboxes can start from.
+    /// State of a usable template.
     pub const READY: &str = "ready";
 }
 
@@ -377,85 +377,85 @@ mod tests {
     }
 }
 
-/// Other limits for a sandbox that runs.
+/// New limits of a running sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResizeSandbox {
-    /// Processors, as a number or as Kubernetes writes it: `2`, `"1.5"`, `"500m"`.
+    /// CPUs, as a number or a Kubernetes quantity: `2`, `"1.5"`, `"500m"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<serde_json::Value>,
-    /// Memory, as a number of MiB or as Kubernetes writes it: `512`, `"1Gi"`.
+    /// Memory, as a number of MiB or a Kubernetes quantity: `512`, `"1Gi"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<serde_json::Value>,
 }
 
-/// The tokens of a sandbox after a rotation.
+/// Tokens of a sandbox after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxTokens {
-    /// The sandbox's id.
+    /// Sandbox id.
     pub sandbox: String,
-    /// What opens its daemon; none when the sandbox is not secured.
+    /// Access token of its daemon; absent if the sandbox is not secured.
     pub envd_access_token: Option<String>,
-    /// What opens its ports; none when they are public.
+    /// Access token of its ports; absent if they are public.
     pub traffic_access_token: Option<String>,
 }
 
-/// The limits of a sandbox.
+/// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxResources {
-    /// Thousandths of a processor.
+    /// CPU limit in thousandths of a core.
     pub cpu_milli: u32,
     /// Memory in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u32,
-    /// What it may write, in MiB.
+    /// Writable disk space in MiB.
     #[serde(rename = "diskSizeMB")]
     pub disk_size_mb: u32,
-    /// Processes and threads.
+    /// Limit of processes and threads.
     pub pids: u32,
 }
 
-/// A snapshot to be written to a file of the server's machine.
+/// Request to export a snapshot to a file on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportSnapshot {
-    /// What it is called: a name or id, with a tag if it is not `default`.
+    /// Snapshot name or id, with a tag unless it is `default`.
     pub snapshot: String,
-    /// The file, which must not be there yet: an absolute path on the server's machine.
+    /// Absolute path on the server's machine. The file must not exist.
     pub path: String,
 }
 
-/// A file with a snapshot.
+/// An exported snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportedSnapshot {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// How large it is.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// A snapshot to be taken in from a file of the server's machine.
+/// Request to import a snapshot from a file on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportSnapshot {
-    /// The file: an absolute path on the server's machine.
+    /// Absolute path on the server's machine.
     pub path: String,
-    /// What it shall be called; what it was called when absent.
+    /// Name of the snapshot; its original name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Take it in although another installation exported it. Its memory goes into the runtime, and
-    /// its programs run, as whoever made the file wrote them.
+    /// Accepts an export of another installation. Its memory is loaded into the runtime and its
+    /// programs run as the author of the file wrote them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trust: bool,
 }
 
-/// A snapshot that was taken in.
+/// An imported snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportedSnapshot {
-    /// What sandboxes are started from.
+    /// Id to start sandboxes from.
     #[serde(rename = "snapshotID")]
     pub snapshot_id: String,
-    /// What was kept: `filesystem` or `memory,filesystem`.
+    /// Contents: `filesystem` or `memory,filesystem`.
     pub contents: String,
 }

@@ -1,21 +1,21 @@
-//! Signed URLs: the right to read or write one path, without the token.
+//! Signed URLs: permission to read or write one path without the token.
 //!
-//! A signature is made from the token, so it can be checked by whoever knows the token: the daemon
-//! does, and the gateway, which finds the sandbox of a signed URL by trying each token that it
-//! holds (a URL built with `E2B_SANDBOX_URL` names no sandbox).
+//! A signature is derived from the token, so it is verified by the daemon, and by the gateway,
+//! which finds the sandbox of a signed URL by trying all tokens it holds. (A URL built with
+//! `E2B_SANDBOX_URL` names no sandbox.)
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What begins every signature. Another way to sign would have another number.
+/// Prefix of signatures, with the version of the scheme.
 const PREFIX: &str = "v1_";
 
-/// How long the rest of every signature is.
+/// Length of a signature without its prefix.
 const ENCODED: usize = 43;
 
-/// What a signed URL permits.
+/// The permitted operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// `GET /files`.
@@ -24,35 +24,35 @@ pub enum Operation {
     Write,
 }
 
-/// What a signature is made of, as it stands in the query of the URL, percent-decoded.
+/// Signed fields, percent-decoded from the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim<'a> {
     /// `path`; empty when absent.
     pub path: &'a str,
-    /// By the request's method.
+    /// From the request's method.
     pub operation: Operation,
-    /// `username`; empty when absent, which means the default user.
+    /// `username`; empty if absent, which means the default user.
     pub username: &'a str,
-    /// `signature_expiration`: the last Unix second at which it holds; for ever when absent.
+    /// `signature_expiration`: the last valid Unix second; unlimited if absent.
     pub expiration: Option<i64>,
 }
 
-/// Why a signature does not open anything. The texts are E2B's: clients compare them.
+/// Why a signature is rejected. The texts are E2B's: clients compare them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSignature {
-    /// None was given.
+    /// No signature given.
     #[error("missing signature query parameter")]
     Missing,
-    /// It is not this token's, or not for this claim.
+    /// Wrong token or claim.
     #[error("invalid signature")]
     Mismatch,
-    /// It was good once.
+    /// Genuine but expired.
     #[error("signature is already expired")]
     Expired,
 }
 
 impl Operation {
-    /// The word that is signed.
+    /// The operation in the signed text.
     fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -61,12 +61,12 @@ impl Operation {
     }
 }
 
-/// A claim that is hashed as far as that goes without a token: to try one more token takes the same
-/// short time however long the path is.
+/// A claim hashed as far as possible without a token, so that trying a further token takes constant
+/// time regardless of the path's length.
 #[derive(Debug, Clone)]
 pub struct Prepared {
     hashed: Sha256,
-    /// What follows the token.
+    /// Signed text after the token.
     rest: String,
 }
 
@@ -86,8 +86,7 @@ impl Prepared {
         }
     }
 
-    /// Whether `signature` is the claim's, made with `token`. The time that it takes says nothing
-    /// of where they differ.
+    /// Verifies a signature of the claim by `token` in constant time.
     #[must_use]
     pub fn is_signed(&self, token: &str, signature: &Signature) -> bool {
         self.digest(token).ct_eq(&signature.0).into()
@@ -101,12 +100,12 @@ impl Prepared {
     }
 }
 
-/// A signature that can be one.
+/// A well-formed signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature([u8; 32]);
 
 impl Signature {
-    /// Reads a signature; none when no token makes such a text.
+    /// Parses a signature. `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let encoded = text.strip_prefix(PREFIX)?;
@@ -118,8 +117,8 @@ impl Signature {
     }
 }
 
-/// Reads `signature_expiration`: a number of seconds as a signer writes it. A sign, blanks or zeros in
-/// front would be another text for the same signature.
+/// Parses `signature_expiration` strictly: a sign, blanks or leading zeros would be another text
+/// with the same signature.
 #[must_use]
 pub fn parse_expiration(text: &str) -> Option<i64> {
     let seconds: i64 = text.parse().ok()?;
@@ -133,10 +132,10 @@ pub fn sign(claim: &Claim<'_>, token: &str) -> String {
     format!("{PREFIX}{}", STANDARD_NO_PAD.encode(digest))
 }
 
-/// Checks a signature at the Unix second `now`.
+/// Verifies a signature at the Unix second `now`.
 ///
 /// # Errors
-/// Says why it does not hold. An expired one is told from a wrong one only when it is genuine.
+/// The reason of the rejection. Only a genuine signature is reported as expired.
 pub fn verify(
     claim: &Claim<'_>,
     token: &str,

@@ -1,28 +1,28 @@
-//! The secret that opens a sandbox's daemon.
+//! Access token of a sandbox's daemon.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
 
-/// The longest token that is accepted, in bytes. The control plane makes tokens of far less.
+/// Longest token accepted, in bytes. Generated tokens are far shorter.
 pub const MAX_TOKEN: usize = 1024;
 
-/// The secret of one sandbox: who knows it may do everything in the sandbox. Never printed.
+/// Access token of one sandbox, which grants full control of it. Never printed.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AccessToken(String);
 
-/// A text that cannot be a token.
+/// Invalid access token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an access token is 1 to {MAX_TOKEN} printable ASCII characters without spaces")]
 pub struct InvalidAccessToken;
 
 impl AccessToken {
-    /// Reads a token. It must be able to stand in a header, so it is printable ASCII.
+    /// Parses a token. It must be printable ASCII to fit into a header.
     ///
     /// # Errors
-    /// When it is empty, too long, or holds other characters.
+    /// If it is empty, too long, or contains other characters.
     pub fn parse(text: impl Into<String>) -> Result<Self, InvalidAccessToken> {
         let text = text.into();
         let fits = (1..=MAX_TOKEN).contains(&text.len());
@@ -33,13 +33,13 @@ impl AccessToken {
         }
     }
 
-    /// Whether `candidate` is this token, in a time that does not depend on where they differ.
+    /// Compares a token in constant time.
     #[must_use]
     pub fn matches(&self, candidate: &[u8]) -> bool {
         self.0.as_bytes().ct_eq(candidate).into()
     }
 
-    /// The token itself, to be sent or signed with.
+    /// The token as text, to send or sign with.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! The JSON that E2B's clients send and expect, against the generated messages.
+//! The JSON that E2B's clients send and expect, checked against the generated messages.
 
 use serde_json::{from_str, json, to_value};
 use shoal_protocol::filesystem::{EntryInfo, FileType, WatchDirRequest};

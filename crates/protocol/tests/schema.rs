@@ -1,4 +1,4 @@
-//! Freezes the wire: sandboxes that exist speak the schema that they were born with.
+//! Freezes the wire protocol: existing sandboxes keep the schema they were created with.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use protox::prost_reflect::{DescriptorPool, EnumDescriptor, Kind, MessageDescriptor};
 
-/// The frozen schema. After a change on purpose, run the tests with `SHOAL_WRITE_SCHEMA=1`.
+/// The frozen schema. After an intentional change, run the tests with `SHOAL_WRITE_SCHEMA=1`.
 const FROZEN: &str = "schema/envd.txt";
 
 fn pool() -> DescriptorPool {

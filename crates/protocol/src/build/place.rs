@@ -1,28 +1,28 @@
-//! Where in a build something happens.
+//! Steps of a build.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where in a build something happened, as `step` says it.
+/// A step of a build, as the field `step` encodes it.
 ///
-/// Of the main stage it is `base`, `finalize` or the step's number from 1, which is what clients of
-/// E2B know. Of another stage it is the same behind `stages/<place>/`, the place from 0.
+/// In the main stage it is `base`, `finalize` or the number of the step from 1, as in E2B. In other
+/// stages these are prefixed by `stages/<index>/`, with the index from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The stage, by its place in [`BuildStart::stages`](super::BuildStart::stages); none is the main one.
+    /// Index into [`BuildStart::stages`](super::BuildStart::stages); `None` for the main stage.
     pub stage: Option<usize>,
-    /// What of it.
+    /// Part of the stage.
     pub part: Part,
 }
 
 /// A part of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Fetching and preparing what it stands on.
+    /// Preparation of the base.
     Base,
     /// A step, by its number from 1.
     Step(usize),
-    /// What comes after the last step: start command, ready command, snapshot.
+    /// After the last step: start command, ready command, snapshot.
     Finalize,
 }
 
@@ -39,9 +39,9 @@ impl fmt::Display for Place {
     }
 }
 
-/// A text that is no [`Place`].
+/// Invalid step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no step of a build: say base, finalize, or a number from 1")]
+#[error("invalid build step {0:?}: expected base, finalize or a number from 1")]
 pub struct InvalidPlace(String);
 
 impl FromStr for Place {

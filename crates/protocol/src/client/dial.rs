@@ -1,4 +1,4 @@
-//! Ways to a daemon.
+//! Connections to a daemon.
 
 use std::future::Future;
 use std::io;
@@ -8,24 +8,24 @@ use std::pin::Pin;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// A stream of bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
-/// A connection being opened.
+/// A connection attempt.
 pub type DialFuture = Pin<Box<dyn Future<Output = io::Result<Box<dyn Duplex>>> + Send>>;
 
 /// Opens connections to one daemon.
 pub trait Dial: Send + Sync + 'static {
-    /// Opens one more.
+    /// Opens a connection.
     fn dial(&self) -> DialFuture;
 }
 
-/// The way over TCP.
+/// Connects over TCP.
 #[derive(Debug, Clone, Copy)]
 pub struct Tcp(
-    /// Where the daemon listens.
+    /// Address of the daemon.
     pub SocketAddr,
 );
 
@@ -34,7 +34,7 @@ impl Dial for Tcp {
         let address = self.0;
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            // Requests are small and waited for.
+            // Requests are small and latency matters.
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Duplex>)
         })

@@ -1,4 +1,4 @@
-//! Why a call failed.
+//! Errors of calls.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use http::StatusCode;
 
 use super::BodyError;
 
-/// Why a call to the daemon failed.
+/// Error of a call to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No connection to it could be made.
+    /// Connecting failed.
     #[error("cannot reach the daemon")]
     Unreachable(#[source] BodyError),
-    /// The connection broke in the middle.
+    /// The connection broke during the call.
     #[error("the connection to the daemon broke")]
     Interrupted(#[source] BodyError),
-    /// It answered a plain request with an error.
+    /// Error response to a plain request.
     #[error("the daemon refused with status {status}: {message}")]
     Refused {
-        /// The answer's status.
+        /// Status of the response.
         status: StatusCode,
-        /// What it said.
+        /// Message of the response.
         message: String,
     },
-    /// It answered a Connect call with an error.
+    /// Error response to a Connect call.
     #[error("the daemon failed the call with {code}: {message}", code = .0.code.as_str(), message = .0.message.as_deref().unwrap_or_default())]
     Rpc(Box<ConnectError>),
-    /// It did not answer in time.
+    /// Timeout.
     #[error("the daemon did not answer within {0:?}")]
     TimedOut(Duration),
-    /// Its answer is not what was asked for.
-    #[error("the daemon's answer makes no sense")]
+    /// Unexpected response.
+    #[error("unexpected response of the daemon")]
     Malformed(#[source] BodyError),
-    /// No URL can hold this path.
-    #[error("no request can be made for '{0}'")]
+    /// The path cannot be encoded in a URL.
+    #[error("invalid request path '{0}'")]
     InvalidPath(String),
 }
 
@@ -43,7 +43,7 @@ impl ClientError {
         Self::Malformed(source.into())
     }
 
-    /// Connect's code, if a Connect call failed.
+    /// The Connect error code, for a Connect call.
     #[must_use]
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
@@ -52,7 +52,7 @@ impl ClientError {
         }
     }
 
-    /// Whether what was asked for is not there.
+    /// Whether the requested object does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The contents of files, and tunnels.
+//! File contents and tunnels.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::TUNNEL_UPGRADE;
 use crate::files::FileEntry;
 use crate::headers::METADATA_PREFIX;
 
-/// Where an upload goes, and what is attached to it.
+/// Parameters of an upload.
 #[derive(Debug, Clone, Default)]
 pub struct Upload {
     path: String,
@@ -23,7 +23,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Goes to a path in the sandbox; parents are made.
+    /// Target path in the sandbox; missing parents are created.
     #[must_use]
     pub fn to(path: &str) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Upload {
         }
     }
 
-    /// Attaches metadata to the file.
+    /// Sets metadata of the file.
     #[must_use]
     pub fn with_metadata(mut self, key: &str, value: &str) -> Self {
         self.metadata.insert(key.to_owned(), value.to_owned());
@@ -40,23 +40,23 @@ impl Upload {
     }
 }
 
-/// The contents of a file, as they come in.
+/// A file being downloaded.
 pub struct Download {
     size: Option<u64>,
     body: Incoming,
 }
 
 impl Download {
-    /// How many bytes there are, if the daemon knows.
+    /// The size, if known.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// Waits for the next bytes. `None` at the end.
+    /// The next chunk. `None` at the end.
     ///
     /// # Errors
-    /// When the connection breaks before all bytes came.
+    /// If the connection breaks before the end.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| ClientError::Interrupted(error.into()))?;
@@ -69,10 +69,10 @@ impl Download {
 }
 
 impl EnvdClient {
-    /// Writes a file, as long as `body` is. There is no time limit: bodies may be large.
+    /// Writes `body` to a file. No time limit, because bodies may be large.
     ///
     /// # Errors
-    /// When the daemon refuses it (disk full: 507), or the connection breaks.
+    /// If the daemon rejects it (disk full: 507) or the connection breaks.
     pub async fn upload(
         &self,
         upload: &Upload,
@@ -100,10 +100,10 @@ impl EnvdClient {
         first.ok_or_else(|| ClientError::malformed("an upload that wrote no file"))
     }
 
-    /// Writes a file whose contents are at hand.
+    /// Writes bytes to a file.
     ///
     /// # Errors
-    /// As [`upload`](Self::upload).
+    /// Like [`upload`](Self::upload).
     pub async fn upload_bytes(
         &self,
         upload: &Upload,
@@ -116,7 +116,7 @@ impl EnvdClient {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is not there or no file, or the daemon cannot be reached.
+    /// If it does not exist or is not a file, or the daemon is unreachable.
     pub async fn download(&self, path: &str) -> Result<Download, ClientError> {
         let request = self.request(Method::GET, &self.files(path), Bytes::new())?;
         let response = success(self.transport.send_request(request).await?).await?;
@@ -128,10 +128,10 @@ impl EnvdClient {
         })
     }
 
-    /// Opens a connection to a port inside the sandbox, also one that listens on its loopback only.
+    /// Connects to a port inside the sandbox, including loopback ports.
     ///
     /// # Errors
-    /// When nothing listens there (502), or the daemon cannot be reached.
+    /// If the port has no listener (502) or the daemon is unreachable.
     pub async fn tunnel(&self, port: u16) -> Result<impl Duplex, ClientError> {
         let mut request = self.request(Method::GET, &format!("/tunnel/{port}"), Bytes::new())?;
         let headers = request.headers_mut();
@@ -158,7 +158,7 @@ impl EnvdClient {
     }
 }
 
-/// Percent-encodes everything that a query cannot hold plainly.
+/// Percent-encodes all characters except unreserved ones.
 fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

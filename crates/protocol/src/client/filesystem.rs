@@ -1,4 +1,4 @@
-//! Looking at files, moving and removing them, watching them.
+//! Listing, moving, removing and watching files.
 
 use connectrpc::StreamMessage;
 use connectrpc::client::{CallOptions, ServerStream};
@@ -14,7 +14,7 @@ use crate::filesystem::{
 /// A change in a watched directory.
 pub type Change = FilesystemEvent;
 
-/// A directory that is watched until this is dropped.
+/// A watched directory. Dropping this ends the watch.
 pub struct Watch {
     events: ServerStream<Incoming, WatchDirResponseView<'static>>,
 }
@@ -23,7 +23,7 @@ impl Watch {
     /// Waits for the next change.
     ///
     /// # Errors
-    /// When the watch failed or the connection breaks.
+    /// If the watch fails or the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Change>, ClientError> {
         loop {
             let message: Option<StreamMessage<WatchDirResponse>> = self.events.message().await?;
@@ -42,10 +42,10 @@ fn entry(answer: Option<EntryInfo>) -> Result<EntryInfo, ClientError> {
 }
 
 impl EnvdClient {
-    /// Describes what lies at a path.
+    /// Describes a file-system entry.
     ///
     /// # Errors
-    /// When nothing does.
+    /// If the path does not exist.
     pub async fn stat(&self, path: &str) -> Result<EntryInfo, ClientError> {
         let request = StatRequest {
             path: path.to_owned(),
@@ -55,10 +55,10 @@ impl EnvdClient {
         entry(answer.into_owned().entry.into_option())
     }
 
-    /// Makes a directory and its parents.
+    /// Creates a directory and its parents.
     ///
     /// # Errors
-    /// With the code `already_exists` when it is there.
+    /// With the code `already_exists` if it exists.
     pub async fn make_dir(&self, path: &str) -> Result<EntryInfo, ClientError> {
         let request = MakeDirRequest {
             path: path.to_owned(),
@@ -71,7 +71,7 @@ impl EnvdClient {
     /// Renames a file or a directory.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If it does not exist.
     pub async fn rename(&self, from: &str, to: &str) -> Result<EntryInfo, ClientError> {
         let request = MoveRequest {
             source: from.to_owned(),
@@ -85,7 +85,7 @@ impl EnvdClient {
     /// Lists a directory down to a depth of at least 1.
     ///
     /// # Errors
-    /// When it is not there or no directory.
+    /// If it does not exist or is not a directory.
     pub async fn list_dir(&self, path: &str, depth: u32) -> Result<Vec<EntryInfo>, ClientError> {
         let request = ListDirRequest {
             path: path.to_owned(),
@@ -96,10 +96,10 @@ impl EnvdClient {
         Ok(answer.into_owned().entries)
     }
 
-    /// Removes what lies at a path, with all that is in it. That nothing does is no error.
+    /// Removes an entry recursively. A missing path is not an error.
     ///
     /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed.
     pub async fn remove(&self, path: &str) -> Result<(), ClientError> {
         let request = RemoveRequest {
             path: path.to_owned(),
@@ -109,10 +109,10 @@ impl EnvdClient {
         Ok(())
     }
 
-    /// Watches a directory. When this returns, the watch is in place.
+    /// Watches a directory. The watch is active when this returns.
     ///
     /// # Errors
-    /// When it is not there or no directory.
+    /// If it does not exist or is not a directory.
     pub async fn watch_dir(&self, path: &str, recursive: bool) -> Result<Watch, ClientError> {
         let request = WatchDirRequest {
             path: path.to_owned(),

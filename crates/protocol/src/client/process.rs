@@ -1,4 +1,4 @@
-//! Processes: start them, hear them, feed them, end them.
+//! Processes: start, stream, input, signals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::process::{
     process_selector, pty,
 };
 
-/// What to run, and how.
+/// A command to run.
 #[derive(Debug, Clone, Default)]
 pub struct Command {
     program: String,
@@ -32,7 +32,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// Runs a program: a path, or a name that is looked up in the sandbox.
+    /// Runs a program: a path, or a name to look up in the sandbox.
     #[must_use]
     pub fn new(program: &str, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Command {
         }
     }
 
-    /// Runs a line in a login shell, as E2B's `commands.run` does.
+    /// Runs a command line in a login shell, as E2B's `commands.run` does.
     #[must_use]
     pub fn shell(line: &str) -> Self {
         Self::new("/bin/bash", ["-l", "-c", line])
@@ -55,35 +55,35 @@ impl Command {
         self
     }
 
-    /// Starts it in a directory instead of the default one.
+    /// Sets the working directory.
     #[must_use]
     pub fn with_cwd(mut self, cwd: &str) -> Self {
         self.cwd = Some(cwd.to_owned());
         self
     }
 
-    /// Gives it a name by which it can be selected.
+    /// Sets a tag by which the process can be selected.
     #[must_use]
     pub fn with_tag(mut self, tag: &str) -> Self {
         self.tag = Some(tag.to_owned());
         self
     }
 
-    /// Gives it a standard input that can be written. Without, it reads from `/dev/null`.
+    /// Opens its standard input for writing. Otherwise it reads from `/dev/null`.
     #[must_use]
     pub fn with_stdin(mut self) -> Self {
         self.stdin = true;
         self
     }
 
-    /// Gives it a terminal of so many columns and rows instead of three streams.
+    /// Attaches a terminal of this size instead of three pipes.
     #[must_use]
     pub fn with_terminal(mut self, cols: u16, rows: u16) -> Self {
         self.terminal = Some((cols, rows));
         self
     }
 
-    /// Kills it after a time, whether anybody listens or not. Without, it may run for ever.
+    /// Kills it after this time, with or without a subscriber. Otherwise it may run forever.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -106,12 +106,12 @@ impl Command {
     }
 }
 
-/// Names one process of a sandbox.
+/// Selects a process of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// By its process id.
+    /// By process id.
     Pid(u32),
-    /// By the name that its starter gave it.
+    /// By tag.
     Tag(String),
 }
 
@@ -127,27 +127,27 @@ impl Selector {
     }
 }
 
-/// What a process printed, or how it ended.
+/// Output or end of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Bytes on standard output.
+    /// Standard output.
     Stdout(Bytes),
-    /// Bytes on standard error.
+    /// Standard error.
     Stderr(Bytes),
-    /// Bytes on its terminal.
+    /// Terminal output.
     Terminal(Bytes),
-    /// It ended. Nothing follows.
+    /// The end. Always last.
     Exit(Exit),
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// Its exit code, or -1 when a signal ended it.
+    /// Exit code, or -1 if killed by a signal.
     pub code: i32,
-    /// Whether it ended by itself.
+    /// Whether it exited rather than being killed.
     pub exited: bool,
-    /// The same for people: `exit status 1`, `signal: killed`.
+    /// Human-readable status: `exit status 1`, `signal: killed`.
     pub status: String,
 }
 
@@ -175,7 +175,7 @@ impl Events {
     }
 }
 
-/// A process that is listened to. Dropping this stops listening, not the process.
+/// A subscription to a process. Dropping it does not end the process.
 pub struct Process {
     pid: u32,
     events: Events,
@@ -192,16 +192,16 @@ impl Process {
         }
     }
 
-    /// Its process id inside the sandbox.
+    /// Process id inside the sandbox.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits for what it does next. `None` after its end.
+    /// The next output. `None` after the end.
     ///
     /// # Errors
-    /// When its time is over (code `deadline_exceeded`), or the connection breaks.
+    /// At the timeout (code `deadline_exceeded`), or if the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Output>, ClientError> {
         while let Some(event) = self.events.next().await? {
             let output = match event.event {
@@ -225,10 +225,10 @@ impl Process {
 }
 
 impl EnvdClient {
-    /// Starts a process and listens to it.
+    /// Starts a process and subscribes to it.
     ///
     /// # Errors
-    /// When it cannot be started, or the daemon cannot be reached.
+    /// If it cannot be started or the daemon is unreachable.
     pub async fn start(&self, command: Command) -> Result<Process, ClientError> {
         let mut options = CallOptions::default();
         if let Some(timeout) = command.timeout {
@@ -241,10 +241,10 @@ impl EnvdClient {
         Process::begin(Events::Started(stream)).await
     }
 
-    /// Listens to a process that runs already, from now on.
+    /// Subscribes to a running process.
     ///
     /// # Errors
-    /// When it does not run, or the daemon cannot be reached.
+    /// If it is not running or the daemon is unreachable.
     pub async fn connect(&self, process: Selector) -> Result<Process, ClientError> {
         let request = ConnectRequest {
             process: Some(process.into_message()).into(),
@@ -253,10 +253,10 @@ impl EnvdClient {
         Process::begin(Events::Connected(stream)).await
     }
 
-    /// The processes that were started through the daemon and still run.
+    /// Lists running processes that were started through the daemon.
     ///
     /// # Errors
-    /// When the daemon cannot be reached.
+    /// If the daemon is unreachable.
     pub async fn list_processes(&self) -> Result<Vec<ProcessInfo>, ClientError> {
         let request = ListRequest::default();
         let answer = self
@@ -266,18 +266,18 @@ impl EnvdClient {
         Ok(answer.into_owned().processes)
     }
 
-    /// Writes to a process's standard input. Waits until the process has room for it.
+    /// Writes to a process's standard input. Waits while the process does not read.
     ///
     /// # Errors
-    /// When it does not run or has no such input.
+    /// If it is not running or has no open standard input.
     pub async fn send_stdin(&self, process: Selector, bytes: Bytes) -> Result<(), ClientError> {
         self.send_input(process, Input::Stdin(bytes)).await
     }
 
-    /// Writes to a process's terminal. Waits until the process has room for it.
+    /// Writes to a process's terminal. Waits while the process does not read.
     ///
     /// # Errors
-    /// When it does not run or has no terminal.
+    /// If it is not running or has no terminal.
     pub async fn send_terminal(&self, process: Selector, bytes: Bytes) -> Result<(), ClientError> {
         self.send_input(process, Input::Pty(bytes)).await
     }
@@ -287,18 +287,18 @@ impl EnvdClient {
             process: Some(process.into_message()).into(),
             input: Some(ProcessInput { input: Some(input) }).into(),
         };
-        // A process reads when it likes: there is no time that would be too long, and bytes whose
-        // call was given up may have been read in part.
+        // No timeout: the process may read at any time, and a cancelled call may have written a
+        // part.
         self.process_rpc()
             .send_input_with_options(request, CallOptions::default())
             .await?;
         Ok(())
     }
 
-    /// Ends a process's standard input.
+    /// Closes a process's standard input.
     ///
     /// # Errors
-    /// When it does not run or has a terminal.
+    /// If it is not running or has a terminal.
     pub async fn close_stdin(&self, process: Selector) -> Result<(), ClientError> {
         let request = CloseStdinRequest {
             process: Some(process.into_message()).into(),
@@ -312,7 +312,7 @@ impl EnvdClient {
     /// Signals a process.
     ///
     /// # Errors
-    /// When it does not run.
+    /// If it is not running.
     pub async fn signal(&self, process: Selector, signal: Signal) -> Result<(), ClientError> {
         let request = SendSignalRequest {
             process: Some(process.into_message()).into(),
@@ -324,10 +324,10 @@ impl EnvdClient {
         Ok(())
     }
 
-    /// Changes the size of a process's terminal.
+    /// Resizes a process's terminal.
     ///
     /// # Errors
-    /// When it does not run or has no terminal.
+    /// If it is not running or has no terminal.
     pub async fn resize(&self, process: Selector, cols: u16, rows: u16) -> Result<(), ClientError> {
         let request = UpdateRequest {
             process: Some(process.into_message()).into(),

@@ -1,4 +1,4 @@
-//! HTTP over dialled connections, for plain requests and for the generated clients.
+//! HTTP over stream connections, for plain requests and the generated clients.
 
 use std::future::Future;
 use std::io;
@@ -21,17 +21,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{ClientError, Dial, DialFuture, Duplex};
 
-/// What can go wrong while a body is read or written.
+/// Error while a body is transferred.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request.
+/// Body of a request.
 pub type RequestBody = UnsyncBoxBody<Bytes, BodyError>;
 
-/// How long an unused connection is kept. Shorter than the daemon's own patience, so that it does
-/// not close one just as it is used again.
+/// Idle timeout of pooled connections. Shorter than the daemon's, so that it does not close a
+/// connection just as it is reused.
 const IDLE_CONNECTION: Duration = Duration::from_secs(30);
 
-/// Sends requests over connections that it keeps and uses again.
+/// Sends requests over pooled connections.
 #[derive(Clone)]
 pub struct Transport {
     client: Client<Connector, RequestBody>,
@@ -50,7 +50,7 @@ impl Transport {
         }
     }
 
-    /// The URL of a path, or the default one when they do not make one.
+    /// The URL of a path; the default URL if invalid.
     pub(super) fn uri(&self, path_and_query: &str) -> Uri {
         let build = || {
             let mut parts = http::uri::Parts::default();
@@ -89,46 +89,46 @@ impl ClientTransport for Transport {
     }
 }
 
-/// A [`Dial`] as hyper wants it.
+/// Adapts a [`Dial`] to hyper.
 #[derive(Clone)]
 struct Connector(Arc<dyn Dial>);
 
 impl tower_service::Service<Uri> for Connector {
-    type Response = TokioIo<Dialled>;
+    type Response = TokioIo<DialedStream>;
     type Error = io::Error;
-    type Future = Dialling;
+    type Future = Connecting;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        Dialling(self.0.dial())
+        Connecting(self.0.dial())
     }
 }
 
-/// A connection being opened.
-struct Dialling(DialFuture);
+/// A connection attempt.
+struct Connecting(DialFuture);
 
-impl Future for Dialling {
-    type Output = io::Result<TokioIo<Dialled>>;
+impl Future for Connecting {
+    type Output = io::Result<TokioIo<DialedStream>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let dialled = std::task::ready!(self.0.as_mut().poll(cx))?;
-        Poll::Ready(Ok(TokioIo::new(Dialled(dialled))))
+        let stream = std::task::ready!(self.0.as_mut().poll(cx))?;
+        Poll::Ready(Ok(TokioIo::new(DialedStream(stream))))
     }
 }
 
 /// An open connection.
-struct Dialled(Box<dyn Duplex>);
+struct DialedStream(Box<dyn Duplex>);
 
-impl Connection for Dialled {
+impl Connection for DialedStream {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl AsyncRead for Dialled {
+impl AsyncRead for DialedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -138,7 +138,7 @@ impl AsyncRead for Dialled {
     }
 }
 
-impl AsyncWrite for Dialled {
+impl AsyncWrite for DialedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

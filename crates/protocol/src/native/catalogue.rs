@@ -3,48 +3,48 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The header that names the version an edit was made on: `If-Match: "3"`.
+/// Header with the version that an edit is based on: `If-Match: "3"`.
 pub const IF_MATCH: &str = "if-match";
 
-/// The catalogue in force.
+/// The current catalogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Catalogue {
-    /// How often it was replaced; 0 when there never was one.
+    /// Version: the number of replacements, 0 without a catalogue.
     pub version: u64,
-    /// Since when it is in force; none when there never was one.
+    /// Time of the last replacement; absent without a catalogue.
     pub updated_at: Option<String>,
-    /// Its entries.
+    /// Entries.
     pub templates: Vec<Value>,
-    /// What is odd about them.
+    /// Warnings about the entries.
     #[serde(default)]
     pub warnings: Vec<CatalogueWarning>,
-    /// The last edit that was not taken, until one is.
+    /// The last rejected edit, until one is accepted.
     #[serde(default)]
     pub last_error: Option<RefusedCatalogue>,
 }
 
-/// What an operator may want to look at.
+/// A warning for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogueWarning {
-    /// Which entry.
+    /// Entry.
     pub name: String,
-    /// Which field.
+    /// Field.
     pub field: String,
-    /// What is odd about it, and what to do.
+    /// The problem and its remedy.
     pub message: String,
 }
 
-/// An edit that was not taken.
+/// A rejected edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedCatalogue {
-    /// When.
+    /// Time.
     pub at: String,
-    /// Where it came from.
+    /// Source.
     pub source: String,
-    /// What is wrong with it.
+    /// Error.
     pub message: String,
 }
 
@@ -52,55 +52,54 @@ pub struct RefusedCatalogue {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceCatalogue {
-    /// The version that the edit was made on; whichever is in force when absent.
+    /// Version that the edit is based on; any if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// All entries.
     pub templates: Value,
 }
 
-/// What a template that is asked for means, and what its sandboxes are when a request says no more.
+/// Resolution of a template reference, with the default values of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedTemplate {
-    /// What was asked for, if anything was.
+    /// The requested reference, if any.
     pub asked: Option<String>,
-    /// What it is: `template`, `snapshot`, `entry`, `dynamic` or `image`.
+    /// Type: `template`, `snapshot`, `entry`, `dynamic` or `image`.
     pub kind: String,
-    /// What the template is called.
+    /// Template name.
     pub name: Option<String>,
-    /// The id under which its sandboxes are known.
+    /// Template id of its sandboxes.
     #[serde(rename = "templateID")]
     pub template_id: String,
-    /// What the pattern found for `<name>` and `<version>`.
+    /// Captures of the pattern for `<name>` and `<version>`.
     #[serde(default)]
     pub captured: Option<CapturedParts>,
-    /// Whether the image is on the server's machine. What an image says is not among the values
-    /// when it is not.
+    /// Whether the image is on the server's machine. Otherwise the values lack those of the image.
     pub image_here: bool,
-    /// Every value, and who said it; `image` is the first.
+    /// All values with their sources; `image` is the first.
     pub values: Vec<ResolvedValue>,
-    /// The entry of the catalogue, if it is one.
+    /// The catalogue entry, if it is one.
     #[serde(default)]
     pub entry: Option<Value>,
 }
 
-/// A value, and who said it.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResolvedValue {
-    /// Which, in the words of the catalogue.
+    /// Field name in the catalogue.
     pub field: String,
-    /// What it is.
+    /// Value.
     pub value: Value,
-    /// Who said it: `request`, `template`, `image` or `default`.
+    /// Source: `request`, `template`, `image` or `default`.
     pub from: String,
 }
 
-/// What a pattern found.
+/// Captures of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedParts {
-    /// For `<name>`.
+    /// Capture of `<name>`.
     pub name: String,
-    /// For `<version>`.
+    /// Capture of `<version>`.
     pub version: String,
 }

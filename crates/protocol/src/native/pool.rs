@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
-    /// The entry of the catalogue.
+    /// Template of the catalogue.
     pub template: String,
-    /// How many members are wanted now.
+    /// Target size.
     pub size: usize,
-    /// How many may be handed out.
+    /// Members ready to be claimed.
     pub ready: usize,
-    /// How many are being made.
+    /// Members being started.
     pub starting: usize,
-    /// How many were handed out since the server started.
+    /// Claims since the server started.
     pub claimed: u64,
-    /// How often there was none to hand out since then.
+    /// Claims since then without a ready member.
     pub misses: u64,
-    /// What went wrong last, unless it has gone well since.
+    /// Last error, until the next success.
     #[serde(default)]
     pub last_error: Option<PoolError>,
 }
 
-/// What went wrong in a pool.
+/// An error of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolError {
-    /// When.
+    /// Time.
     pub at: String,
-    /// What.
+    /// Message.
     pub message: String,
 }
 
@@ -36,20 +36,20 @@ pub struct PoolError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolMember {
-    /// The sandbox; it keeps this id when it is handed out.
+    /// Sandbox id, kept when claimed.
     pub name: String,
     /// `ready` or `starting`.
     pub status: String,
-    /// Since when it is made.
+    /// Start of its creation.
     pub created_at: String,
-    /// Since when it may be handed out.
+    /// Time at which it became ready.
     #[serde(default)]
     pub ready_at: Option<String>,
 }
 
-/// What was removed from a pool; others take the places.
+/// Members removed from a pool; they are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedMembers {
-    /// How many members.
+    /// Number of members.
     pub removed: usize,
 }

@@ -1,6 +1,6 @@
-//! Bodies of the routes of sandboxes, with Agent-Sandbox's fields.
+//! Bodies of the sandbox routes, with Agent-Sandbox's fields.
 //!
-//! Their names are as that system spells them, mixed as they are: its clients read them.
+//! The mixed spelling of names is that system's, whose clients read them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -8,70 +8,69 @@ use std::num::NonZeroU16;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How long a sandbox lives when nothing is said, in seconds.
+/// Default timeout of a sandbox in seconds.
 pub const TIMEOUT_SECONDS: u64 = 1800;
 
-/// The timeout that asks for the longest life there is.
+/// Timeout value that means the maximum.
 pub const LONGEST: i64 = -1;
 
-/// Asks for a sandbox.
+/// Request for a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSandbox {
-    /// What it shall be called; `sbx-<template>-<id>` when absent.
+    /// Name; `sbx-<template>-<id>` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The template it starts from.
+    /// Template to start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// The image, over that of the template.
+    /// Image; overrides the template's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Whose it shall be: the team of the key, whom else to name is an error.
+    /// Team; must be that of the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// A program that is started as soon as the sandbox runs.
+    /// Program to start in the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cmd: Option<String>,
     /// Its arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
-    /// Environment of every process, over that of the template.
+    /// Environment of every process; overrides the template's.
     #[serde(default, rename = "envVars", skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// How long it lives, in seconds: [`TIMEOUT_SECONDS`] when absent, as long as it may when
-    /// [`LONGEST`].
+    /// Timeout in seconds: [`TIMEOUT_SECONDS`] if absent, the maximum if [`LONGEST`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
-    /// How long it may be idle, in seconds: only [`LONGEST`] yet.
+    /// Idle timeout in seconds; only [`LONGEST`] is supported yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout: Option<i64>,
-    /// Whether it is paused at its end, and not removed.
+    /// Whether to pause instead of kill at the timeout.
     #[serde(default, rename = "autoPause", skip_serializing_if = "Option::is_none")]
     pub auto_pause: Option<bool>,
-    /// Whether traffic to it wakes it when it is paused.
+    /// Whether traffic resumes the paused sandbox.
     #[serde(
         default,
         rename = "autoResume",
         skip_serializing_if = "Option::is_none"
     )]
     pub auto_resume: Option<bool>,
-    /// Where commands start, over that of the template.
+    /// Working directory of commands; overrides the template's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// Processors, as a number or as Kubernetes writes it: `2`, `"500m"`.
+    /// CPUs, as a number or a Kubernetes quantity: `2`, `"500m"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Value>,
-    /// Memory, as a number of MiB or as Kubernetes writes it: `512`, `"1Gi"`.
+    /// Memory, as a number of MiB or a Kubernetes quantity: `512`, `"1Gi"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Value>,
-    /// The most processors: what it gets, with `cpu` the least that would do.
+    /// CPU limit, which is what the sandbox gets; `cpu` is then the minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<Value>,
-    /// The most memory: what it gets, with `memory` the least that would do.
+    /// Memory limit, which is what the sandbox gets; `memory` is then the minimum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<Value>,
-    /// The port that is meant when a request names none.
+    /// Default port of requests that name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<NonZeroU16>,
     /// Labels.
@@ -82,236 +81,235 @@ pub struct NewSandbox {
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Its id.
+    /// Sandbox id.
     pub id: String,
-    /// What its template is called, or that one's id.
+    /// Name of its template, or its id.
     pub template: String,
-    /// The image of its root.
+    /// Root image.
     pub image: String,
-    /// The team whose it is.
+    /// Team.
     pub user: String,
-    /// Whether it waits in a pool for somebody to ask for it.
+    /// Whether it is an unclaimed member of a pool.
     #[serde(rename = "isPool")]
     pub is_pool: bool,
-    /// The program that was started in it; empty when none was.
+    /// Program started in it; empty if none.
     pub cmd: String,
-    /// That program's arguments.
+    /// Arguments of that program.
     pub args: Vec<String>,
     /// Environment of every process; absent in lists.
     #[serde(default, rename = "envVars", skip_serializing_if = "Option::is_none")]
     pub env_vars: Option<BTreeMap<String, String>>,
-    /// How long it was to live, in seconds.
+    /// Requested timeout in seconds.
     pub timeout: u64,
-    /// How long it may be idle, in seconds; [`LONGEST`] when that does not matter.
+    /// Idle timeout in seconds; [`LONGEST`] if disabled.
     pub idle_timeout: i64,
-    /// Whether it is paused at its end, and not removed.
+    /// Whether it is paused instead of killed at the timeout.
     #[serde(rename = "autoPause")]
     pub auto_pause: bool,
-    /// Whether traffic to it wakes it when it is paused.
+    /// Whether traffic resumes the paused sandbox.
     #[serde(rename = "autoResume")]
     pub auto_resume: bool,
-    /// Where commands start, when that is not the user's home.
+    /// Working directory of commands, unless it is the user's home.
     pub workdir: Option<String>,
-    /// Processors, as Kubernetes writes them.
+    /// CPUs as a Kubernetes quantity.
     pub cpu: String,
-    /// Memory, as Kubernetes writes it.
+    /// Memory as a Kubernetes quantity.
     pub memory: String,
-    /// The most processors.
+    /// CPU limit.
     pub cpu_limit: String,
-    /// The most memory.
+    /// Memory limit.
     pub memory_limit: String,
-    /// The port that is meant when a request names none.
+    /// Default port of requests that name none.
     pub port: u16,
-    /// `creating`, `running`, `paused`, or how it is on its way from one to another.
+    /// `creating`, `running`, `paused`, or a transition between these.
     pub status: String,
-    /// When it was created.
+    /// Creation time.
     pub created_at: String,
-    /// When it ends, or is paused, by itself.
+    /// Time at which it is killed or paused.
     pub expires_at: String,
-    /// What runs it; absent before anything does.
+    /// Driver; absent before it is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
-    /// `pooled` when it was ready in a pool, `cold` when it was started for whoever asked, or what it
-    /// went on from (ours); absent before anything runs.
+    /// `pooled` if claimed from a pool, `cold` if newly started, or what it was resumed from (Shoal
+    /// extension); absent before it is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
     /// Labels.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Asks for a paused sandbox to go on.
+/// Request to resume a paused sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResumeSandbox {
-    /// For how many seconds; as long as it was to live when absent.
+    /// Timeout in seconds; the original one if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<i64>,
 }
 
-/// A list of something.
+/// A list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Items<T> {
-    /// What there is.
+    /// Items.
     pub items: Vec<T>,
 }
 
-/// Asks what sandboxes use.
+/// Request for resource usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskMetrics {
-    /// Which, by names or ids; all that run when there are none.
+    /// Sandbox names or ids; all running sandboxes if empty.
     #[serde(default)]
     pub names: Vec<String>,
 }
 
-/// What a sandbox uses.
+/// Resource usage of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxUse {
-    /// What it is called.
+    /// Sandbox name.
     pub sandbox: String,
-    /// Its id.
+    /// Sandbox id.
     pub id: String,
-    /// Thousandths of a processor.
+    /// CPU usage in thousandths of a core.
     pub cpu_milli: u64,
-    /// Bytes of memory.
+    /// Memory usage in bytes.
     pub memory_bytes: u64,
-    /// The same in MiB.
+    /// Memory usage in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u64,
-    /// Bytes that it has written.
+    /// Bytes written to disk.
     pub disk_bytes: u64,
-    /// When that was.
+    /// Time of the sample.
     pub sampled_at: String,
 }
 
-/// What was written in a sandbox.
+/// Logs of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxLogs {
-    /// Its name, or the id by which it was asked for when it has ended.
+    /// Sandbox name, or the requested id if it has ended.
     pub sandbox: String,
-    /// Lines, each with its moment and level before it.
+    /// Lines, each prefixed by time and level.
     pub logs: String,
-    /// When they were read.
+    /// Time of the request.
     pub fetched_at: String,
 }
 
-/// Something that happened to a sandbox.
+/// An event of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// What: `created`, `updated`, `paused`, `resumed`, `snapshotted`, `killed`.
+    /// Type: `created`, `updated`, `paused`, `resumed`, `snapshotted`, `killed`.
     pub kind: String,
-    /// When.
+    /// Time.
     pub at: String,
-    /// The sandbox's id.
+    /// Sandbox id.
     pub sandbox: String,
-    /// Its name, while it lives.
+    /// Sandbox name, while it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its template's id.
+    /// Template id.
     pub template: String,
-    /// More of it, by name.
+    /// Further details by name.
     pub detail: BTreeMap<String, String>,
 }
 
-/// A line for a login shell in a sandbox.
+/// A command line for a login shell in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunCommand {
-    /// The line.
+    /// Command line.
     pub command: String,
-    /// As whom; the template's user when absent.
+    /// User; the template's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Where; the template's directory when absent.
+    /// Working directory; the template's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// For how many seconds at most: 1 to 60.
+    /// Timeout in seconds: 1 to 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
 }
 
-/// What came of it.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RanCommand {
-    /// The sandbox's name.
+    /// Sandbox name.
     pub sandbox: String,
-    /// The line.
+    /// Command line.
     pub command: String,
-    /// What it printed. What is no UTF-8 is replaced.
+    /// Standard output. Invalid UTF-8 is replaced.
     pub output: String,
-    /// What it printed as errors.
+    /// Standard error.
     pub error_output: String,
-    /// Its exit code; -1 when it did not end by itself.
+    /// Exit code; -1 if it did not exit.
     pub exit_code: i32,
-    /// Why it did not end by itself.
+    /// Reason why it did not exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether it printed more than is shown; it was ended then.
+    /// Whether the output exceeded the limit; the command is killed then.
     pub truncated: bool,
-    /// When it began.
+    /// Start time.
     pub executed_at: String,
 }
 
-/// What lies in a directory of a sandbox.
+/// A directory entry of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
-    /// The last part of its path.
+    /// Name.
     pub name: String,
-    /// Where it is.
+    /// Path.
     pub path: String,
-    /// Whether it is a directory, or a link to one.
+    /// Whether it is a directory or a symlink to one.
     pub is_dir: bool,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What a team may have, and has.
+/// Limits and usage of a team.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RateLimits {
-    /// How often each route may be called; absent when as often as one likes. How much of it is left
-    /// is in the headers of each answer.
+    /// Rate limit of each route; absent if unlimited. Response headers show the remaining calls.
     pub calls: Option<CallLimit>,
-    /// Sandboxes at once; those that are paused are not counted.
+    /// Running sandboxes; paused ones do not count.
     pub sandboxes: Share,
-    /// How many of them are on their way to run.
+    /// Number of them that are starting.
     pub starting: usize,
-    /// Thousandths of a processor, of those that are counted.
+    /// CPU limit of running sandboxes in thousandths of a core.
     pub cpu_milli: OpenShare,
-    /// The longest life of a sandbox, in seconds.
+    /// Maximum timeout of a sandbox in seconds.
     pub max_timeout: u64,
 }
 
-/// So many calls of one route in so long a time.
+/// A rate limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallLimit {
-    /// How many.
+    /// Calls per period.
     pub calls: u32,
-    /// In how many seconds.
+    /// Period in seconds.
     pub seconds: u64,
 }
 
-/// A part of what one may have.
+/// Usage of a limited resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// How much one has.
+    /// Amount used.
     pub used: u64,
-    /// How much one may have.
+    /// Limit.
     pub limit: u64,
 }
 
-/// A part of what one may have, which may be all there is.
+/// Usage of a resource that may be unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenShare {
-    /// How much one has.
+    /// Amount used.
     pub used: u64,
-    /// How much one may have; as much as there is when absent.
+    /// Limit; unlimited if absent.
     pub limit: Option<u64>,
 }

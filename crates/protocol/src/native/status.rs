@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! Server status.
 
 use std::collections::BTreeMap;
 
@@ -6,47 +6,46 @@ use serde::{Deserialize, Serialize};
 
 use super::Share;
 
-/// What the server is and does.
+/// Status of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// The server's version.
     pub version: String,
-    /// The team of the key that asked.
+    /// Team of the caller's key.
     pub team: String,
-    /// Whether that key may make keys, images and templates.
+    /// Whether that key may create keys, images and templates.
     pub admin: bool,
-    /// How many sandboxes of that team run.
+    /// Number of running sandboxes of that team.
     pub running: usize,
-    /// What runs sandboxes.
+    /// Driver.
     pub driver: String,
-    /// The OCI runtimes; the first is the default.
+    /// OCI runtimes; the first is the default.
     pub runtimes: Vec<Runtime>,
-    /// How the disk of a sandbox is bounded, for people.
+    /// Enforcement of disk limits, as text.
     pub disk_limit: String,
-    /// How many sandboxes of that team there are, by state.
+    /// Sandboxes of that team by state.
     #[serde(default)]
     pub states: BTreeMap<String, usize>,
-    /// What all teams have together: for admins.
+    /// Totals of all teams, for admin keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals: Option<Totals>,
 }
 
-/// What the sandboxes of all teams take, of what there is.
+/// Resource usage of all teams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// How many there are, by state.
+    /// Sandboxes by state.
     pub states: BTreeMap<String, usize>,
-    /// Sandboxes that are not paused, of as many as there may be at once.
+    /// Sandboxes that are not paused, and their limit.
     pub sandboxes: Share,
-    /// Thousandths of a processor that they may use together, and those of the machine: more may be
-    /// given out than there is.
+    /// Allocated CPU and the machine's, in thousandths of a core. Overcommit is possible.
     pub cpu_milli: Share,
-    /// Memory that they may use together, in MiB.
+    /// Allocated memory in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: u64,
-    /// Of how many teams they are.
+    /// Number of teams.
     pub teams: usize,
 }
 
@@ -54,12 +53,12 @@ pub struct Totals {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its version, as it says.
+    /// Reported version.
     pub version: String,
-    /// What it isolates with: `namespaces`, `userspace_kernel`, `virtual_machine` or `none`.
+    /// Isolation: `namespaces`, `userspace_kernel`, `virtual_machine` or `none`.
     pub isolation: String,
-    /// Whether memory can be saved and started again.
+    /// Whether it supports memory snapshots.
     pub memory_snapshot: bool,
 }

@@ -1,4 +1,4 @@
-//! Teams: what they may have, and have.
+//! Limits and usage of teams.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,31 +8,31 @@ use super::OpenShare;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Team {
-    /// What it is called.
+    /// Team name.
     pub name: String,
     /// Sandboxes that are not paused.
     pub sandboxes: OpenShare,
-    /// Thousandths of a processor, of those.
+    /// Their CPU limit in thousandths of a core.
     pub cpu_milli: OpenShare,
-    /// Memory of those, in MiB.
+    /// Their memory in MiB.
     #[serde(rename = "memoryMB")]
     pub memory_mb: OpenShare,
-    /// Disk in MiB: of sandboxes, paused ones included, of snapshots and of builds. Absent where it is not
-    /// counted.
+    /// Disk in MiB: sandboxes (including paused ones), snapshots and builds. Absent if not
+    /// accounted.
     #[serde(rename = "diskMB", skip_serializing_if = "Option::is_none")]
     pub disk_mb: Option<OpenShare>,
     /// Snapshots.
     pub snapshots: OpenShare,
 }
 
-/// What a team may have in all; what is not said is as for the other teams.
+/// Limits of a team; absent ones are the installation's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewTeamLimits {
     /// Sandboxes that are not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandboxes: Option<u32>,
-    /// Thousandths of a processor.
+    /// CPU in thousandths of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_milli: Option<u32>,
     /// Memory in MiB.
