@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Periods in which time was frozen.
 #[derive(Debug, Clone, Copy, Default)]
-struct Stops {
+struct FreezeState {
     /// Start of the current period, if frozen.
     since: Option<Instant>,
     /// Total of earlier periods.
@@ -21,7 +21,7 @@ struct Stops {
 
 /// Time during which the sandbox runs, shared by all timers.
 #[derive(Debug)]
-pub(crate) struct ActiveTime(watch::Sender<Stops>);
+pub(crate) struct ActiveTime(watch::Sender<FreezeState>);
 
 /// A deadline in active time.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) struct ActiveDeadline {
 
 impl Default for ActiveTime {
     fn default() -> Self {
-        Self(watch::Sender::new(Stops::default()))
+        Self(watch::Sender::new(FreezeState::default()))
     }
 }
 
@@ -46,10 +46,10 @@ impl ActiveTime {
 
     /// Freezes time. Idempotent.
     pub(crate) fn freeze(&self) {
-        self.0.send_if_modified(|stops| {
-            let runs = stops.since.is_none();
+        self.0.send_if_modified(|state| {
+            let runs = state.since.is_none();
             if runs {
-                stops.since = Some(Instant::now());
+                state.since = Some(Instant::now());
             }
             runs
         });
@@ -57,9 +57,9 @@ impl ActiveTime {
 
     /// Resumes time. Idempotent.
     pub(crate) fn unfreeze(&self) {
-        self.0.send_if_modified(|stops| {
-            let since = stops.since.take();
-            stops.before += since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.0.send_if_modified(|state| {
+            let since = state.since.take();
+            state.before += since.map_or(Duration::ZERO, |since| since.elapsed());
             since.is_some()
         });
     }
@@ -81,11 +81,11 @@ impl ActiveTime {
         };
         let mut changes = self.0.subscribe();
         loop {
-            let stops = *changes.borrow_and_update();
+            let state = *changes.borrow_and_update();
             let arrives = async {
-                match stops.since {
+                match state.since {
                     None => {
-                        let later = stops.before.saturating_sub(deadline.before);
+                        let later = state.before.saturating_sub(deadline.before);
                         tokio::time::sleep_until(deadline.at + later).await;
                     }
                     Some(_) => std::future::pending().await,
@@ -112,7 +112,7 @@ mod tests {
         let begun = Instant::now();
         let deadline = time.deadline(begun + Duration::from_secs(10));
         let waiting = time.sleep_until(Some(deadline));
-        let stops = async {
+        let state = async {
             tokio::time::sleep(Duration::from_secs(4)).await;
             for _ in 0..2 {
                 time.freeze();
@@ -122,7 +122,7 @@ mod tests {
                 time.unfreeze();
             }
         };
-        tokio::join!(waiting, stops);
+        tokio::join!(waiting, state);
         assert_eq!(begun.elapsed().as_secs(), 3610);
     }
 

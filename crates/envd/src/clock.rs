@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// Tolerated clock error before the clock is set. A message is late by its transfer time, so a
 /// clock that is ahead must not be set back for that (E2B's values).
-const BEHIND: Duration = Duration::from_millis(50);
-const AHEAD: Duration = Duration::from_secs(5);
+const MAX_BEHIND: Duration = Duration::from_millis(50);
+const MAX_AHEAD: Duration = Duration::from_secs(5);
 
 /// Sleeps until the deadline, or forever without one.
 pub(crate) async fn sleep_until(deadline: Option<Instant>) {
@@ -24,9 +24,9 @@ pub(crate) fn unix_now() -> i64 {
     OffsetDateTime::now_utc().unix_timestamp()
 }
 
-/// Whether a clock that shows `now` must be set to `told`.
-fn is_off(now: OffsetDateTime, told: OffsetDateTime) -> bool {
-    told - now > BEHIND || now - told > AHEAD
+/// Whether a clock that shows `now` must be set to `target`.
+fn is_off(now: OffsetDateTime, target: OffsetDateTime) -> bool {
+    target - now > MAX_BEHIND || now - target > MAX_AHEAD
 }
 
 /// Sets the system clock if it is off. Returns false if it is not. gVisor permits no change, and
@@ -34,13 +34,13 @@ fn is_off(now: OffsetDateTime, told: OffsetDateTime) -> bool {
 ///
 /// # Errors
 /// If the system call fails.
-pub(crate) fn set(told: OffsetDateTime) -> rustix::io::Result<bool> {
-    if !is_off(SystemTime::now().into(), told) {
+pub(crate) fn set(target: OffsetDateTime) -> rustix::io::Result<bool> {
+    if !is_off(SystemTime::now().into(), target) {
         return Ok(false);
     }
     let time = Timespec {
-        tv_sec: told.unix_timestamp(),
-        tv_nsec: told.nanosecond().into(),
+        tv_sec: target.unix_timestamp(),
+        tv_nsec: target.nanosecond().into(),
     };
     rustix::time::clock_settime(ClockId::Realtime, time).map(|()| true)
 }
@@ -53,9 +53,9 @@ mod tests {
     fn a_clock_is_set_when_its_error_exceeds_the_tolerance() {
         let now = OffsetDateTime::UNIX_EPOCH;
         assert!(!is_off(now, now));
-        assert!(!is_off(now, now + BEHIND));
-        assert!(is_off(now, now + BEHIND + Duration::from_millis(1)));
-        assert!(!is_off(now + AHEAD, now));
-        assert!(is_off(now + AHEAD + Duration::from_millis(1), now));
+        assert!(!is_off(now, now + MAX_BEHIND));
+        assert!(is_off(now, now + MAX_BEHIND + Duration::from_millis(1)));
+        assert!(!is_off(now + MAX_AHEAD, now));
+        assert!(is_off(now + MAX_AHEAD + Duration::from_millis(1), now));
     }
 }

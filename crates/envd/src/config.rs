@@ -59,7 +59,7 @@ pub(crate) enum Access {
     /// A token, which is read from standard input before the daemon listens.
     StandardInput,
     /// None. Insecure: for tests and machines that are not sandboxes.
-    Everybody,
+    Open,
     /// This token.
     Token(AccessToken),
 }
@@ -114,7 +114,7 @@ impl Invocation {
                 Arg::Long("default-workdir") => {
                     config.default_workdir = Some(parser.value()?.string()?);
                 }
-                Arg::Long("open") => config.access = Access::Everybody,
+                Arg::Long("open") => config.access = Access::Open,
                 Arg::Long("log-level") => config.log_level = parser.value()?.parse()?,
                 Arg::Long("system-root") => config.system_root = parser.value()?.into(),
                 Arg::Long("keep-clock") => config.set_clock = false,
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn no_arguments_mean_the_defaults() {
         let Invocation::Run(config) = parse(&[]).unwrap() else {
-            panic!("it should run");
+            panic!("expected a run");
         };
         assert_eq!(*config, Config::default());
         assert_eq!(config.port, 49983);
@@ -161,7 +161,7 @@ mod tests {
             "--open",
         ])
         .unwrap() else {
-            panic!("it should run");
+            panic!("expected a run");
         };
         assert_eq!(config.port, 1);
         assert_eq!(config.interpreter_port, 2);
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(config.log_level, Level::Debug);
         assert_eq!(config.system_root, PathBuf::from("/x"));
         assert!(!config.set_clock);
-        assert_eq!(config.access, Access::Everybody);
+        assert_eq!(config.access, Access::Open);
     }
 
     #[test]

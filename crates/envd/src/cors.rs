@@ -7,7 +7,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 
-use crate::answer::{self, Answer};
+use crate::response::{self, HttpResponse};
 
 /// How long a browser may cache a preflight response, in seconds.
 const PREFLIGHT_SECONDS: &str = "7200";
@@ -18,24 +18,24 @@ pub(crate) fn is_from_page<B>(request: &Request<B>) -> bool {
 }
 
 /// The response to a preflight request.
-pub(crate) fn preflight<B>(request: &Request<B>) -> Option<Answer> {
+pub(crate) fn preflight<B>(request: &Request<B>) -> Option<HttpResponse> {
     let asked = request.headers();
     let asks = is_from_page(request)
         && request.method() == Method::OPTIONS
         && asked.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
-    asks.then(|| everything(asked))
+    asks.then(|| preflight_response(asked))
 }
 
 /// Allows the page to read the response.
-pub(crate) fn open(answer: &mut Answer) {
+pub(crate) fn allow_origin(answer: &mut HttpResponse) {
     let any = HeaderValue::from_static("*");
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, any.clone());
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, any);
 }
 
-fn everything(asked: &HeaderMap) -> Answer {
-    let mut answer = answer::status(StatusCode::NO_CONTENT);
+fn preflight_response(asked: &HeaderMap) -> HttpResponse {
+    let mut answer = response::status(StatusCode::NO_CONTENT);
     let headers = answer.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     let methods = HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, HEAD");

@@ -13,9 +13,9 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::answer::{self, Answer};
 use crate::log::Log;
-use crate::server::{self, Answers};
+use crate::response::{self, HttpResponse};
+use crate::server::{self, RequestHandler};
 use crate::settings::Settings;
 
 /// Largest log entry accepted, in bytes.
@@ -48,25 +48,25 @@ pub(crate) async fn serve(address: SocketAddr, settings: Arc<Settings>, log: Log
     }
 }
 
-impl Answers for Events {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl RequestHandler for Events {
+    async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         match (request.method(), request.uri().path()) {
             (&Method::GET, "/me") => {
                 let identity = self.settings.identity();
                 let id = identity.get("E2B_SANDBOX_ID");
-                answer::json(StatusCode::OK, &json!({ "sandboxID": id }))
+                response::json(StatusCode::OK, &json!({ "sandboxID": id }))
             }
             (&Method::POST, "/logs" | "/") => {
                 let body = Limited::new(request.into_body(), MAX_ENTRY).collect().await;
                 match body {
                     Ok(body) => {
                         self.note(&body.to_bytes());
-                        answer::status(StatusCode::OK)
+                        response::status(StatusCode::OK)
                     }
-                    Err(_) => answer::status(StatusCode::PAYLOAD_TOO_LARGE),
+                    Err(_) => response::status(StatusCode::PAYLOAD_TOO_LARGE),
                 }
             }
-            _ => answer::error(StatusCode::NOT_FOUND, "not found"),
+            _ => response::error(StatusCode::NOT_FOUND, "not found"),
         }
     }
 }

@@ -12,15 +12,15 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::signature::{self, Claim, InvalidSignature, Operation};
 use tokio::sync::Semaphore;
 
-use crate::answer::{self, Answer};
 use crate::clock::unix_now;
+use crate::heap::HeapTrimmer;
 use crate::log::Log;
-use crate::memory::Memory;
 use crate::path::InvalidPath;
 use crate::query;
-use crate::router::UNAUTHORISED;
-use crate::server::Side;
-use crate::settings::{Guard, Settings};
+use crate::response::{self, HttpResponse};
+use crate::router::UNAUTHORIZED_MESSAGE;
+use crate::server::Peer;
+use crate::settings::{AuthPolicy, Settings};
 use crate::user::{User, Users};
 
 mod compose;
@@ -40,12 +40,12 @@ const MAX_WRITERS: usize = 64;
 /// A failed file request.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Refusal {
+pub(crate) struct RequestError {
     status: StatusCode,
     message: String,
 }
 
-impl Refusal {
+impl RequestError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self {
             status,
@@ -57,19 +57,24 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    fn shutting_down() -> Self {
+        let message = "the daemon is shutting down";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
     /// Converts to an error response.
-    pub(crate) fn into_answer(self) -> Answer {
-        answer::error(self.status, self.message)
+    pub(crate) fn into_answer(self) -> HttpResponse {
+        response::error(self.status, self.message)
     }
 }
 
-impl From<InvalidPath> for Refusal {
+impl From<InvalidPath> for RequestError {
     fn from(error: InvalidPath) -> Self {
         Self::bad_request(format!("error resolving path: {error}"))
     }
 }
 
-impl From<InvalidSignature> for Refusal {
+impl From<InvalidSignature> for RequestError {
     fn from(error: InvalidSignature) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, error.to_string())
     }
@@ -81,7 +86,7 @@ pub(crate) struct Files {
     users: Arc<Users>,
     log: Log,
     writers: Arc<Semaphore>,
-    memory: Arc<Memory>,
+    heap: Arc<HeapTrimmer>,
 }
 
 /// Query parameters of a file request.
@@ -94,11 +99,11 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn parse(query: &str) -> Result<Self, Refusal> {
+    fn parse(query: &str) -> Result<Self, RequestError> {
         let text = |name| query::value(query, name).map(|value| value.into_owned());
         let expiration = text("signature_expiration").map(|seconds| {
             signature::parse_expiration(&seconds).ok_or_else(|| {
-                Refusal::bad_request("signature_expiration is not a number of seconds")
+                RequestError::bad_request("signature_expiration is not a number of seconds")
             })
         });
         Ok(Self {
@@ -125,26 +130,26 @@ impl Files {
             users,
             log,
             writers: Arc::new(Semaphore::new(MAX_WRITERS)),
-            memory: Arc::default(),
+            heap: Arc::default(),
         }
     }
 
     /// Handles a request. The router has not checked its token.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let answer = match (&method, path.as_str()) {
             (&Method::GET, "/files") => {
-                self.download(&query, Side::of(&request), request.headers())
+                self.download(&query, Peer::of(&request), request.headers())
                     .await
             }
             (&Method::POST, "/files") => self.upload(&query, request).await,
             (&Method::POST, "/files/compose") => self.compose(request).await,
-            (_, "/files" | "/files/compose") => Err(Refusal::new(
+            (_, "/files" | "/files/compose") => Err(RequestError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method not allowed",
             )),
-            _ => Err(Refusal::new(StatusCode::NOT_FOUND, "not found")),
+            _ => Err(RequestError::new(StatusCode::NOT_FOUND, "not found")),
         };
         let shown = query::value(&query, "path").unwrap_or_default();
         let entry = self.log.debug("files", &format!("{method} {path}"));
@@ -154,10 +159,10 @@ impl Files {
                 entry.with("status", answer.status().as_u16()).send();
                 answer
             }
-            Err(refusal) => {
-                let entry = entry.with("status", refusal.status.as_u16());
-                entry.with("error", refusal.message.clone()).send();
-                refusal.into_answer()
+            Err(error) => {
+                let entry = entry.with("status", error.status.as_u16());
+                entry.with("error", error.message.clone()).send();
+                error.into_answer()
             }
         }
     }
@@ -165,15 +170,20 @@ impl Files {
     /// Authorises the operation by token or signature.
     fn authorise(
         &self,
-        side: Side,
+        peer: Peer,
         parameters: &Parameters,
         headers: &HeaderMap,
         operation: Operation,
-    ) -> Result<(), Refusal> {
-        let token = match self.settings.guard(side) {
-            Guard::Open => return Ok(()),
-            Guard::Shut => return Err(Refusal::new(StatusCode::UNAUTHORIZED, UNAUTHORISED)),
-            Guard::Token(token) => token,
+    ) -> Result<(), RequestError> {
+        let token = match self.settings.auth_policy(peer) {
+            AuthPolicy::Open => return Ok(()),
+            AuthPolicy::Locked => {
+                return Err(RequestError::new(
+                    StatusCode::UNAUTHORIZED,
+                    UNAUTHORIZED_MESSAGE,
+                ));
+            }
+            AuthPolicy::Token(token) => token,
         };
         if let Some(offered) = headers
             .get(ACCESS_TOKEN)
@@ -181,7 +191,7 @@ impl Files {
         {
             return match token.matches(offered.as_bytes()) {
                 true => Ok(()),
-                false => Err(Refusal::new(
+                false => Err(RequestError::new(
                     StatusCode::UNAUTHORIZED,
                     "access token present in header but does not match",
                 )),
@@ -203,16 +213,16 @@ impl Files {
     }
 
     /// The user of this name, or the default user.
-    fn actor(&self, username: Option<&str>) -> Result<Actor, Refusal> {
+    fn actor(&self, username: Option<&str>) -> Result<Actor, RequestError> {
         let defaults = self.settings.defaults();
         let name = username.unwrap_or(&defaults.user);
         if username.is_none() && name.is_empty() {
-            return Err(Refusal::bad_request("username not provided"));
+            return Err(RequestError::bad_request("username not provided"));
         }
         let directory = self.users.directory();
         let user = directory.user(name).ok_or_else(|| {
             let message = format!("error looking up user '{name}': unknown user");
-            Refusal::new(StatusCode::UNAUTHORIZED, message)
+            RequestError::new(StatusCode::UNAUTHORIZED, message)
         })?;
         Ok(Actor {
             user: user.clone(),

@@ -9,14 +9,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
 /// Descriptor limit: four per process, a few per connection and watcher.
-const DESCRIPTORS: u64 = 65_536;
+const MAX_DESCRIPTORS: u64 = 65_536;
 
 /// Umask of the daemon, which its children inherit.
 pub(crate) const UMASK: u32 = 0o022;
 
 /// Limits to restore in children, because the daemon changed its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Original {
+pub(crate) struct InheritedLimits {
     /// Original limit of open descriptors.
     pub(crate) descriptors: Option<Rlimit>,
     /// Whether the daemon has a non-default priority.
@@ -28,14 +28,14 @@ pub(crate) struct Original {
 /// # Errors
 /// If standard descriptors are missing and cannot be replaced, or the process cannot be made
 /// undumpable.
-pub(crate) fn seal() -> io::Result<Original> {
+pub(crate) fn harden() -> io::Result<InheritedLimits> {
     fill_standard_descriptors()?;
     // The parent may have leaked descriptors.
     crate::process::raw::close_inherited();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let niced = rustix::process::getpriority_process(None).is_ok_and(|nice| nice != 0);
-    Ok(Original {
+    Ok(InheritedLimits {
         descriptors: raise_descriptors(),
         niced,
     })
@@ -55,7 +55,10 @@ fn fill_standard_descriptors() -> io::Result<()> {
 
 fn raise_descriptors() -> Option<Rlimit> {
     let original = rustix::process::getrlimit(Resource::Nofile);
-    let most = original.maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    let most = original
+        .maximum
+        .unwrap_or(MAX_DESCRIPTORS)
+        .min(MAX_DESCRIPTORS);
     if original.current.is_none_or(|current| current >= most) {
         return None;
     }

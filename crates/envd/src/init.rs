@@ -16,14 +16,14 @@ use shoal_protocol::init::InitRequest;
 use tokio::sync::Mutex;
 
 use crate::active_time::ActiveTime;
-use crate::answer::{self, Answer};
 use crate::clock;
 use crate::config::Config;
 use crate::interpreter::Interpreter;
 use crate::log::Log;
-use crate::server::Side;
+use crate::oom_killer::OomKiller;
+use crate::response::{self, HttpResponse};
+use crate::server::Peer;
 use crate::settings::{Settings, Variables};
-use crate::want::Want;
 
 mod host_files;
 
@@ -39,13 +39,13 @@ const EVENTS_VARIABLE: &str = "E2B_EVENTS_ADDRESS";
 pub(crate) struct Init {
     settings: Arc<Settings>,
     time: Arc<ActiveTime>,
-    want: Arc<Want>,
+    oom_killer: Arc<OomKiller>,
     log: Log,
     files: HostFiles,
     interpreter: Interpreter,
     set_clock: bool,
     /// Serialises requests.
-    turn: Mutex<()>,
+    serial: Mutex<()>,
 }
 
 impl Init {
@@ -53,7 +53,7 @@ impl Init {
     pub(crate) fn new(
         settings: Arc<Settings>,
         time: Arc<ActiveTime>,
-        want: Arc<Want>,
+        oom_killer: Arc<OomKiller>,
         log: Log,
         interpreter: Interpreter,
         config: &Config,
@@ -61,12 +61,12 @@ impl Init {
         Self {
             settings,
             time,
-            want,
+            oom_killer,
             log,
             files: HostFiles::new(&config.system_root),
             interpreter,
             set_clock: config.set_clock,
-            turn: Mutex::new(()),
+            serial: Mutex::new(()),
         }
     }
 
@@ -76,7 +76,7 @@ impl Init {
     }
 
     /// Handles a request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         let (parts, body) = request.into_parts();
         let offered = parts.headers.get(ACCESS_TOKEN);
         let body = Limited::new(body, MAX_BODY).collect().await;
@@ -92,7 +92,7 @@ impl Init {
             }
             Err(error) => {
                 // The text may quote a few characters of the body, never a token.
-                answer::error(
+                response::error(
                     StatusCode::BAD_REQUEST,
                     format!("invalid request body: {error}"),
                 )
@@ -100,19 +100,19 @@ impl Init {
         };
         let version = http::HeaderValue::from_static(ENVD_VERSION);
         answer.headers_mut().insert(VERSION_HEADER, version);
-        answer::not_stored(answer)
+        response::not_stored(answer)
     }
 
-    async fn apply(&self, request: InitRequest, offered: Option<&[u8]>) -> Answer {
-        let _turn = self.turn.lock().await;
+    async fn apply(&self, request: InitRequest, offered: Option<&[u8]>) -> HttpResponse {
+        let _serial = self.serial.lock().await;
         let given = request.access_token.as_ref();
         let given = given.map(|token| token.reveal().as_bytes());
         // Regardless of the peer: a program in the sandbox is not the control plane.
-        let guard = self.settings.guard(Side::Outside);
-        if !guard.opens(offered) && !guard.opens(given) {
+        let auth_policy = self.settings.auth_policy(Peer::Outside);
+        if !auth_policy.admits(offered) && !auth_policy.admits(given) {
             self.log.refused("init", "refused: unknown token", "/init");
             let text = "access token validation failed";
-            return answer::error(StatusCode::UNAUTHORIZED, text);
+            return response::error(StatusCode::UNAUTHORIZED, text);
         }
         if let Some(timestamp) = request.timestamp
             && !self.settings.advance(timestamp)
@@ -120,9 +120,9 @@ impl Init {
             self.log
                 .debug("init", "ignored: older than the last request")
                 .send();
-            return answer::status(StatusCode::NO_CONTENT);
+            return response::status(StatusCode::NO_CONTENT);
         }
-        self.set(request);
+        self.apply_settings(request);
         // A sandbox starts or resumes: process deadlines run again.
         self.time.unfreeze();
         let (files, identity) = (self.files.clone(), self.settings.identity());
@@ -134,12 +134,12 @@ impl Init {
         });
         // The settings apply even if a file could not be written.
         let _ = written.await;
-        self.interpreter.look().await;
+        self.interpreter.discover().await;
         self.log.info("init", "settings taken").send();
-        answer::status(StatusCode::NO_CONTENT)
+        response::status(StatusCode::NO_CONTENT)
     }
 
-    fn set(&self, request: InitRequest) {
+    fn apply_settings(&self, request: InitRequest) {
         if let Some(timestamp) = request.timestamp.filter(|_| self.set_clock) {
             match clock::set(timestamp) {
                 Ok(true) => self.log.info("init", "clock set").send(),
@@ -164,7 +164,7 @@ impl Init {
             self.settings.open_inside();
         }
         if let Some(mib) = request.memory_mib {
-            self.want.has(mib);
+            self.oom_killer.set_total_mib(mib);
         }
         if let Some(user) = request.default_user.filter(|user| !user.is_empty()) {
             self.settings.set_default_user(&user);

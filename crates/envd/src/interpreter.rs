@@ -5,14 +5,14 @@
 //! A template with kernels has a file [`/etc/shoal/interpreter.json`](offer). The daemon looks for
 //! it at its start and after every `/init`, that is, whenever a sandbox starts or resumes. A
 //! template's own start, whose memory is saved, includes it. Without the file the port stays free
-//! and nothing is started. The kernels of [`Offer::start`] start with the server and so are part of
+//! and nothing is started. The kernels of [`InterpreterConfig::start`] start with the server and so are part of
 //! the saved memory; `GET /health` answers once they run.
 //!
 //! # Execution
 //!
 //! [`routes`] finds the [`context`]. Executions of a context run one after another. An
 //! [`execution`] sets the [`variables`], sends the code to the [`kernel`], and converts its
-//! messages to [`lines`] in a [`feed`] that the client reads. When the client disconnects, the
+//! messages to [`lines`] in a [`output_channel`] that the client reads. When the client disconnects, the
 //! kernel is interrupted.
 //!
 //! Kernels run arbitrary user code, so nothing in their messages is trusted: not the length
@@ -32,16 +32,16 @@ use tokio::sync::Mutex;
 
 use crate::active_time::ActiveTime;
 use crate::config::Config;
-use crate::hardening::Original;
+use crate::hardening::InheritedLimits;
 use crate::log::Log;
+use crate::oom_killer::OomKiller;
 use crate::process::Children;
 use crate::server;
 use crate::settings::Settings;
 use crate::user::Users;
-use crate::want::Want;
 
 mod budget;
-mod chance;
+mod config;
 mod connection_file;
 mod context;
 mod contexts;
@@ -49,29 +49,29 @@ mod environment;
 mod execution;
 #[cfg(test)]
 mod fake;
-mod feed;
 mod kernel;
 mod kernelspec;
-mod last_words;
 mod lines;
-mod offer;
+mod output_channel;
+mod output_tail;
+mod reseed;
+mod response_stream;
 mod routes;
-mod telling;
 mod variables;
 mod wire;
 mod zmtp;
 
 use budget::Budget;
+use config::InterpreterConfig;
 use contexts::Contexts;
 use kernel::Launcher;
-use offer::Offer;
 use routes::Routes;
 
 /// The port that clients expect (spec).
 pub(crate) const PORT: u16 = shoal_protocol::INTERPRETER_PORT;
 
 /// Directory of connection files, relative to the system root.
-const DIRECTORY: &str = "run/shoal/kernels";
+const CONNECTION_DIRECTORY: &str = "run/shoal/kernels";
 
 const TIMESTAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z");
@@ -81,15 +81,15 @@ pub(crate) struct Interpreter {
     root: PathBuf,
     bind: Option<std::net::IpAddr>,
     port: u16,
-    parts: Parts,
+    parts: Dependencies,
     /// Its contexts, once it runs.
-    serves: Mutex<Option<Arc<Contexts>>>,
+    contexts: Mutex<Option<Arc<Contexts>>>,
 }
 
 /// Services shared with the rest of the daemon.
-pub(crate) struct Parts {
+pub(crate) struct Dependencies {
     /// Limits to restore in children.
-    pub(crate) original: Original,
+    pub(crate) inherited_limits: InheritedLimits,
     /// Settings from the control plane.
     pub(crate) settings: Arc<Settings>,
     /// Users of the sandbox.
@@ -99,35 +99,35 @@ pub(crate) struct Parts {
     /// Time during which the sandbox runs.
     pub(crate) time: Arc<ActiveTime>,
     /// Memory monitor.
-    pub(crate) want: Arc<Want>,
+    pub(crate) oom_killer: Arc<OomKiller>,
     /// The log.
     pub(crate) log: Log,
 }
 
 impl Interpreter {
     /// An interpreter that does not serve yet.
-    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
+    pub(crate) fn new(config: &Config, parts: Dependencies) -> Self {
         Self {
             root: config.system_root.clone(),
             bind: config.bind,
             port: config.interpreter_port,
             parts,
-            serves: Mutex::default(),
+            contexts: Mutex::default(),
         }
     }
 
     /// Starts the interpreter if the sandbox has kernels. If it runs already, idle kernels receive
     /// changed settings.
-    pub(crate) async fn look(&self) {
-        let mut serves = self.serves.lock().await;
-        if let Some(contexts) = &*serves {
+    pub(crate) async fn discover(&self) {
+        let mut contexts = self.contexts.lock().await;
+        if let Some(contexts) = &*contexts {
             contexts.refresh();
             return;
         }
         let root = self.root.clone();
-        let offer = tokio::task::spawn_blocking(move || offer::read(&root)).await;
-        match offer {
-            Ok(Ok(Some(offer))) => *serves = self.serve(offer),
+        let config = tokio::task::spawn_blocking(move || config::read(&root)).await;
+        match config {
+            Ok(Ok(Some(config))) => *contexts = self.serve(config),
             Ok(Ok(None)) | Err(_) => {}
             Ok(Err(error)) => {
                 let entry = self
@@ -139,7 +139,7 @@ impl Interpreter {
         }
     }
 
-    fn serve(&self, offer: Offer) -> Option<Arc<Contexts>> {
+    fn serve(&self, config: InterpreterConfig) -> Option<Arc<Contexts>> {
         let listening = server::listen(self.bind, self.port)
             .and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
         let (port, listener) = match listening {
@@ -157,13 +157,13 @@ impl Interpreter {
             users: Arc::clone(&parts.users),
             settings: Arc::clone(&parts.settings),
             time: Arc::clone(&parts.time),
-            want: Arc::clone(&parts.want),
+            oom_killer: Arc::clone(&parts.oom_killer),
             output: Budget::default(),
-            original: parts.original,
-            directory: self.root.join(DIRECTORY),
-            user: offer.user.clone(),
+            inherited_limits: parts.inherited_limits,
+            directory: self.root.join(CONNECTION_DIRECTORY),
+            user: config.user.clone(),
         };
-        let contexts = Arc::new(Contexts::new(launcher, offer, self.parts.log.clone()));
+        let contexts = Arc::new(Contexts::new(launcher, config, self.parts.log.clone()));
         let starting = Arc::clone(&contexts);
         tokio::spawn(async move { starting.start().await });
         let routes = Routes::new(

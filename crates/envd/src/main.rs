@@ -21,7 +21,6 @@
 //! The daemon has no periodic timers when idle, so an idle sandbox uses memory but no CPU.
 
 mod active_time;
-mod answer;
 mod clock;
 mod config;
 mod cors;
@@ -32,24 +31,25 @@ mod foreign_file;
 mod freezer;
 mod handover;
 mod hardening;
+mod heap;
 mod init;
 mod interpreter;
 mod log;
-mod memory;
 mod metrics;
+mod oom_killer;
 mod path;
 mod polled;
 mod process;
 mod procfs;
 mod query;
 mod random;
+mod response;
 mod router;
 mod rpc;
 mod server;
 mod settings;
 mod tunnel;
 mod user;
-mod want;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -62,17 +62,17 @@ use config::{Access, Config, Invocation};
 use files::Files;
 use filesystem::FilesystemService;
 use freezer::Freezer;
-use hardening::Original;
+use hardening::InheritedLimits;
 use init::Init;
 use interpreter::Interpreter;
 use log::Log;
 use metrics::Meter;
+use oom_killer::OomKiller;
 use process::{Children, ProcessService, Processes};
 use router::Routes;
 use rpc::{Caller, Rpc};
 use settings::Settings;
 use user::Users;
-use want::Want;
 
 /// Limit of blocking threads. Each upload holds one; all other work uses one only briefly.
 const MAX_BLOCKING_THREADS: usize = 256;
@@ -83,31 +83,31 @@ const BLOCKING_STACK: usize = 512 << 10;
 fn main() -> ExitCode {
     let config = match Invocation::parse(std::env::args_os().skip(1)) {
         Ok(Invocation::Run(config)) => config,
-        Ok(Invocation::Help) => return say(config::HELP),
+        Ok(Invocation::Help) => return print_text(config::HELP),
         Ok(Invocation::Version) => {
-            return say(&format!("shoal-envd {}\n", env!("CARGO_PKG_VERSION")));
+            return print_text(&format!("shoal-envd {}\n", env!("CARGO_PKG_VERSION")));
         }
-        Err(error) => return complain(&error.to_string()),
+        Err(error) => return fail(&error.to_string()),
     };
     match start(*config) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(&error.to_string()),
+        Err(error) => fail(&error.to_string()),
     }
 }
 
-fn say(text: &str) -> ExitCode {
+fn print_text(text: &str) -> ExitCode {
     // A closed pipe means that the reader has enough.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
-fn complain(text: &str) -> ExitCode {
+fn fail(text: &str) -> ExitCode {
     let _ = writeln!(io::stderr(), "shoal-envd: {text}");
     ExitCode::FAILURE
 }
 
 fn start(mut config: Config) -> io::Result<()> {
-    let original = hardening::seal()?;
+    let inherited_limits = hardening::harden()?;
     if config.access == Access::StandardInput {
         config.access = Access::Token(handover::token_from_stdin()?);
     }
@@ -116,11 +116,11 @@ fn start(mut config: Config) -> io::Result<()> {
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_stack_size(BLOCKING_STACK)
         .build()?
-        .block_on(run(&config, original))
+        .block_on(run(&config, inherited_limits))
 }
 
 /// Serves until SIGTERM or SIGINT.
-async fn run(config: &Config, original: Original) -> io::Result<()> {
+async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<()> {
     let mut ended_child = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -130,16 +130,23 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     let log = Log::to_stdout(config.log_level);
     let settings = Arc::new(Settings::new(config));
     let children = Arc::<Children>::default();
-    let want = Arc::<Want>::default();
-    let routes = Arc::new(routes(config, original, &settings, &children, &want, &log));
+    let oom_killer = Arc::<OomKiller>::default();
+    let routes = Arc::new(routes(
+        config,
+        inherited_limits,
+        &settings,
+        &children,
+        &oom_killer,
+        &log,
+    ));
 
     if let Some(address) = config.events {
         tokio::spawn(events::serve(address, settings, log.clone()));
     }
-    if want::is_ours() {
-        let (want, log) = (Arc::clone(&want), log.clone());
+    if oom_killer::is_needed() {
+        let (oom_killer, log) = (Arc::clone(&oom_killer), log.clone());
         tokio::spawn(async move {
-            if let Err(error) = want.look_after(&log).await {
+            if let Err(error) = oom_killer.run(&log).await {
                 let entry = log.warn("want", "memory monitor failed");
                 entry.with("error", error.to_string()).send();
             }
@@ -148,7 +155,7 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
     log.ready(port);
-    routes.init.interpreter().look().await;
+    routes.init.interpreter().discover().await;
     tokio::select! {
         () = server::serve(listener, routes, log) => {}
         () = reap(&children, &mut ended_child) => {}
@@ -161,10 +168,10 @@ async fn run(config: &Config, original: Original) -> io::Result<()> {
 /// Wires the services together.
 fn routes(
     config: &Config,
-    original: Original,
+    inherited_limits: InheritedLimits,
     settings: &Arc<Settings>,
     children: &Arc<Children>,
-    want: &Arc<Want>,
+    oom_killer: &Arc<OomKiller>,
     log: &Log,
 ) -> Routes {
     let users = Arc::new(Users::new(&config.system_root));
@@ -173,33 +180,33 @@ fn routes(
     let processes = Processes::new(
         Arc::clone(children),
         Arc::clone(&time),
-        Arc::clone(want),
+        Arc::clone(oom_killer),
         log.clone(),
     );
     let processes = Arc::new(processes);
     let interpreter = Interpreter::new(
         config,
-        interpreter::Parts {
-            original,
+        interpreter::Dependencies {
+            inherited_limits,
             settings: Arc::clone(settings),
             users: Arc::clone(&users),
             children: Arc::clone(children),
             time: Arc::clone(&time),
-            want: Arc::clone(want),
+            oom_killer: Arc::clone(oom_killer),
             log: log.clone(),
         },
     );
     Routes {
         settings: Arc::clone(settings),
         rpc: Rpc::new(
-            ProcessService::new(Arc::clone(&caller), processes, original),
+            ProcessService::new(Arc::clone(&caller), processes, inherited_limits),
             FilesystemService::new(caller, log.clone()),
         ),
         files: Files::new(Arc::clone(settings), users, log.clone()),
         init: Init::new(
             Arc::clone(settings),
             Arc::clone(&time),
-            Arc::clone(want),
+            Arc::clone(oom_killer),
             log.clone(),
             interpreter,
             config,

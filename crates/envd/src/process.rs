@@ -13,10 +13,10 @@ use tokio::sync::watch;
 mod children;
 mod command;
 mod exit;
-mod feed;
 mod input;
+mod internal;
 mod output;
-mod own;
+mod output_channel;
 pub(crate) mod raw;
 mod service;
 mod streams;
@@ -25,13 +25,13 @@ mod table;
 
 pub(crate) use children::Children;
 pub(crate) use exit::Status;
-pub(crate) use own::{Own, Running};
+pub(crate) use internal::{InternalProcess, RunningProcess};
 pub(crate) use service::ProcessService;
 pub(crate) use supervise::StartError;
 pub(crate) use table::Processes;
 
-use feed::Feed;
 use input::Input;
+use output_channel::OutputChannel;
 
 /// A process started through the daemon.
 pub(crate) struct Process {
@@ -39,9 +39,9 @@ pub(crate) struct Process {
     config: ProcessConfig,
     tag: Option<String>,
     input: Input,
-    feed: Arc<Feed>,
+    output: Arc<OutputChannel>,
     /// Set when the process was signalled: output of its children is no longer awaited.
-    hurry: watch::Sender<bool>,
+    signalled: watch::Sender<bool>,
 }
 
 impl Process {
@@ -54,10 +54,12 @@ impl Process {
     }
 
     /// A message of the daemon on the stream where clients look for errors.
-    fn remark(&self, text: &str) -> feed::Event {
+    fn daemon_message(&self, text: &str) -> output_channel::Event {
         match self.input {
-            Input::Pipe(_) => feed::Event::Stderr(format!("shoal: {text}\n").into()),
-            Input::Terminal(..) => feed::Event::Terminal(format!("\r\nshoal: {text}\r\n").into()),
+            Input::Pipe(_) => output_channel::Event::Stderr(format!("shoal: {text}\n").into()),
+            Input::Terminal(..) => {
+                output_channel::Event::Terminal(format!("\r\nshoal: {text}\r\n").into())
+            }
         }
     }
 
@@ -66,7 +68,7 @@ impl Process {
     /// After it exits, output of its children is no longer awaited. If the process has already
     /// exited this is not an error: its still open output then ends.
     fn signal(&self, children: &Children, signal: Signal) -> rustix::io::Result<()> {
-        self.hurry.send_replace(true);
+        self.signalled.send_replace(true);
         children.signal(self.pid.cast_signed(), signal).map(drop)
     }
 }

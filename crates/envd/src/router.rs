@@ -8,20 +8,20 @@ use hyper::body::Incoming;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::is_internal_route;
 
-use crate::answer::{self, Answer};
 use crate::cors;
 use crate::files::Files;
 use crate::freezer::Freezer;
 use crate::init::Init;
 use crate::log::Log;
 use crate::metrics::Meter;
+use crate::response::{self, HttpResponse};
 use crate::rpc::Rpc;
-use crate::server::{Answers, Side};
+use crate::server::{Peer, RequestHandler};
 use crate::settings::Settings;
 use crate::tunnel;
 
 /// Routes without the token check: liveness, and those that authorise requests themselves.
-const OPEN: [(Method, &str); 4] = [
+const UNAUTHENTICATED_ROUTES: [(Method, &str); 4] = [
     (Method::GET, "/health"),
     (Method::GET, "/files"),
     (Method::POST, "/files"),
@@ -29,7 +29,7 @@ const OPEN: [(Method, &str); 4] = [
 ];
 
 /// Message for a missing or wrong token. The text is E2B's.
-pub(crate) const UNAUTHORISED: &str =
+pub(crate) const UNAUTHORIZED_MESSAGE: &str =
     "unauthorized access, please provide a valid access token or method signing if supported";
 
 /// The daemon's services.
@@ -50,78 +50,80 @@ pub(crate) struct Routes {
     pub(crate) log: Log,
 }
 
-impl Answers for Routes {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl RequestHandler for Routes {
+    async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         if let Some(answer) = cors::preflight(&request) {
             return answer;
         }
         let from_page = cors::is_from_page(&request);
-        let mut answer = if self.may_ask(&request) {
+        let mut answer = if self.is_authorised(&request) {
             self.route(request).await
         } else {
             let path = request.uri().path();
             self.log
                 .refused("envd", "refused: no valid access token", path);
-            answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED)
+            response::error(StatusCode::UNAUTHORIZED, UNAUTHORIZED_MESSAGE)
         };
         if from_page {
-            cors::open(&mut answer);
+            cors::allow_origin(&mut answer);
         }
         answer
     }
 }
 
 impl Routes {
-    fn may_ask(&self, request: &Request<Incoming>) -> bool {
-        let open = OPEN
+    fn is_authorised(&self, request: &Request<Incoming>) -> bool {
+        let open = UNAUTHENTICATED_ROUTES
             .iter()
             .any(|(method, path)| method == request.method() && *path == request.uri().path());
         let offered = request.headers().get(ACCESS_TOKEN);
         // Internal routes are for the host only: programs exempted from the token may not call
         // them.
-        let side = match is_internal_route(request.uri().path()) {
-            true => Side::Outside,
-            false => Side::of(request),
+        let peer = match is_internal_route(request.uri().path()) {
+            true => Peer::Outside,
+            false => Peer::of(request),
         };
-        let guard = || self.settings.guard(side);
-        open || guard().opens(offered.map(|value| value.as_bytes()))
+        let auth_policy = || self.settings.auth_policy(peer);
+        open || auth_policy().admits(offered.map(|value| value.as_bytes()))
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Answer {
+    async fn route(&self, request: Request<Incoming>) -> HttpResponse {
         let path = request.uri().path();
         if path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/") {
             let answer = self.rpc.call(request).await;
             return answer.map(|body| body.map_err(|never| match never {}).boxed_unsync());
         }
         if path.starts_with("/files") {
-            return self.files.answer(request).await;
+            return self.files.handle(request).await;
         }
         if let (Some(port), &Method::GET) = (path.strip_prefix("/tunnel/"), request.method()) {
             let port = port.to_owned();
-            return tunnel::answer(&port, request, &self.log).await;
+            return tunnel::handle(&port, request, &self.log).await;
         }
         match (request.method(), path) {
-            (&Method::GET, "/health") => answer::not_stored(answer::status(StatusCode::NO_CONTENT)),
+            (&Method::GET, "/health") => {
+                response::not_stored(response::status(StatusCode::NO_CONTENT))
+            }
             (&Method::GET, "/metrics") => self.metrics().await,
             (&Method::GET, "/envs") => {
                 let environment = self.settings.environment();
-                answer::not_stored(answer::json(StatusCode::OK, &*environment))
+                response::not_stored(response::json(StatusCode::OK, &*environment))
             }
-            (&Method::POST, "/init") => self.init.answer(request).await,
+            (&Method::POST, "/init") => self.init.handle(request).await,
             (&Method::POST, "/freeze") => self.freezer.freeze(request.uri().query()).await,
             (&Method::POST, "/unfreeze") => self.freezer.unfreeze(),
             (_, "/health" | "/metrics" | "/envs" | "/init" | "/freeze" | "/unfreeze") => {
-                answer::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+                response::error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
             }
-            _ => answer::error(StatusCode::NOT_FOUND, "not found"),
+            _ => response::error(StatusCode::NOT_FOUND, "not found"),
         }
     }
 
-    async fn metrics(&self) -> Answer {
+    async fn metrics(&self) -> HttpResponse {
         let meter = Arc::clone(&self.meter);
         match tokio::task::spawn_blocking(move || meter.measure()).await {
-            Ok(metrics) => answer::not_stored(answer::json(StatusCode::OK, &metrics)),
-            Err(_) => answer::status(StatusCode::SERVICE_UNAVAILABLE),
+            Ok(metrics) => response::not_stored(response::json(StatusCode::OK, &metrics)),
+            Err(_) => response::status(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Listeners and connections.
 //!
 //! HTTP/1.1 and HTTP/2 cleartext share a port: the first bytes of a connection select the protocol.
-//! A connection without requests is closed after [`IDLE`]. Its idle timer is suspended while a
+//! A connection without requests is closed after [`IDLE_TIMEOUT`]. Its idle timer is suspended while a
 //! response is in progress, and is the only timer of an idle daemon.
 
 use std::convert::Infallible;
@@ -21,12 +21,12 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-use crate::answer::{Answer, Body, BodyError};
 use crate::log::Log;
+use crate::response::{Body, BodyError, HttpResponse};
 
 /// Idle timeout of a connection. Longer than that of the proxies in front, so that no proxy sends a
 /// request into a connection that is being closed (spec).
-const IDLE: Duration = Duration::from_secs(640);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(640);
 
 /// Limit of concurrent connections; more wait in the accept queue.
 const MAX_CONNECTIONS: usize = 4096;
@@ -46,18 +46,18 @@ const MAX_FRAME: u32 = 256 << 10;
 const MAX_STREAMS: u32 = 1024;
 
 /// Pause after `accept` fails for lack of descriptors or memory.
-const REFUSED: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Network origin of a request. The server adds it to the extensions of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Peer {
     /// A program in the sandbox, connected over loopback.
     Inside,
     /// Any other peer.
     Outside,
 }
 
-impl Side {
+impl Peer {
     fn at(address: IpAddr) -> Self {
         if address.to_canonical().is_loopback() {
             Self::Inside
@@ -68,15 +68,15 @@ impl Side {
 
     /// The origin of a request.
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
-        let noted = request.extensions().get::<Self>();
-        noted.copied().unwrap_or(Self::Outside)
+        let peer = request.extensions().get::<Self>();
+        peer.copied().unwrap_or(Self::Outside)
     }
 }
 
 /// Handles HTTP requests.
-pub(crate) trait Answers: Send + Sync + 'static {
+pub(crate) trait RequestHandler: Send + Sync + 'static {
     /// Answers one request.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+    fn handle(&self, request: Request<Incoming>) -> impl Future<Output = HttpResponse> + Send;
 }
 
 /// Listens on one address, or on all addresses of both families, or on IPv4 alone where IPv6 is
@@ -103,42 +103,42 @@ pub(crate) fn listen(bind: Option<IpAddr>, port: u16) -> std::io::Result<TcpList
 }
 
 /// Accepts connections forever.
-pub(crate) async fn serve<A: Answers>(listener: TcpListener, answers: Arc<A>, log: Log) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+pub(crate) async fn serve<A: RequestHandler>(listener: TcpListener, handler: Arc<A>, log: Log) {
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
             return;
         };
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                let side = Side::at(peer.ip());
-                let answers = Arc::clone(&answers);
+            Ok((stream, address)) => {
+                let peer = Peer::at(address.ip());
+                let handler = Arc::clone(&handler);
                 tokio::spawn(async move {
-                    let _place = place;
-                    connection(stream, side, answers).await;
+                    let _permit = permit;
+                    connection(stream, peer, handler).await;
                 });
             }
             Err(error) => {
                 let entry = log.warn("envd", "connection not accepted");
                 entry.with("error", error.to_string()).send();
-                tokio::time::sleep(REFUSED).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
-async fn connection<A: Answers>(stream: TcpStream, side: Side, answers: Arc<A>) {
+async fn connection<A: RequestHandler>(stream: TcpStream, peer: Peer, handler: Arc<A>) {
     // Events are small and latency matters.
     let _ = stream.set_nodelay(true);
-    let (asked, idle) = watch::channel(0_usize);
-    let asked = Arc::new(asked);
+    let (active, idle) = watch::channel(0_usize);
+    let active = Arc::new(active);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(side);
-        let busy = Busy::new(&asked);
-        let answers = Arc::clone(&answers);
+        request.extensions_mut().insert(peer);
+        let active_request = ActiveRequest::new(&active);
+        let handler = Arc::clone(&handler);
         async move {
-            let answer = answers.answer(request).await;
-            Ok::<_, Infallible>(watched(answer, busy))
+            let answer = handler.handle(request).await;
+            Ok::<_, Infallible>(tracked(answer, active_request))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -152,50 +152,53 @@ async fn connection<A: Answers>(stream: TcpStream, side: Side, answers: Arc<A>) 
     tokio::select! {
         // Connection errors are the client's.
         _ = connection => {}
-        () = idle_for(idle, IDLE) => {}
+        () = idle_for(idle, IDLE_TIMEOUT) => {}
     }
 }
 
 /// Returns after a period without requests.
-async fn idle_for(mut asked: watch::Receiver<usize>, time: Duration) {
+async fn idle_for(mut active: watch::Receiver<usize>, time: Duration) {
     loop {
-        if asked.wait_for(|count| *count == 0).await.is_err() {
+        if active.wait_for(|count| *count == 0).await.is_err() {
             // The last request ended with the connection, whose own future completes.
             return std::future::pending().await;
         }
-        if tokio::time::timeout(time, asked.changed()).await.is_err() {
+        if tokio::time::timeout(time, active.changed()).await.is_err() {
             return;
         }
     }
 }
 
 /// Marks a request as active until dropped.
-struct Busy(Arc<watch::Sender<usize>>);
+struct ActiveRequest(Arc<watch::Sender<usize>>);
 
-impl Busy {
-    fn new(asked: &Arc<watch::Sender<usize>>) -> Self {
-        asked.send_modify(|count| *count += 1);
-        Self(Arc::clone(asked))
+impl ActiveRequest {
+    fn new(active: &Arc<watch::Sender<usize>>) -> Self {
+        active.send_modify(|count| *count += 1);
+        Self(Arc::clone(active))
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
 /// A response body that keeps its connection active.
-struct Watched {
+struct TrackedBody {
     body: Body,
-    _busy: Busy,
+    _active: ActiveRequest,
 }
 
-fn watched(answer: Answer, busy: Busy) -> Response<Watched> {
-    answer.map(|body| Watched { body, _busy: busy })
+fn tracked(answer: HttpResponse, active_request: ActiveRequest) -> Response<TrackedBody> {
+    answer.map(|body| TrackedBody {
+        body,
+        _active: active_request,
+    })
 }
 
-impl http_body::Body for Watched {
+impl http_body::Body for TrackedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -223,32 +226,32 @@ mod tests {
 
     #[test]
     fn only_loopback_peers_are_inside() {
-        for (address, side) in [
-            ("127.0.0.1", Side::Inside),
-            ("127.8.9.1", Side::Inside),
-            ("::1", Side::Inside),
-            ("::ffff:127.0.0.1", Side::Inside),
-            ("10.11.0.1", Side::Outside),
-            ("::ffff:10.11.0.1", Side::Outside),
-            ("fe80::1", Side::Outside),
+        for (address, peer) in [
+            ("127.0.0.1", Peer::Inside),
+            ("127.8.9.1", Peer::Inside),
+            ("::1", Peer::Inside),
+            ("::ffff:127.0.0.1", Peer::Inside),
+            ("10.11.0.1", Peer::Outside),
+            ("::ffff:10.11.0.1", Peer::Outside),
+            ("fe80::1", Peer::Outside),
         ] {
-            assert_eq!(Side::at(address.parse().unwrap()), side, "{address}");
+            assert_eq!(Peer::at(address.parse().unwrap()), peer, "{address}");
         }
-        assert_eq!(Side::of(&Request::new(())), Side::Outside);
+        assert_eq!(Peer::of(&Request::new(())), Peer::Outside);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_idle_timer_is_suspended_during_a_response() {
-        let (asked, idle) = watch::channel(0_usize);
-        let asked = Arc::new(asked);
+        let (active, idle) = watch::channel(0_usize);
+        let active = Arc::new(active);
         let start = Instant::now();
-        let waiting = tokio::spawn(idle_for(idle, IDLE));
-        tokio::time::sleep(IDLE / 2).await;
-        let busy = Busy::new(&asked);
-        tokio::time::sleep(IDLE * 3).await;
+        let waiting = tokio::spawn(idle_for(idle, IDLE_TIMEOUT));
+        tokio::time::sleep(IDLE_TIMEOUT / 2).await;
+        let active_request = ActiveRequest::new(&active);
+        tokio::time::sleep(IDLE_TIMEOUT * 3).await;
         assert!(!waiting.is_finished());
-        drop(busy);
+        drop(active_request);
         waiting.await.unwrap();
-        assert_eq!(start.elapsed().as_secs(), (IDLE * 9 / 2).as_secs());
+        assert_eq!(start.elapsed().as_secs(), (IDLE_TIMEOUT * 9 / 2).as_secs());
     }
 }

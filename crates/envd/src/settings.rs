@@ -9,7 +9,7 @@ use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
 
 use crate::config::{Access, Config};
-use crate::server::Side;
+use crate::server::Peer;
 
 /// Environment variables, by name.
 pub(crate) type Variables = BTreeMap<String, String>;
@@ -17,7 +17,7 @@ pub(crate) type Variables = BTreeMap<String, String>;
 /// Current values.
 #[derive(Debug, Clone)]
 struct Values {
-    guard: Guard,
+    auth_policy: AuthPolicy,
     /// Whether programs in the sandbox need no token.
     open_inside: bool,
     /// Variables of the last request.
@@ -33,22 +33,22 @@ struct Values {
 
 /// Authentication required of a caller.
 #[derive(Debug, Clone)]
-pub(crate) enum Guard {
+pub(crate) enum AuthPolicy {
     /// None.
     Open,
     /// This token.
     Token(AccessToken),
     /// No token is set yet: every caller is rejected.
-    Shut,
+    Locked,
 }
 
-impl Guard {
+impl AuthPolicy {
     /// Whether a request with this token is accepted.
-    pub(crate) fn opens(&self, offered: Option<&[u8]>) -> bool {
+    pub(crate) fn admits(&self, offered: Option<&[u8]>) -> bool {
         match (self, offered) {
             (Self::Open, _) => true,
             (Self::Token(token), Some(offered)) => token.matches(offered),
-            (Self::Token(_), None) | (Self::Shut, _) => false,
+            (Self::Token(_), None) | (Self::Locked, _) => false,
         }
     }
 }
@@ -70,10 +70,10 @@ impl Settings {
     pub(crate) fn new(config: &Config) -> Self {
         let identity = Variables::from([("E2B_SANDBOX".to_owned(), "true".to_owned())]);
         Self(RwLock::new(Values {
-            guard: match &config.access {
-                Access::Token(token) => Guard::Token(token.clone()),
-                Access::Everybody => Guard::Open,
-                Access::StandardInput => Guard::Shut,
+            auth_policy: match &config.access {
+                Access::Token(token) => AuthPolicy::Token(token.clone()),
+                Access::Open => AuthPolicy::Open,
+                Access::StandardInput => AuthPolicy::Locked,
             },
             open_inside: false,
             variables: Variables::new(),
@@ -86,11 +86,11 @@ impl Settings {
     }
 
     /// The authentication required of this kind of peer.
-    pub(crate) fn guard(&self, side: Side) -> Guard {
+    pub(crate) fn auth_policy(&self, peer: Peer) -> AuthPolicy {
         let values = self.0.read();
-        match side {
-            Side::Inside if values.open_inside => Guard::Open,
-            Side::Inside | Side::Outside => values.guard.clone(),
+        match peer {
+            Peer::Inside if values.open_inside => AuthPolicy::Open,
+            Peer::Inside | Peer::Outside => values.auth_policy.clone(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Settings {
     /// Sets the token required from now on.
     pub(crate) fn set_token(&self, token: AccessToken) {
         let mut values = self.0.write();
-        values.guard = Guard::Token(token);
+        values.auth_policy = AuthPolicy::Token(token);
         values.open_inside = false;
     }
 
@@ -188,33 +188,33 @@ mod tests {
         AccessToken::parse(text).unwrap()
     }
 
-    const BOTH: [Side; 2] = [Side::Inside, Side::Outside];
+    const BOTH: [Peer; 2] = [Peer::Inside, Peer::Outside];
 
     #[test]
     fn only_the_right_token_is_admitted() {
         let shut = settings(Access::StandardInput);
-        for side in BOTH {
+        for peer in BOTH {
             for offered in [None, Some(&b""[..]), Some(b"t")] {
-                assert!(!shut.guard(side).opens(offered), "{offered:?}");
+                assert!(!shut.auth_policy(peer).admits(offered), "{offered:?}");
             }
         }
         let settings = settings(Access::Token(token("t")));
-        for side in BOTH {
-            let guard = settings.guard(side);
-            assert!(guard.opens(Some(b"t")));
-            assert!(!guard.opens(Some(b"x")));
-            assert!(!guard.opens(Some(b"")));
-            assert!(!guard.opens(None));
+        for peer in BOTH {
+            let auth_policy = settings.auth_policy(peer);
+            assert!(auth_policy.admits(Some(b"t")));
+            assert!(!auth_policy.admits(Some(b"x")));
+            assert!(!auth_policy.admits(Some(b"")));
+            assert!(!auth_policy.admits(None));
         }
     }
 
     #[test]
     fn an_open_daemon_requires_the_first_token() {
-        let settings = settings(Access::Everybody);
-        assert!(settings.guard(Side::Outside).opens(None));
+        let settings = settings(Access::Open);
+        assert!(settings.auth_policy(Peer::Outside).admits(None));
         settings.set_token(token("t"));
-        for side in BOTH {
-            assert!(!settings.guard(side).opens(None));
+        for peer in BOTH {
+            assert!(!settings.auth_policy(peer).admits(None));
         }
     }
 
@@ -222,11 +222,11 @@ mod tests {
     fn only_inside_programs_are_exempt_until_the_next_token() {
         let settings = settings(Access::Token(token("t")));
         settings.open_inside();
-        assert!(settings.guard(Side::Inside).opens(None));
-        assert!(!settings.guard(Side::Outside).opens(None));
-        assert!(settings.guard(Side::Outside).opens(Some(b"t")));
+        assert!(settings.auth_policy(Peer::Inside).admits(None));
+        assert!(!settings.auth_policy(Peer::Outside).admits(None));
+        assert!(settings.auth_policy(Peer::Outside).admits(Some(b"t")));
         settings.set_token(token("u"));
-        assert!(!settings.guard(Side::Inside).opens(None));
+        assert!(!settings.auth_policy(Peer::Inside).admits(None));
     }
 
     #[test]

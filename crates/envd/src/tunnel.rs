@@ -13,33 +13,33 @@ use hyper_util::rt::TokioIo;
 use shoal_protocol::TUNNEL_UPGRADE;
 use tokio::net::TcpStream;
 
-use crate::answer::{self, Answer};
 use crate::log::Log;
+use crate::response::{self, HttpResponse};
 
 /// Copy buffer per direction.
 const BUFFER: usize = 64 << 10;
 
 /// Handles `/tunnel/{port}`. The router has checked the token.
-pub(crate) async fn answer(port: &str, mut request: Request<Incoming>, log: &Log) -> Answer {
+pub(crate) async fn handle(port: &str, mut request: Request<Incoming>, log: &Log) -> HttpResponse {
     let asked = request.headers().get(UPGRADE);
     let asked = asked
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     if !asked.eq_ignore_ascii_case(TUNNEL_UPGRADE) {
         let text = format!("upgrade to {TUNNEL_UPGRADE} required");
-        return answer::error(StatusCode::UPGRADE_REQUIRED, text);
+        return response::error(StatusCode::UPGRADE_REQUIRED, text);
     }
     let port = match port.parse::<u16>() {
         Ok(port @ 1..) => port,
         Ok(0) | Err(_) => {
-            return answer::error(StatusCode::BAD_REQUEST, format!("invalid port '{port}'"));
+            return response::error(StatusCode::BAD_REQUEST, format!("invalid port '{port}'"));
         }
     };
     let mut inside = match connect(port).await {
         Ok(inside) => inside,
         Err(error) => {
             let text = format!("nothing listens on port {port}: {error}");
-            return answer::error(StatusCode::BAD_GATEWAY, text);
+            return response::error(StatusCode::BAD_GATEWAY, text);
         }
     };
     let log = log.clone();
@@ -57,7 +57,7 @@ pub(crate) async fn answer(port: &str, mut request: Request<Incoming>, log: &Log
         }
         .send();
     });
-    let mut answer = answer::status(StatusCode::SWITCHING_PROTOCOLS);
+    let mut answer = response::status(StatusCode::SWITCHING_PROTOCOLS);
     let headers = answer.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(TUNNEL_UPGRADE));

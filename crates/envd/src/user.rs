@@ -65,12 +65,12 @@ impl Directory {
                 }
             }
         }
-        directory.know_root();
+        directory.add_root();
         directory
     }
 
     /// Adds root if missing: an image with a single static binary has no such files.
-    fn know_root(&mut self) {
+    fn add_root(&mut self) {
         let root = || User {
             name: ROOT.to_owned(),
             uid: 0,
@@ -140,13 +140,13 @@ fn parse_group(line: &str) -> Option<(&str, u32, &str)> {
 struct Stamp([i64; 6]);
 
 /// The stamps of both files, and the directory parsed from them.
-type Known = ([Option<Stamp>; 2], Arc<Directory>);
+type CachedDirectory = ([Option<Stamp>; 2], Arc<Directory>);
 
 /// The current users. The files are parsed again when they change.
 pub(crate) struct Users {
     passwd: PathBuf,
     group: PathBuf,
-    known: Mutex<Option<Known>>,
+    cached: Mutex<Option<CachedDirectory>>,
 }
 
 impl Users {
@@ -155,15 +155,15 @@ impl Users {
         Self {
             passwd: root.join("etc/passwd"),
             group: root.join("etc/group"),
-            known: Mutex::new(None),
+            cached: Mutex::new(None),
         }
     }
 
     /// The current directory. An unreadable file counts as empty.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let stamps = [stamp(&self.passwd), stamp(&self.group)];
-        let mut known = self.known.lock();
-        if let Some((seen, directory)) = known.as_ref()
+        let mut cached = self.cached.lock();
+        if let Some((seen, directory)) = cached.as_ref()
             && *seen == stamps
         {
             return Arc::clone(directory);
@@ -171,7 +171,7 @@ impl Users {
         let passwd = foreign_file::read(&self.passwd, MAX_FILE).unwrap_or_default();
         let group = foreign_file::read(&self.group, MAX_FILE).unwrap_or_default();
         let directory = Arc::new(Directory::parse(&passwd, &group));
-        *known = Some((stamps, Arc::clone(&directory)));
+        *cached = Some((stamps, Arc::clone(&directory)));
         directory
     }
 }
@@ -238,10 +238,10 @@ mod tests {
 
     #[test]
     fn root_exists_without_any_file() {
-        let nobody = Directory::parse(b"", b"");
-        let root = nobody.user("root").unwrap();
+        let empty = Directory::parse(b"", b"");
+        let root = empty.user("root").unwrap();
         assert_eq!((root.uid, root.gid, &*root.home), (0, 0, "/"));
-        assert_eq!(nobody.user_name(0), "root");
+        assert_eq!(empty.user_name(0), "root");
     }
 
     #[test]

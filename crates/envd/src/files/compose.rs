@@ -12,10 +12,10 @@ use hyper::body::Incoming;
 use shoal_protocol::files::{ComposeRequest, FileEntry, FileKind};
 
 use super::target::failed;
-use super::{Actor, Files, Refusal};
-use crate::answer::{self, Answer};
+use super::{Actor, Files, RequestError};
 use crate::filesystem::directories;
 use crate::path::{self, base_name};
+use crate::response::{self, HttpResponse};
 
 /// Largest request: room for [`MAX_SOURCES`] paths.
 const MAX_BODY: usize = 4 << 20;
@@ -24,47 +24,45 @@ const MAX_BODY: usize = 4 << 20;
 const MAX_SOURCES: usize = 10_000;
 
 /// A compose request.
-struct Order {
+struct ComposeJob {
     actor: Actor,
     sources: Vec<PathBuf>,
     destination: PathBuf,
 }
 
 impl Files {
-    pub(super) async fn compose(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    pub(super) async fn compose(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<HttpResponse, RequestError> {
         let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
         let invalid = |error: &dyn std::fmt::Display| {
-            Refusal::bad_request(format!("invalid request body: {error}"))
+            RequestError::bad_request(format!("invalid request body: {error}"))
         };
         let body = body.map_err(|error| invalid(&error))?.to_bytes();
         let request: ComposeRequest =
             serde_json::from_slice(&body).map_err(|error| invalid(&error))?;
-        let order = self.compose_order(&request)?;
+        let job = self.compose_job(&request)?;
         let writer = Arc::clone(&self.writers).acquire_owned().await;
         let work = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            order.run()
+            job.run()
         });
-        let entry = work.await.map_err(|_| {
-            Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the daemon is shutting down",
-            )
-        })??;
-        Ok(answer::json(StatusCode::OK, &entry))
+        let entry = work.await.map_err(|_| RequestError::shutting_down())??;
+        Ok(response::json(StatusCode::OK, &entry))
     }
 
-    fn compose_order(&self, request: &ComposeRequest) -> Result<Order, Refusal> {
+    fn compose_job(&self, request: &ComposeRequest) -> Result<ComposeJob, RequestError> {
         if request.source_paths.is_empty() {
-            return Err(Refusal::bad_request("source_paths must not be empty"));
+            return Err(RequestError::bad_request("source_paths must not be empty"));
         }
         if request.source_paths.len() > MAX_SOURCES {
-            return Err(Refusal::bad_request(format!(
+            return Err(RequestError::bad_request(format!(
                 "more than {MAX_SOURCES} source_paths"
             )));
         }
         if request.destination.is_empty() {
-            return Err(Refusal::bad_request("destination is required"));
+            return Err(RequestError::bad_request("destination is required"));
         }
         let actor = self.actor(request.username.as_deref())?;
         let workdir = actor.workdir.as_deref();
@@ -73,7 +71,7 @@ impl Files {
         let sources: Result<Vec<_>, _> = sources
             .map(|source| path::resolve(source, &actor.user, workdir))
             .collect();
-        Ok(Order {
+        Ok(ComposeJob {
             sources: sources?,
             destination,
             actor,
@@ -81,10 +79,10 @@ impl Files {
     }
 }
 
-impl Order {
+impl ComposeJob {
     /// Writes a temporary file next to the destination and renames it, so that a failure leaves an
     /// existing destination intact.
-    fn run(self) -> Result<FileEntry, Refusal> {
+    fn run(self) -> Result<FileEntry, RequestError> {
         for source in &self.sources {
             self.open(source)?;
         }
@@ -93,22 +91,22 @@ impl Order {
         }
         if self.destination.is_dir() {
             let shown = self.destination.display();
-            return Err(Refusal::bad_request(format!(
+            return Err(RequestError::bad_request(format!(
                 "path is a directory: {shown}"
             )));
         }
-        self.must_differ()?;
-        let mut beside = self.destination.clone().into_os_string();
-        beside.push(format!(".compose-{:016x}.tmp", random()));
-        let beside = PathBuf::from(beside);
-        let placed = self.join(&beside).and_then(|()| {
-            let placed = std::fs::rename(&beside, &self.destination);
+        self.reject_self_source()?;
+        let mut temporary = self.destination.clone().into_os_string();
+        temporary.push(format!(".compose-{:016x}.tmp", random()));
+        let temporary = PathBuf::from(temporary);
+        let placed = self.join(&temporary).and_then(|()| {
+            let placed = std::fs::rename(&temporary, &self.destination);
             placed.map_err(|error| failed("", &error))
         });
-        if let Err(refusal) = placed {
+        if let Err(error) = placed {
             // It may not exist.
-            let _ = std::fs::remove_file(&beside);
-            return Err(refusal);
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
         }
         for source in &self.sources {
             // The result is complete; a leftover source is harmless.
@@ -124,7 +122,7 @@ impl Order {
 
     /// Rejects a source that is the destination under another name, which would be removed with the
     /// sources. Runs after the destination's parents exist, so that its name resolves.
-    fn must_differ(&self) -> Result<(), Refusal> {
+    fn reject_self_source(&self) -> Result<(), RequestError> {
         let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
         let Ok(destination) = identity(&self.destination) else {
             // The destination does not exist yet.
@@ -137,7 +135,7 @@ impl Order {
         }
     }
 
-    fn open(&self, source: &Path) -> Result<File, Refusal> {
+    fn open(&self, source: &Path) -> Result<File, RequestError> {
         let shown = source.display();
         if *source == self.destination {
             return Err(is_destination(source));
@@ -148,23 +146,23 @@ impl Order {
             .open(source);
         let file = file.map_err(|_| {
             let text = format!("source file not found: {shown}");
-            Refusal::new(StatusCode::NOT_FOUND, text)
+            RequestError::new(StatusCode::NOT_FOUND, text)
         })?;
         match file.metadata() {
             Ok(meta) if meta.is_file() => Ok(file),
-            _ => Err(Refusal::bad_request(format!(
+            _ => Err(RequestError::bad_request(format!(
                 "source path is not a regular file: {shown}"
             ))),
         }
     }
 
-    fn join(&self, beside: &Path) -> Result<(), Refusal> {
+    fn join(&self, temporary: &Path) -> Result<(), RequestError> {
         let failed = |error: io::Error| failed("", &error);
         let whole = OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o666)
-            .open(beside);
+            .open(temporary);
         let mut whole = whole.map_err(failed)?;
         let user = &self.actor.user;
         fchown(&whole, Some(user.uid), Some(user.gid)).map_err(failed)?;
@@ -176,9 +174,9 @@ impl Order {
     }
 }
 
-fn is_destination(source: &Path) -> Refusal {
+fn is_destination(source: &Path) -> RequestError {
     let shown = source.display();
-    Refusal::bad_request(format!(
+    RequestError::bad_request(format!(
         "source path '{shown}' cannot be the same as destination"
     ))
 }

@@ -11,13 +11,13 @@ use http::header::{
 
 /// Result of evaluating the conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Outcome {
     /// Send the file.
-    Go,
+    Send,
     /// 304.
     NotModified,
     /// 412.
-    Failed,
+    PreconditionFailed,
 }
 
 /// Whether the request has a range or conditions. These refer to the file's own bytes, not to an
@@ -29,27 +29,27 @@ pub(super) fn are_set(headers: &HeaderMap) -> bool {
 }
 
 /// Evaluates the conditions against a modification time.
-pub(super) fn weigh(headers: &HeaderMap, modified: Option<SystemTime>) -> Verdict {
+pub(super) fn evaluate(headers: &HeaderMap, modified: Option<SystemTime>) -> Outcome {
     let modified = modified.and_then(whole_seconds);
     if let Some(tags) = text(headers, &IF_MATCH) {
         if tags.trim() != "*" {
-            return Verdict::Failed;
+            return Outcome::PreconditionFailed;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, &IF_UNMODIFIED_SINCE), modified)
         && modified > since
     {
-        return Verdict::Failed;
+        return Outcome::PreconditionFailed;
     }
     if let Some(tags) = text(headers, &IF_NONE_MATCH) {
         if tags.trim() == "*" {
-            return Verdict::NotModified;
+            return Outcome::NotModified;
         }
     } else if let (Some(since), Some(modified)) = (date(headers, &IF_MODIFIED_SINCE), modified)
         && modified <= since
     {
-        return Verdict::NotModified;
+        return Outcome::NotModified;
     }
-    Verdict::Go
+    Outcome::Send
 }
 
 /// The `Range` header, unless `If-Range` shows that the file has changed.
@@ -101,33 +101,33 @@ mod tests {
 
     #[test]
     fn each_condition_is_evaluated() {
-        for (name, value, verdict) in [
-            (IF_MODIFIED_SINCE, SAME, Verdict::NotModified),
-            (IF_MODIFIED_SINCE, EARLIER, Verdict::Go),
-            (IF_MODIFIED_SINCE, "yesterday", Verdict::Go),
-            (IF_UNMODIFIED_SINCE, SAME, Verdict::Go),
-            (IF_UNMODIFIED_SINCE, EARLIER, Verdict::Failed),
-            (IF_NONE_MATCH, "*", Verdict::NotModified),
-            (IF_NONE_MATCH, "\"tag\"", Verdict::Go),
-            (IF_MATCH, "*", Verdict::Go),
-            (IF_MATCH, "\"tag\"", Verdict::Failed),
+        for (name, value, outcome) in [
+            (IF_MODIFIED_SINCE, SAME, Outcome::NotModified),
+            (IF_MODIFIED_SINCE, EARLIER, Outcome::Send),
+            (IF_MODIFIED_SINCE, "yesterday", Outcome::Send),
+            (IF_UNMODIFIED_SINCE, SAME, Outcome::Send),
+            (IF_UNMODIFIED_SINCE, EARLIER, Outcome::PreconditionFailed),
+            (IF_NONE_MATCH, "*", Outcome::NotModified),
+            (IF_NONE_MATCH, "\"tag\"", Outcome::Send),
+            (IF_MATCH, "*", Outcome::Send),
+            (IF_MATCH, "\"tag\"", Outcome::PreconditionFailed),
         ] {
             let set = headers(&[(name.clone(), value)]);
-            assert_eq!(weigh(&set, modified()), verdict, "{name}: {value}");
+            assert_eq!(evaluate(&set, modified()), outcome, "{name}: {value}");
         }
-        assert_eq!(weigh(&HeaderMap::new(), modified()), Verdict::Go);
+        assert_eq!(evaluate(&HeaderMap::new(), modified()), Outcome::Send);
         let tag_wins = headers(&[(IF_NONE_MATCH, "\"tag\""), (IF_MODIFIED_SINCE, SAME)]);
-        assert_eq!(weigh(&tag_wins, modified()), Verdict::Go);
+        assert_eq!(evaluate(&tag_wins, modified()), Outcome::Send);
     }
 
     #[test]
     fn a_range_holds_while_the_file_has_not_changed() {
-        let weighed = |since| {
+        let evaluated = |since| {
             let headers = headers(&[(RANGE, "bytes=0-1"), (IF_RANGE, since)]);
             range(&headers, modified()).map(str::to_owned)
         };
-        assert_eq!(weighed(SAME).as_deref(), Some("bytes=0-1"));
-        assert_eq!(weighed(EARLIER), None);
-        assert_eq!(weighed("\"tag\""), None);
+        assert_eq!(evaluated(SAME).as_deref(), Some("bytes=0-1"));
+        assert_eq!(evaluated(EARLIER), None);
+        assert_eq!(evaluated("\"tag\""), None);
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn inline(name: &str) -> HeaderValue {
 
 /// Names in a part's disposition.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct PartNames {
     /// Field name.
     pub(super) name: Option<String>,
     /// File name including directories: it may be an absolute path.
@@ -38,8 +38,8 @@ pub(super) struct Named {
 
 /// Parses a part's disposition. Invalid parameters are skipped. The first of two values wins; an
 /// extended name wins over a plain one.
-pub(super) fn parse(header: &str) -> Named {
-    let mut named = Named::default();
+pub(super) fn parse(header: &str) -> PartNames {
+    let mut named = PartNames::default();
     let mut extended = None;
     let mut rest = match header.split_once(';') {
         Some((_, rest)) => rest,

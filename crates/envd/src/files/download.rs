@@ -20,20 +20,20 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use shoal_protocol::signature::Operation;
 
-use super::conditions::{self, Verdict};
+use super::conditions::{self, Outcome};
 use super::encoding::{Accepted, Encoding, UnknownEncoding};
-use super::range::{self, Part};
-use super::{Files, Parameters, Refusal, disposition, kind};
-use crate::answer::{self, Answer, Body, BodyError};
-use crate::memory::Memory;
+use super::range::{self, RequestedRange};
+use super::{Files, Parameters, RequestError, disposition, kind};
+use crate::heap::HeapTrimmer;
 use crate::path::{self, base_name};
-use crate::server::Side;
+use crate::response::{self, Body, BodyError, HttpResponse};
+use crate::server::Peer;
 
 /// Read size. The next piece is read while one is sent.
-const PIECE: usize = 512 << 10;
+const READ_SIZE: usize = 512 << 10;
 
 /// An open file and its metadata.
-struct Opened {
+struct OpenedFile {
     file: File,
     meta: Metadata,
     kind: &'static str,
@@ -43,26 +43,21 @@ impl Files {
     pub(super) async fn download(
         &self,
         query: &str,
-        side: Side,
+        peer: Peer,
         headers: &HeaderMap,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<HttpResponse, RequestError> {
         let parameters = Parameters::parse(query)?;
-        self.authorise(side, &parameters, headers, Operation::Read)?;
+        self.authorise(peer, &parameters, headers, Operation::Read)?;
         let actor = self.actor(parameters.username.as_deref())?;
         let asked = parameters.path.as_deref().unwrap_or_default();
         let path = path::resolve(asked, &actor.user, actor.workdir.as_deref())?;
         let encoding = negotiate(headers)?;
         let name = base_name(&path);
         let opened = tokio::task::spawn_blocking(move || open(&path)).await;
-        let opened = opened.map_err(|_| {
-            Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the daemon is shutting down",
-            )
-        })??;
+        let opened = opened.map_err(|_| RequestError::shutting_down())??;
         let mut answer = match encoding {
-            Encoding::Gzip => gzipped(opened, &self.memory),
-            Encoding::Identity => plain(opened, headers, &self.memory),
+            Encoding::Gzip => gzipped(opened, &self.heap),
+            Encoding::Identity => plain(opened, headers, &self.heap),
         }?;
         let headers = answer.headers_mut();
         headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -72,10 +67,10 @@ impl Files {
 }
 
 /// The response encoding. Ranges and conditions require identity.
-fn negotiate(headers: &HeaderMap) -> Result<Encoding, Refusal> {
+fn negotiate(headers: &HeaderMap) -> Result<Encoding, RequestError> {
     let refuse = |error: UnknownEncoding| {
         let text = format!("error parsing Accept-Encoding: {error}");
-        Refusal::new(StatusCode::NOT_ACCEPTABLE, text)
+        RequestError::new(StatusCode::NOT_ACCEPTABLE, text)
     };
     let accepted = Accepted::parse(headers);
     if !conditions::are_set(headers) {
@@ -85,21 +80,21 @@ fn negotiate(headers: &HeaderMap) -> Result<Encoding, Refusal> {
         .identity
         .then_some(Encoding::Identity)
         .ok_or_else(|| {
-            Refusal::new(
+            RequestError::new(
                 StatusCode::NOT_ACCEPTABLE,
                 "identity encoding not acceptable for Range or conditional request",
             )
         })
 }
 
-fn open(path: &Path) -> Result<Opened, Refusal> {
+fn open(path: &Path) -> Result<OpenedFile, RequestError> {
     let shown = path.display();
     let failed = |error: io::Error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => {
             let text = format!("path '{shown}' does not exist");
-            Refusal::new(StatusCode::NOT_FOUND, text)
+            RequestError::new(StatusCode::NOT_FOUND, text)
         }
-        _ => Refusal::new(
+        _ => RequestError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("error opening file '{shown}': {error}"),
         ),
@@ -118,24 +113,24 @@ fn open(path: &Path) -> Result<Opened, Refusal> {
         None => {
             let mut start = Vec::new();
             let sniffed = (&mut file)
-                .take(kind::SNIFFED as u64)
+                .take(kind::SNIFF_LENGTH as u64)
                 .read_to_end(&mut start);
             sniffed.and_then(|_| file.rewind()).map_err(failed)?;
             kind::guess(path, &start)
         }
     };
-    Ok(Opened { file, meta, kind })
+    Ok(OpenedFile { file, meta, kind })
 }
 
-fn check_kind(meta: &Metadata, path: &Path) -> Result<(), Refusal> {
+fn check_kind(meta: &Metadata, path: &Path) -> Result<(), RequestError> {
     let shown = path.display();
     if meta.is_dir() {
-        return Err(Refusal::bad_request(format!(
+        return Err(RequestError::bad_request(format!(
             "path '{shown}' is a directory"
         )));
     }
     if !meta.is_file() {
-        return Err(Refusal::bad_request(format!(
+        return Err(RequestError::bad_request(format!(
             "path '{shown}' is not a regular file"
         )));
     }
@@ -143,30 +138,36 @@ fn check_kind(meta: &Metadata, path: &Path) -> Result<(), Refusal> {
 }
 
 /// A response with the file's bytes or a range of them.
-fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
-    let Opened {
+fn plain(
+    opened: OpenedFile,
+    headers: &HeaderMap,
+    heap: &Arc<HeapTrimmer>,
+) -> Result<HttpResponse, RequestError> {
+    let OpenedFile {
         mut file,
         meta,
         kind,
     } = opened;
     let modified = meta.modified().ok();
-    match conditions::weigh(headers, modified) {
-        Verdict::Go => {}
-        Verdict::NotModified => {
-            let mut answer = answer::status(StatusCode::NOT_MODIFIED);
+    match conditions::evaluate(headers, modified) {
+        Outcome::Send => {}
+        Outcome::NotModified => {
+            let mut answer = response::status(StatusCode::NOT_MODIFIED);
             describe(answer.headers_mut(), kind, modified);
             answer.headers_mut().remove(CONTENT_TYPE);
             return Ok(answer);
         }
-        Verdict::Failed => return Ok(answer::status(StatusCode::PRECONDITION_FAILED)),
+        Outcome::PreconditionFailed => {
+            return Ok(response::status(StatusCode::PRECONDITION_FAILED));
+        }
     }
     let size = meta.len();
     let (status, range) = match range::parse(conditions::range(headers, modified), size) {
-        Part::Whole => (StatusCode::OK, 0..size),
-        Part::Bytes(range) => (StatusCode::PARTIAL_CONTENT, range),
-        Part::Unsatisfiable => {
+        RequestedRange::Whole => (StatusCode::OK, 0..size),
+        RequestedRange::Bytes(range) => (StatusCode::PARTIAL_CONTENT, range),
+        RequestedRange::Unsatisfiable => {
             let text = "range outside of the file";
-            let mut answer = answer::error(StatusCode::RANGE_NOT_SATISFIABLE, text);
+            let mut answer = response::error(StatusCode::RANGE_NOT_SATISFIABLE, text);
             insert(
                 answer.headers_mut(),
                 CONTENT_RANGE,
@@ -178,14 +179,14 @@ fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<An
     let seek = file.seek(SeekFrom::Start(range.start));
     seek.map_err(|error| {
         let text = format!("error reading file: {error}");
-        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, text)
+        RequestError::new(StatusCode::INTERNAL_SERVER_ERROR, text)
     })?;
     // Files of procfs and sysfs report size 0 but have contents: read those to the end.
-    let kernels = size == 0 && status == StatusCode::OK && is_kernels(&file);
-    let length = (!kernels).then_some(range.end - range.start);
-    let mut answer = Answer::new(match length {
-        Some(0) => answer::empty(),
-        length => body(FileBytes::new(file, length, memory)),
+    let hidden = size == 0 && status == StatusCode::OK && has_hidden_contents(&file);
+    let length = (!hidden).then_some(range.end - range.start);
+    let mut answer = HttpResponse::new(match length {
+        Some(0) => response::empty(),
+        length => body(FileBytes::new(file, length, heap)),
     });
     *answer.status_mut() = status;
     let answer_headers = answer.headers_mut();
@@ -205,19 +206,19 @@ fn plain(opened: Opened, headers: &HeaderMap, memory: &Arc<Memory>) -> Result<An
 }
 
 /// Whether an allegedly empty file has contents.
-fn is_kernels(file: &File) -> bool {
+fn has_hidden_contents(file: &File) -> bool {
     let mut byte = [0];
     matches!(rustix::io::pread(file, &mut byte, 0), Ok(1))
 }
 
 /// A gzip-compressed response with the whole file.
-fn gzipped(opened: Opened, memory: &Arc<Memory>) -> Result<Answer, Refusal> {
-    let bytes = FileBytes::new(opened.file, None, memory);
+fn gzipped(opened: OpenedFile, heap: &Arc<HeapTrimmer>) -> Result<HttpResponse, RequestError> {
+    let bytes = FileBytes::new(opened.file, None, heap);
     let packed = Gzipped {
         bytes,
         encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())),
     };
-    let mut answer = Answer::new(body(packed));
+    let mut answer = HttpResponse::new(body(packed));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(opened.kind));
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -251,31 +252,31 @@ struct FileBytes {
     /// Bytes left, if a length was announced.
     left: Option<u64>,
     moved: u64,
-    memory: Arc<Memory>,
+    heap: Arc<HeapTrimmer>,
 }
 
 impl FileBytes {
-    fn new(file: File, left: Option<u64>, memory: &Arc<Memory>) -> Self {
+    fn new(file: File, left: Option<u64>, heap: &Arc<HeapTrimmer>) -> Self {
         Self {
             file,
             left,
             moved: 0,
-            memory: Arc::clone(memory),
+            heap: Arc::clone(heap),
         }
     }
 }
 
 impl Drop for FileBytes {
     fn drop(&mut self) {
-        self.memory.moved(self.moved);
+        self.heap.record_transfer(self.moved);
     }
 }
 
 impl Pieces for FileBytes {
     fn next(&mut self) -> io::Result<(Bytes, bool)> {
         let most = match self.left.map(usize::try_from) {
-            Some(Ok(left)) => left.min(PIECE),
-            Some(Err(_)) | None => PIECE,
+            Some(Ok(left)) => left.min(READ_SIZE),
+            Some(Err(_)) | None => READ_SIZE,
         };
         let mut piece: Vec<u8> = Vec::with_capacity(most.max(1));
         rustix::io::retry_on_intr(|| {
@@ -327,11 +328,11 @@ impl Pieces for Gzipped {
 /// A response body that reads one piece ahead. A read error resets the connection, because the
 /// length is announced already.
 fn body(pieces: impl Pieces) -> Body {
-    let frames = ahead(pieces).map(|piece| piece.map(Frame::data).map_err(BodyError::from));
+    let frames = read_ahead(pieces).map(|piece| piece.map(Frame::data).map_err(BodyError::from));
     StreamBody::new(frames).boxed_unsync()
 }
 
-fn ahead(pieces: impl Pieces) -> impl Stream<Item = io::Result<Bytes>> + Send {
+fn read_ahead(pieces: impl Pieces) -> impl Stream<Item = io::Result<Bytes>> + Send {
     let read = |mut pieces| {
         tokio::task::spawn_blocking(move || {
             let piece = Pieces::next(&mut pieces);
@@ -361,7 +362,7 @@ mod tests {
     }
 
     async fn all(pieces: impl Pieces) -> io::Result<Vec<u8>> {
-        let mut pieces = std::pin::pin!(ahead(pieces));
+        let mut pieces = std::pin::pin!(read_ahead(pieces));
         let mut all = Vec::new();
         while let Some(piece) = pieces.next().await {
             all.extend_from_slice(&piece?);
@@ -371,11 +372,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_is_read_to_its_announced_length_or_its_end() {
-        let contents: Vec<u8> = (0..PIECE * 2 + 7)
+        let contents: Vec<u8> = (0..READ_SIZE * 2 + 7)
             .map(|index: usize| index.to_le_bytes()[0])
             .collect();
-        let promised = FileBytes::new(file(&contents), Some(PIECE as u64 + 3), &Arc::default());
-        assert_eq!(all(promised).await.unwrap(), contents[..PIECE + 3]);
+        let promised = FileBytes::new(file(&contents), Some(READ_SIZE as u64 + 3), &Arc::default());
+        assert_eq!(all(promised).await.unwrap(), contents[..READ_SIZE + 3]);
         let whole = FileBytes::new(file(&contents), None, &Arc::default());
         assert_eq!(all(whole).await.unwrap(), contents);
     }
@@ -389,7 +390,7 @@ mod tests {
 
     #[tokio::test]
     async fn packed_bytes_are_the_same_when_unpacked() {
-        for size in [0, 10, PIECE * 3 + 1] {
+        for size in [0, 10, READ_SIZE * 3 + 1] {
             let contents: Vec<u8> = (0..size)
                 .map(|index: usize| (index % 251).to_le_bytes()[0])
                 .collect();
@@ -411,7 +412,7 @@ mod tests {
         let pipe = dir.path().join("pipe");
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        let status = |path: PathBuf| open(&path).err().map(|refusal| refusal.status);
+        let status = |path: PathBuf| open(&path).err().map(|error| error.status);
         assert_eq!(status(pipe), Some(StatusCode::BAD_REQUEST));
         assert_eq!(status(dir.path().to_owned()), Some(StatusCode::BAD_REQUEST));
         assert_eq!(status("/dev/zero".into()), Some(StatusCode::BAD_REQUEST));

@@ -33,7 +33,7 @@ pub(super) struct Accepted {
 }
 
 /// One element of the header.
-struct Wish<'a> {
+struct Preference<'a> {
     name: &'a str,
     quality: f32,
 }
@@ -44,30 +44,35 @@ impl Accepted {
     pub(super) fn parse(headers: &HeaderMap) -> Self {
         let header = headers.get(ACCEPT_ENCODING);
         let header = header.and_then(|value| value.to_str().ok());
-        let mut wishes: Vec<Wish<'_>> = header
+        let mut preferences: Vec<Preference<'_>> = header
             .unwrap_or_default()
             .split(',')
-            .filter_map(wish)
+            .filter_map(preference)
             .collect();
         let quality = |name: &str| {
-            let mut wishes = wishes.iter();
-            let found = wishes.find(|wish| wish.name.eq_ignore_ascii_case(name));
-            found.map(|wish| wish.quality)
+            let mut preferences = preferences.iter();
+            let found = preferences.find(|preference| preference.name.eq_ignore_ascii_case(name));
+            found.map(|preference| preference.quality)
         };
         let identity = match (quality("identity"), quality("*")) {
             (Some(quality), _) | (None, Some(quality)) => quality > 0.0,
             (None, None) => true,
         };
         // A stable sort keeps the order of equals.
-        wishes.sort_by(|one, other| other.quality.total_cmp(&one.quality));
-        let mut wanted = wishes.iter().filter(|wish| wish.quality > 0.0);
-        let best = wanted.find_map(|wish| match wish.name.to_ascii_lowercase().as_str() {
-            "gzip" => Some(Encoding::Gzip),
-            "identity" => Some(Encoding::Identity),
-            "*" if identity => Some(Encoding::Identity),
-            "*" => Some(Encoding::Gzip),
-            _ => None,
-        });
+        preferences.sort_by(|one, other| other.quality.total_cmp(&one.quality));
+        let mut wanted = preferences
+            .iter()
+            .filter(|preference| preference.quality > 0.0);
+        let best =
+            wanted.find_map(
+                |preference| match preference.name.to_ascii_lowercase().as_str() {
+                    "gzip" => Some(Encoding::Gzip),
+                    "identity" => Some(Encoding::Identity),
+                    "*" if identity => Some(Encoding::Identity),
+                    "*" => Some(Encoding::Gzip),
+                    _ => None,
+                },
+            );
         Self {
             best: best.or_else(|| identity.then_some(Encoding::Identity)),
             identity,
@@ -75,7 +80,7 @@ impl Accepted {
     }
 }
 
-fn wish(text: &str) -> Option<Wish<'_>> {
+fn preference(text: &str) -> Option<Preference<'_>> {
     let mut parts = text.split(';');
     let name = parts.next()?.trim();
     if name.is_empty() {
@@ -94,7 +99,7 @@ fn wish(text: &str) -> Option<Wish<'_>> {
                 .unwrap_or(1.0);
         }
     }
-    Some(Wish { name, quality })
+    Some(Preference { name, quality })
 }
 
 /// The encoding of a request body.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// Bytes examined if the name is inconclusive.
-pub(super) const SNIFFED: usize = 512;
+pub(super) const SNIFF_LENGTH: usize = 512;
 
 /// Content types by extension, for files that browsers display or tools send.
 const BY_NAME: [(&str, &str); 40] = [
@@ -63,7 +63,7 @@ const BY_BYTES: [(&[u8], &str); 9] = [
 ];
 
 /// Fallback content type.
-const BYTES: &str = "application/octet-stream";
+const OCTET_STREAM: &str = "application/octet-stream";
 
 /// The content type by name alone.
 pub(super) fn by_name(path: &Path) -> Option<&'static str> {
@@ -83,7 +83,7 @@ pub(super) fn guess(path: &Path, start: &[u8]) -> &'static str {
         match known {
             Some((_, kind)) => kind,
             None if is_text(start) => "text/plain; charset=utf-8",
-            None => BYTES,
+            None => OCTET_STREAM,
         }
     })
 }
@@ -127,7 +127,7 @@ mod tests {
             guess(Path::new("x"), b"hell\xc3"),
             "text/plain; charset=utf-8"
         );
-        assert_eq!(guess(Path::new("x"), b"\x00\x01"), BYTES);
-        assert_eq!(guess(Path::new("x"), b"a\xffb"), BYTES);
+        assert_eq!(guess(Path::new("x"), b"\x00\x01"), OCTET_STREAM);
+        assert_eq!(guess(Path::new("x"), b"a\xffb"), OCTET_STREAM);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use memchr::memmem::Finder;
 
-use super::disposition::{self, Named};
+use super::disposition::{self, PartNames};
 
 /// Size of the parse window, and the limit of a piece.
 const WINDOW: usize = 256 << 10;
@@ -92,7 +92,7 @@ impl<R: Read> Multipart<R> {
 
     /// Skips the rest of the current part. Returns the next part's names, or `None` after the last
     /// part.
-    pub(super) fn next_part(&mut self) -> Result<Option<Named>, MultipartError> {
+    pub(super) fn next_part(&mut self) -> Result<Option<PartNames>, MultipartError> {
         while matches!(self.state, State::Preamble | State::Part) {
             let count = self.available()?;
             self.start += count;
@@ -114,7 +114,7 @@ impl<R: Read> Multipart<R> {
     }
 
     /// Parses headers up to the start of the contents.
-    fn headers(&mut self) -> Result<Named, MultipartError> {
+    fn headers(&mut self) -> Result<PartNames, MultipartError> {
         let end = loop {
             let unread = self.unread();
             if let Some(end) = memchr::memmem::find(unread, b"\r\n\r\n") {

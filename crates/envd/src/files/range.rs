@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A `Range` header applied to a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum RequestedRange {
     /// The whole file: no range, an invalid one, or several, which a server need not support.
     Whole,
     /// These bytes, never empty.
@@ -14,31 +14,31 @@ pub(super) enum Part {
 }
 
 /// Parses a `Range` header.
-pub(super) fn parse(header: Option<&str>, size: u64) -> Part {
+pub(super) fn parse(header: Option<&str>, size: u64) -> RequestedRange {
     let Some(ranges) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else {
-        return Part::Whole;
+        return RequestedRange::Whole;
     };
     let mut ranges = ranges
         .split(',')
         .map(str::trim)
         .filter(|range| !range.is_empty());
     let (Some(range), None) = (ranges.next(), ranges.next()) else {
-        return Part::Whole;
+        return RequestedRange::Whole;
     };
     let Some((first, last)) = range.split_once('-') else {
-        return Part::Whole;
+        return RequestedRange::Whole;
     };
     let (first, last) = (first.trim(), last.trim());
     if first.is_empty() {
         return match number(last) {
-            Some(0) => Part::Unsatisfiable,
-            Some(_) if size == 0 => Part::Unsatisfiable,
-            Some(count) => Part::Bytes(size.saturating_sub(count)..size),
-            None => Part::Whole,
+            Some(0) => RequestedRange::Unsatisfiable,
+            Some(_) if size == 0 => RequestedRange::Unsatisfiable,
+            Some(count) => RequestedRange::Bytes(size.saturating_sub(count)..size),
+            None => RequestedRange::Whole,
         };
     }
     let Some(first) = number(first) else {
-        return Part::Whole;
+        return RequestedRange::Whole;
     };
     let last = match last {
         "" => Some(u64::MAX),
@@ -46,11 +46,11 @@ pub(super) fn parse(header: Option<&str>, size: u64) -> Part {
     };
     match last {
         Some(last) if last >= first && first < size => {
-            Part::Bytes(first..last.saturating_add(1).min(size))
+            RequestedRange::Bytes(first..last.saturating_add(1).min(size))
         }
-        Some(last) if last >= first => Part::Unsatisfiable,
+        Some(last) if last >= first => RequestedRange::Unsatisfiable,
         // Not a valid range.
-        Some(_) | None => Part::Whole,
+        Some(_) | None => RequestedRange::Whole,
     }
 }
 
@@ -69,27 +69,30 @@ mod tests {
     #[test]
     fn each_form_is_parsed() {
         for (header, part) in [
-            ("bytes=0-4", Part::Bytes(0..5)),
-            ("bytes=5-", Part::Bytes(5..10)),
-            ("bytes=-3", Part::Bytes(7..10)),
-            ("bytes=-30", Part::Bytes(0..10)),
-            ("bytes=8-99999999999999999999999", Part::Bytes(8..10)),
-            ("bytes= 1 - 2 ", Part::Bytes(1..3)),
-            ("bytes=10-", Part::Unsatisfiable),
-            ("bytes=-0", Part::Unsatisfiable),
-            ("bytes=0-1,3-4", Part::Whole),
-            ("bytes=5-4", Part::Whole),
-            ("bytes=", Part::Whole),
-            ("bytes=-", Part::Whole),
-            ("bytes=a-b", Part::Whole),
-            ("bytes=+1-2", Part::Whole),
-            ("lines=0-4", Part::Whole),
+            ("bytes=0-4", RequestedRange::Bytes(0..5)),
+            ("bytes=5-", RequestedRange::Bytes(5..10)),
+            ("bytes=-3", RequestedRange::Bytes(7..10)),
+            ("bytes=-30", RequestedRange::Bytes(0..10)),
+            (
+                "bytes=8-99999999999999999999999",
+                RequestedRange::Bytes(8..10),
+            ),
+            ("bytes= 1 - 2 ", RequestedRange::Bytes(1..3)),
+            ("bytes=10-", RequestedRange::Unsatisfiable),
+            ("bytes=-0", RequestedRange::Unsatisfiable),
+            ("bytes=0-1,3-4", RequestedRange::Whole),
+            ("bytes=5-4", RequestedRange::Whole),
+            ("bytes=", RequestedRange::Whole),
+            ("bytes=-", RequestedRange::Whole),
+            ("bytes=a-b", RequestedRange::Whole),
+            ("bytes=+1-2", RequestedRange::Whole),
+            ("lines=0-4", RequestedRange::Whole),
         ] {
             assert_eq!(parse(Some(header), 10), part, "{header}");
         }
-        assert_eq!(parse(None, 10), Part::Whole);
-        assert_eq!(parse(Some("bytes=0-"), 0), Part::Unsatisfiable);
-        assert_eq!(parse(Some("bytes=-5"), 0), Part::Unsatisfiable);
+        assert_eq!(parse(None, 10), RequestedRange::Whole);
+        assert_eq!(parse(Some("bytes=0-"), 0), RequestedRange::Unsatisfiable);
+        assert_eq!(parse(Some("bytes=-5"), 0), RequestedRange::Unsatisfiable);
     }
 
     proptest! {
@@ -97,7 +100,7 @@ mod tests {
         fn a_range_is_never_empty_nor_beyond_the_end(
             header in "(bytes=)?[-0-9, a]{0,40}", size in 0..u64::MAX,
         ) {
-            if let Part::Bytes(range) = parse(Some(&header), size) {
+            if let RequestedRange::Bytes(range) = parse(Some(&header), size) {
                 prop_assert!(range.start < range.end && range.end <= size);
             }
         }

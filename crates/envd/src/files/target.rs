@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use http::StatusCode;
 use shoal_protocol::files::{FileEntry, FileKind};
 
-use super::Refusal;
+use super::RequestError;
 use crate::filesystem::{FileError, directories, metadata};
 use crate::path::base_name;
 use crate::user::User;
 
 /// Mode of new files before the umask (spec).
-const MODE: u32 = 0o666;
+const FILE_MODE: u32 = 0o666;
 
 /// Copy buffer size.
-const PIECE: usize = 256 << 10;
+const COPY_BUFFER: usize = 256 << 10;
 
 /// A file to write.
 pub(super) struct Target<'a> {
@@ -37,12 +37,12 @@ impl Target<'_> {
     ///
     /// # Errors
     /// 400 if the path is not a file, 507 if the disk is full.
-    pub(super) fn write(&self, contents: &mut dyn Read) -> Result<FileEntry, Refusal> {
+    pub(super) fn write(&self, contents: &mut dyn Read) -> Result<FileEntry, RequestError> {
         if let Some(parent) = self.path.parent() {
             directories::ensure(parent, self.user)?;
         }
         let mut file = self.open()?;
-        self.own(&file)?;
+        self.set_owner(&file)?;
         self.copy(contents, &mut file)?;
         if let Err(error) = metadata::replace(&file, self.metadata) {
             // The response lists the metadata that is stored.
@@ -59,16 +59,18 @@ impl Target<'_> {
         })
     }
 
-    fn open(&self) -> Result<File, Refusal> {
+    fn open(&self) -> Result<File, RequestError> {
         let shown = self.path.display();
         if let Ok(meta) = std::fs::metadata(&self.path) {
             if meta.is_dir() {
-                return Err(Refusal::bad_request(format!(
+                return Err(RequestError::bad_request(format!(
                     "path is a directory: {shown}"
                 )));
             }
             if meta.file_type().is_fifo() || meta.file_type().is_socket() {
-                return Err(Refusal::bad_request(format!("path is not a file: {shown}")));
+                return Err(RequestError::bad_request(format!(
+                    "path is not a file: {shown}"
+                )));
             }
         }
         // Does not block if the path has become a pipe.
@@ -76,19 +78,19 @@ impl Target<'_> {
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(MODE)
+            .mode(FILE_MODE)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY)
             .open(&self.path);
         file.map_err(|error| match error.raw_os_error() {
             Some(libc::EISDIR | libc::ENXIO) => {
-                Refusal::bad_request(format!("path is not a file: {shown}"))
+                RequestError::bad_request(format!("path is not a file: {shown}"))
             }
             _ => failed("not enough inodes available", &error),
         })
     }
 
     /// Changes the owner to the user, except for devices and kernel files.
-    fn own(&self, file: &File) -> Result<(), Refusal> {
+    fn set_owner(&self, file: &File) -> Result<(), RequestError> {
         let meta = file.metadata().map_err(|error| failed("", &error))?;
         let (uid, gid) = (self.user.uid, self.user.gid);
         if !meta.is_file() || (meta.uid(), meta.gid()) == (uid, gid) {
@@ -100,51 +102,53 @@ impl Target<'_> {
         }
     }
 
-    fn copy(&self, contents: &mut dyn Read, file: &mut File) -> Result<(), Refusal> {
-        let mut piece = vec![0; PIECE];
+    fn copy(&self, contents: &mut dyn Read, file: &mut File) -> Result<(), RequestError> {
+        let mut piece = vec![0; COPY_BUFFER];
         loop {
             let count = match contents.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    return Err(Refusal::bad_request(format!("error reading body: {error}")));
+                    return Err(RequestError::bad_request(format!(
+                        "error reading body: {error}"
+                    )));
                 }
             };
             let written = file.write_all(piece.get(..count).unwrap_or_default());
             written.map_err(|error| {
                 let attempted = self
                     .announced
-                    .map(|count| format!("attempted to write {count} bytes: {FULL}"));
-                failed(attempted.as_deref().unwrap_or(FULL), &error)
+                    .map(|count| format!("attempted to write {count} bytes: {DISK_FULL}"));
+                failed(attempted.as_deref().unwrap_or(DISK_FULL), &error)
             })?;
         }
     }
 }
 
 /// Message for a full disk. The text is E2B's.
-pub(super) const FULL: &str = "not enough disk space available";
+pub(super) const DISK_FULL: &str = "not enough disk space available";
 
 /// Converts a system error: 507 with `when_full` if the disk or the user's quota is exhausted, else
 /// 500.
-pub(super) fn failed(when_full: &str, error: &io::Error) -> Refusal {
+pub(super) fn failed(when_full: &str, error: &io::Error) -> RequestError {
     match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
             let text = if when_full.is_empty() {
-                FULL
+                DISK_FULL
             } else {
                 when_full
             };
-            Refusal::new(StatusCode::INSUFFICIENT_STORAGE, text)
+            RequestError::new(StatusCode::INSUFFICIENT_STORAGE, text)
         }
-        _ => Refusal::new(
+        _ => RequestError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("error writing file: {error}"),
         ),
     }
 }
 
-impl From<FileError> for Refusal {
+impl From<FileError> for RequestError {
     fn from(error: FileError) -> Self {
         let text = format!("error ensuring directories: {error}");
         match error {
@@ -168,7 +172,7 @@ mod tests {
         }
     }
 
-    fn write(path: PathBuf, mut contents: &[u8]) -> Result<FileEntry, Refusal> {
+    fn write(path: PathBuf, mut contents: &[u8]) -> Result<FileEntry, RequestError> {
         let target = Target {
             path,
             user: &me(),
@@ -195,21 +199,21 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         for path in [pipe, dir.path().to_owned(), dir.path().join("file/below")] {
-            let refusal = write(path.clone(), b"x").unwrap_err();
-            assert_eq!(refusal.status, StatusCode::BAD_REQUEST, "{path:?}");
+            let error = write(path.clone(), b"x").unwrap_err();
+            assert_eq!(error.status, StatusCode::BAD_REQUEST, "{path:?}");
         }
     }
 
     #[test]
     fn a_full_disk_is_507() {
         for code in [libc::ENOSPC, libc::EDQUOT] {
-            let refusal = failed("", &io::Error::from_raw_os_error(code));
-            assert_eq!(refusal.status, StatusCode::INSUFFICIENT_STORAGE);
+            let error = failed("", &io::Error::from_raw_os_error(code));
+            assert_eq!(error.status, StatusCode::INSUFFICIENT_STORAGE);
         }
-        let refusal = write("/dev/full".into(), b"x").unwrap_err();
-        assert_eq!(refusal.status, StatusCode::INSUFFICIENT_STORAGE);
+        let error = write("/dev/full".into(), b"x").unwrap_err();
+        assert_eq!(error.status, StatusCode::INSUFFICIENT_STORAGE);
         assert_eq!(
-            refusal.message,
+            error.message,
             "attempted to write 10 bytes: not enough disk space available"
         );
         let other = failed("", &io::Error::from_raw_os_error(libc::EIO));

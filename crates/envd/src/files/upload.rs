@@ -23,24 +23,24 @@ use tokio::sync::mpsc;
 use super::encoding::{self, Encoding};
 use super::multipart::{self, Multipart, MultipartError};
 use super::target::Target;
-use super::{Actor, Files, Parameters, Refusal};
-use crate::answer::{self, Answer};
+use super::{Actor, Files, Parameters, RequestError};
 use crate::path;
-use crate::server::Side;
+use crate::response::{self, HttpResponse};
+use crate::server::Peer;
 
 /// Channel capacity in pieces. A piece is at most about half a MiB, the server's read size.
-const PIECES: usize = 4;
+const CHANNEL_CAPACITY: usize = 4;
 
 /// Limit of files per upload.
 const MAX_FILES: usize = 16_384;
 
 /// How much of a body is read, and for how long, after an early response: clients that send
 /// everything before they read would see a reset instead of the response.
-const DRAIN: u64 = 1 << 30;
-const DRAIN_TIME: Duration = Duration::from_secs(10);
+const MAX_DRAINED: u64 = 1 << 30;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An upload request, validated before its body is read.
-struct Order {
+struct UploadRequest {
     actor: Actor,
     path: Option<PathBuf>,
     metadata: BTreeMap<String, String>,
@@ -62,45 +62,45 @@ impl Files {
         &self,
         query: &str,
         request: Request<Incoming>,
-    ) -> Result<Answer, Refusal> {
-        let order = self.order(query, Side::of(&request), request.headers());
+    ) -> Result<HttpResponse, RequestError> {
+        let upload = self.upload_request(query, Peer::of(&request), request.headers());
         let mut body = request.into_body();
-        let order = match order {
-            Ok(order) => order,
-            Err(refusal) => {
+        let upload = match upload {
+            Ok(upload) => upload,
+            Err(error) => {
                 drain(body);
-                return Err(refusal);
+                return Err(error);
             }
         };
         let writer = Arc::clone(&self.writers).acquire_owned().await;
-        let (tx, rx) = mpsc::channel(PIECES);
+        let (tx, rx) = mpsc::channel(CHANNEL_CAPACITY);
         let work = tokio::task::spawn_blocking(move || {
             let _writer = writer;
-            order.write(Pieces::new(rx))
+            upload.write(Pieces::new(rx))
         });
-        let moved = pass_on(&mut body, tx).await;
-        self.memory.moved(moved);
-        let written = work.await.map_err(|_| {
-            Refusal::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the daemon is shutting down",
-            )
-        })?;
+        let moved = forward(&mut body, tx).await;
+        self.heap.record_transfer(moved);
+        let written = work.await.map_err(|_| RequestError::shutting_down())?;
         match written {
-            Ok(entries) => Ok(answer::json(StatusCode::OK, &entries)),
-            Err(refusal) => {
+            Ok(entries) => Ok(response::json(StatusCode::OK, &entries)),
+            Err(error) => {
                 drain(body);
-                Err(refusal)
+                Err(error)
             }
         }
     }
 
-    fn order(&self, query: &str, side: Side, headers: &HeaderMap) -> Result<Order, Refusal> {
+    fn upload_request(
+        &self,
+        query: &str,
+        peer: Peer,
+        headers: &HeaderMap,
+    ) -> Result<UploadRequest, RequestError> {
         let parameters = Parameters::parse(query)?;
-        self.authorise(side, &parameters, headers, Operation::Write)?;
+        self.authorise(peer, &parameters, headers, Operation::Write)?;
         let actor = self.actor(parameters.username.as_deref())?;
         let encoding = encoding::of_content(headers).map_err(|error| {
-            Refusal::bad_request(format!("error decompressing request body: {error}"))
+            RequestError::bad_request(format!("error decompressing request body: {error}"))
         })?;
         let metadata = metadata(headers)?;
         let form = form(headers, &parameters)?;
@@ -109,7 +109,7 @@ impl Files {
             .as_deref()
             .map(|path| path::resolve(path, &actor.user, actor.workdir.as_deref()));
         let announced = headers.get(CONTENT_LENGTH);
-        Ok(Order {
+        Ok(UploadRequest {
             path: path.transpose()?,
             actor,
             metadata,
@@ -121,7 +121,7 @@ impl Files {
 }
 
 /// Parses metadata headers. The first of two with one name wins.
-fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
+fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, RequestError> {
     let mut metadata = BTreeMap::new();
     for name in headers.keys() {
         let Some(key) = name.as_str().strip_prefix(METADATA_PREFIX) else {
@@ -135,11 +135,11 @@ fn metadata(headers: &HeaderMap) -> Result<BTreeMap<String, String>, Refusal> {
         }
     }
     check_metadata(&metadata)
-        .map_err(|error| Refusal::bad_request(format!("invalid metadata: {error}")))?;
+        .map_err(|error| RequestError::bad_request(format!("invalid metadata: {error}")))?;
     Ok(metadata)
 }
 
-fn form(headers: &HeaderMap, parameters: &Parameters) -> Result<Form, Refusal> {
+fn form(headers: &HeaderMap, parameters: &Parameters) -> Result<Form, RequestError> {
     let header = headers.get(CONTENT_TYPE);
     let content_type = header
         .and_then(|value| value.to_str().ok())
@@ -149,7 +149,7 @@ fn form(headers: &HeaderMap, parameters: &Parameters) -> Result<Form, Refusal> {
     if kind == "application/octet-stream" {
         return match parameters.path {
             Some(_) => Ok(Form::Raw),
-            None => Err(Refusal::bad_request(
+            None => Err(RequestError::bad_request(
                 "path query parameter is required for raw body upload",
             )),
         };
@@ -157,21 +157,21 @@ fn form(headers: &HeaderMap, parameters: &Parameters) -> Result<Form, Refusal> {
     if kind.starts_with("multipart/") {
         return Ok(Form::Multipart(multipart::boundary(content_type)?));
     }
-    Err(Refusal::bad_request(format!(
+    Err(RequestError::bad_request(format!(
         "unsupported content type: {content_type}, expected multipart/form-data or \
          application/octet-stream"
     )))
 }
 
-impl From<MultipartError> for Refusal {
+impl From<MultipartError> for RequestError {
     fn from(error: MultipartError) -> Self {
         Self::bad_request(format!("error reading form: {error}"))
     }
 }
 
-impl Order {
+impl UploadRequest {
     /// Decodes and writes the body. Blocking.
-    fn write(self, pieces: Pieces) -> Result<Vec<FileEntry>, Refusal> {
+    fn write(self, pieces: Pieces) -> Result<Vec<FileEntry>, RequestError> {
         let mut body: Box<dyn Read> = match self.encoding {
             Encoding::Identity => Box::new(pieces),
             Encoding::Gzip => Box::new(MultiGzDecoder::new(pieces)),
@@ -185,7 +185,7 @@ impl Order {
         }
     }
 
-    fn write_parts(&self, mut parts: Multipart<impl Read>) -> Result<Vec<FileEntry>, Refusal> {
+    fn write_parts(&self, mut parts: Multipart<impl Read>) -> Result<Vec<FileEntry>, RequestError> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         while let Some(named) = parts.next_part()? {
@@ -198,19 +198,21 @@ impl Order {
                     path::resolve(&name, &self.actor.user, self.actor.workdir.as_deref())?
                 }
                 (None, None) => {
-                    return Err(Refusal::bad_request(
+                    return Err(RequestError::bad_request(
                         "filename not found in Content-Disposition header",
                     ));
                 }
             };
             if !seen.insert(path.clone()) {
-                return Err(Refusal::bad_request(format!(
+                return Err(RequestError::bad_request(format!(
                     "you cannot upload multiple files to the same path '{}' in one upload request",
                     path.display()
                 )));
             }
             if entries.len() >= MAX_FILES {
-                return Err(Refusal::bad_request(format!("more than {MAX_FILES} files")));
+                return Err(RequestError::bad_request(format!(
+                    "more than {MAX_FILES} files"
+                )));
             }
             entries.push(self.target(path).write(&mut parts)?);
         }
@@ -232,7 +234,7 @@ impl Order {
 type Piece = Option<Bytes>;
 
 /// Forwards the body while the writer accepts it. Returns the number of bytes.
-async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
+async fn forward(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
     let mut moved = 0;
     loop {
         match body.frame().await {
@@ -259,7 +261,7 @@ async fn pass_on(body: &mut Incoming, tx: mpsc::Sender<Piece>) -> u64 {
 /// response at once; others finish sending and then read it.
 fn drain(mut body: Incoming) {
     let read = async move {
-        let mut left = DRAIN;
+        let mut left = MAX_DRAINED;
         while let Some(Ok(frame)) = body.frame().await {
             let count = frame.data_ref().map_or(0, |data| data.len() as u64);
             left = left.saturating_sub(count);
@@ -268,7 +270,7 @@ fn drain(mut body: Incoming) {
             }
         }
     };
-    tokio::spawn(tokio::time::timeout(DRAIN_TIME, read));
+    tokio::spawn(tokio::time::timeout(DRAIN_TIMEOUT, read));
 }
 
 /// Blocking reader of a forwarded body.

@@ -8,7 +8,7 @@ use super::FileError;
 use crate::user::User;
 
 /// Mode of new directories (spec).
-const MODE: u32 = 0o755;
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// Creates a directory and its missing parents, owned by the user.
 ///
@@ -27,7 +27,10 @@ pub(crate) fn ensure(path: &Path, user: &User) -> Result<(), FileError> {
         }
     }
     for directory in missing.into_iter().rev() {
-        match std::fs::DirBuilder::new().mode(MODE).create(directory) {
+        match std::fs::DirBuilder::new()
+            .mode(DIRECTORY_MODE)
+            .create(directory)
+        {
             Ok(()) => {}
             // Created concurrently by another process, which then determines its owner.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -66,7 +69,10 @@ mod tests {
         let path = dir.path().join("a/b/c");
         ensure(&path, &user()).unwrap();
         ensure(&path, &user()).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, MODE);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().mode() & 0o777,
+            DIRECTORY_MODE
+        );
     }
 
     #[test]

@@ -13,10 +13,10 @@ use crate::path::base_name;
 use crate::user::Directory;
 
 /// File-type bits of a mode.
-const KIND: u32 = libc::S_IFMT;
+const TYPE_MASK: u32 = libc::S_IFMT;
 
 /// Minimal directory size in bytes on ext4, the file system of E2B's sandboxes.
-const BLOCK: i64 = 4096;
+const MIN_DIRECTORY_SIZE: i64 = 4096;
 
 /// Describes an entry. For a symlink, type and mode are those of the target; all else is the link's
 /// own.
@@ -77,7 +77,7 @@ fn kind_and_mode(meta: &Metadata) -> (FileType, u32) {
 /// Size of an entry. Directory sizes differ between file systems and may be 0. Clients of E2B
 /// expect at least a block, so this is the minimum reported.
 fn size(meta: &Metadata) -> i64 {
-    let least = if meta.is_dir() { BLOCK } else { 0 };
+    let least = if meta.is_dir() { MIN_DIRECTORY_SIZE } else { 0 };
     i64::try_from(meta.size()).unwrap_or(i64::MAX).max(least)
 }
 
@@ -93,7 +93,7 @@ fn timestamp(meta: &Metadata) -> Timestamp {
 /// characters.
 fn permissions(mode: u32) -> String {
     let mut text = String::new();
-    text.push_str(match mode & KIND {
+    text.push_str(match mode & TYPE_MASK {
         libc::S_IFDIR => "d",
         libc::S_IFLNK => "L",
         libc::S_IFBLK => "D",
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_directory_has_at_least_a_block() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(describe(dir.path()).size >= BLOCK);
+        assert!(describe(dir.path()).size >= MIN_DIRECTORY_SIZE);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use shoal_protocol::files::METADATA_ATTRIBUTE_PREFIX as PREFIX;
 
 /// Longest name list and longest value: the kernel's limits.
-const MAX: usize = 64 << 10;
+const MAX_XATTR: usize = 64 << 10;
 
 /// The metadata of a file. Empty if it is unreadable or unsupported, because the rest of a file's
 /// description is useful without it. Processes may set attributes too, so values that are not UTF-8
@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path) -> BTreeMap<String, String> {
         return BTreeMap::new();
     }
     let mut value = Vec::new();
-    own(&names)
+    own_names(&names)
         .filter_map(|name| {
             let full = format!("{PREFIX}{name}");
             let read = |buffer: &mut [u8]| rustix::fs::getxattr(path, full.as_str(), buffer);
@@ -44,7 +44,7 @@ pub(crate) fn replace(file: impl AsFd, metadata: &BTreeMap<String, String>) -> i
         Err(Errno::NOTSUP | Errno::PERM) if metadata.is_empty() => return Ok(()),
         listed => listed?,
     }
-    for name in own(&names).filter(|name| !metadata.contains_key(*name)) {
+    for name in own_names(&names).filter(|name| !metadata.contains_key(*name)) {
         match rustix::fs::fremovexattr(&file, format!("{PREFIX}{name}")) {
             Ok(()) | Err(Errno::NODATA) => {}
             Err(error) => return Err(error.into()),
@@ -66,7 +66,7 @@ pub(crate) fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Names with our prefix in a null-separated list.
-fn own(names: &[u8]) -> impl Iterator<Item = &str> {
+fn own_names(names: &[u8]) -> impl Iterator<Item = &str> {
     names
         .split(|byte| *byte == 0)
         .filter_map(|name| std::str::from_utf8(name).ok()?.strip_prefix(PREFIX))
@@ -78,7 +78,7 @@ fn fill(
     buffer: &mut Vec<u8>,
     read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<()> {
-    for size in [256, MAX] {
+    for size in [256, MAX_XATTR] {
         buffer.resize(size, 0);
         match read(buffer) {
             Err(Errno::RANGE) => {}

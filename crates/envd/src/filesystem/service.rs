@@ -19,7 +19,7 @@ use shoal_protocol::filesystem::{
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::watch::{Options, Told, Watch};
+use super::watch::{Options, Watch, WatchResult};
 use super::watchers::{UnknownWatcher, Watchers};
 use super::{FileError, entry, tree};
 use crate::log::Log;
@@ -28,7 +28,7 @@ use crate::rpc::Caller;
 use crate::user::{Directory, User};
 
 /// Queue length of a watch stream. The kernel queues more.
-const QUEUE: usize = 256;
+const QUEUE_LENGTH: usize = 256;
 
 /// The Connect service.
 pub(crate) struct FilesystemService {
@@ -60,13 +60,13 @@ impl From<UnknownWatcher> for ConnectError {
 }
 
 /// The user and paths of a caller.
-struct Asker {
+struct FileCaller {
     user: User,
     users: Arc<Directory>,
     workdir: Option<Arc<str>>,
 }
 
-impl Asker {
+impl FileCaller {
     fn resolve(&self, path: &str) -> Result<PathBuf, ConnectError> {
         path::resolve(path, &self.user, self.workdir.as_deref())
             .map_err(|error| ConnectError::invalid_argument(error.to_string()))
@@ -83,9 +83,9 @@ impl FilesystemService {
         }
     }
 
-    fn asker(&self, ctx: &RequestContext) -> Result<Asker, ConnectError> {
+    fn file_caller(&self, ctx: &RequestContext) -> Result<FileCaller, ConnectError> {
         let (user, _) = self.caller.user(ctx)?;
-        Ok(Asker {
+        Ok(FileCaller {
             user,
             users: self.caller.users().directory(),
             workdir: self.caller.defaults().workdir,
@@ -115,7 +115,7 @@ impl FilesystemService {
         path: &str,
         options: Options,
     ) -> Result<Watch, ConnectError> {
-        let path = self.asker(ctx)?.resolve(path)?;
+        let path = self.file_caller(ctx)?.resolve(path)?;
         let shown = path.to_string_lossy().into_owned();
         let open = move || Watch::open(&path, options);
         self.on_disk("watch", &shown, open).await
@@ -123,34 +123,34 @@ impl FilesystemService {
 }
 
 /// Event stream of one subscriber: start, changes, and keepalives while idle.
-struct Telling {
+struct EventStream {
     first: bool,
-    told: mpsc::Receiver<Told>,
+    changes: mpsc::Receiver<WatchResult>,
     keepalive: Duration,
     deadline: Option<Instant>,
-    over: bool,
+    ended: bool,
 }
 
-impl Telling {
+impl EventStream {
     async fn next(&mut self) -> Option<Result<Event, ConnectError>> {
         if std::mem::take(&mut self.first) {
             return Some(Ok(StartEvent::default().into()));
         }
-        if self.over {
+        if self.ended {
             return None;
         }
         tokio::select! {
             biased;
-            told = self.told.recv() => match told {
+            changes = self.changes.recv() => match changes {
                 Some(Ok(event)) => Some(Ok(event.into())),
                 Some(Err(error)) => {
-                    self.over = true;
+                    self.ended = true;
                     Some(Err(error.into()))
                 }
                 None => None,
             },
             () = crate::clock::sleep_until(self.deadline) => {
-                self.over = true;
+                self.ended = true;
                 Some(Err(ConnectError::deadline_exceeded("deadline exceeded")))
             }
             () = tokio::time::sleep(self.keepalive) => Some(Ok(KeepAlive::default().into())),
@@ -164,9 +164,9 @@ impl FilesystemRpc for FilesystemService {
         ctx: RequestContext,
         request: ServiceRequest<'_, StatRequest>,
     ) -> ServiceResult<impl Encodable<StatResponse> + Send + use<'a>> {
-        let asker = self.asker(&ctx)?;
-        let path = asker.resolve(request.path)?;
-        let work = move || entry::describe(&path, &asker.users);
+        let caller = self.file_caller(&ctx)?;
+        let path = caller.resolve(request.path)?;
+        let work = move || entry::describe(&path, &caller.users);
         let entry = self.on_disk("stat", request.path, work).await?;
         Response::ok(StatResponse {
             entry: Some(entry).into(),
@@ -178,9 +178,9 @@ impl FilesystemRpc for FilesystemService {
         ctx: RequestContext,
         request: ServiceRequest<'_, MakeDirRequest>,
     ) -> ServiceResult<impl Encodable<MakeDirResponse> + Send + use<'a>> {
-        let asker = self.asker(&ctx)?;
-        let path = asker.resolve(request.path)?;
-        let work = move || tree::make(&path, &asker.user, &asker.users);
+        let caller = self.file_caller(&ctx)?;
+        let path = caller.resolve(request.path)?;
+        let work = move || tree::make(&path, &caller.user, &caller.users);
         let entry = self.on_disk("create directory", request.path, work).await?;
         Response::ok(MakeDirResponse {
             entry: Some(entry).into(),
@@ -192,10 +192,10 @@ impl FilesystemRpc for FilesystemService {
         ctx: RequestContext,
         request: ServiceRequest<'_, MoveRequest>,
     ) -> ServiceResult<impl Encodable<MoveResponse> + Send + use<'a>> {
-        let asker = self.asker(&ctx)?;
-        let from = asker.resolve(request.source)?;
-        let to = asker.resolve(request.destination)?;
-        let work = move || tree::rename(&from, &to, &asker.user, &asker.users);
+        let caller = self.file_caller(&ctx)?;
+        let from = caller.resolve(request.source)?;
+        let to = caller.resolve(request.destination)?;
+        let work = move || tree::rename(&from, &to, &caller.user, &caller.users);
         let entry = self.on_disk("move", request.source, work).await?;
         Response::ok(MoveResponse {
             entry: Some(entry).into(),
@@ -207,10 +207,10 @@ impl FilesystemRpc for FilesystemService {
         ctx: RequestContext,
         request: ServiceRequest<'_, ListDirRequest>,
     ) -> ServiceResult<impl Encodable<ListDirResponse> + Send + use<'a>> {
-        let asker = self.asker(&ctx)?;
-        let path = asker.resolve(request.path)?;
+        let caller = self.file_caller(&ctx)?;
+        let path = caller.resolve(request.path)?;
         let depth = request.depth.max(1);
-        let work = move || tree::list(&path, depth, &asker.users);
+        let work = move || tree::list(&path, depth, &caller.users);
         let entries = self.on_disk("list", request.path, work).await?;
         Response::ok(ListDirResponse { entries })
     }
@@ -220,7 +220,7 @@ impl FilesystemRpc for FilesystemService {
         ctx: RequestContext,
         request: ServiceRequest<'_, RemoveRequest>,
     ) -> ServiceResult<impl Encodable<RemoveResponse> + Send + use<'a>> {
-        let path = self.asker(&ctx)?.resolve(request.path)?;
+        let path = self.file_caller(&ctx)?.resolve(request.path)?;
         let work = move || tree::remove(&path);
         self.on_disk("remove", request.path, work).await?;
         Response::ok(RemoveResponse::default())
@@ -238,21 +238,21 @@ impl FilesystemRpc for FilesystemService {
             allow_network: request.allow_network_mounts,
         };
         let watch = self.watch(&ctx, request.path, options).await?;
-        let (tx, told) = mpsc::channel(QUEUE);
+        let (tx, changes) = mpsc::channel(QUEUE_LENGTH);
         // A stream needs no flush requests.
         let (_, questions) = mpsc::channel(1);
-        tokio::spawn(watch.tell(self.caller.users_shared(), tx, questions));
-        let telling = Telling {
+        tokio::spawn(watch.run(self.caller.users_shared(), tx, questions));
+        let event_stream = EventStream {
             first: true,
-            told,
+            changes,
             keepalive: Caller::keepalive(&ctx),
             deadline,
-            over: false,
+            ended: false,
         };
-        let events = stream::unfold(telling, |mut telling| async {
-            let event = telling.next().await?;
+        let events = stream::unfold(event_stream, |mut event_stream| async {
+            let event = event_stream.next().await?;
             let event = event.map(|event| WatchDirResponse { event: Some(event) });
-            Some((event, telling))
+            Some((event, event_stream))
         });
         Ok(Response::stream(events))
     }

@@ -26,10 +26,10 @@ use crate::user::{Directory, Users};
 const MAX_DIRECTORIES: usize = 65_536;
 
 /// Events per batch, after which other tasks may run.
-const BATCH: usize = 512;
+const BATCH_SIZE: usize = 512;
 
 /// Read buffer for some hundred inotify events.
-const BUFFER: usize = 16 << 10;
+const BUFFER_SIZE: usize = 16 << 10;
 
 /// Magic numbers of file systems with remote changes that inotify misses: NFS, three of SMB, and
 /// FUSE.
@@ -47,10 +47,10 @@ pub(super) struct Options {
 }
 
 /// A change, or the error that ends the watch.
-pub(super) type Told = Result<FilesystemEvent, FileError>;
+pub(super) type WatchResult = Result<FilesystemEvent, FileError>;
 
 /// A request to flush, answered once all changes up to now are sent.
-pub(super) type Asked = oneshot::Sender<()>;
+pub(super) type FlushRequest = oneshot::Sender<()>;
 
 /// A watch on a directory or a tree.
 pub(super) struct Watch {
@@ -106,79 +106,81 @@ impl Watch {
     /// queue is full; the kernel then queues some thousand events before it overflows.
     ///
     /// A flush request is answered once all changes up to then are sent.
-    pub(super) async fn tell(
+    pub(super) async fn run(
         self,
         users: Arc<Users>,
-        listener: mpsc::Sender<Told>,
-        mut questions: mpsc::Receiver<Asked>,
+        subscriber: mpsc::Sender<WatchResult>,
+        mut flushes: mpsc::Receiver<FlushRequest>,
     ) {
         let Ok(kernel) = Polled::new(Arc::clone(&self.kernel)) else {
             return;
         };
         let mut watch = self;
         loop {
-            let mut asked = None;
+            let mut flush = None;
             tokio::select! {
-                Some(question) = questions.recv() => asked = Some(question),
+                Some(request) = flushes.recv() => flush = Some(request),
                 ready = kernel.readable() => match ready {
                     // The loop below drains the descriptor until EAGAIN, so no event is missed.
                     Ok(mut ready) => ready.clear_ready(),
                     Err(_) => return,
                 },
-                () = listener.closed() => return,
+                () = subscriber.closed() => return,
             }
             let mut more = true;
             while more {
                 let users = Arc::clone(&users);
-                let taken = tokio::task::spawn_blocking(move || {
-                    let taken = watch.take(&users.directory());
-                    (watch, taken)
+                let batch = tokio::task::spawn_blocking(move || {
+                    let batch = watch.next_batch(&users.directory());
+                    (watch, batch)
                 });
-                let Ok((returned, taken)) = taken.await else {
+                let Ok((returned, batch)) = batch.await else {
                     return;
                 };
                 watch = returned;
-                let events = match taken {
+                let events = match batch {
                     Ok((events, left)) => {
                         more = left;
                         events
                     }
                     Err(error) => {
-                        let _ = listener.send(Err(error)).await;
+                        let _ = subscriber.send(Err(error)).await;
                         return;
                     }
                 };
                 for event in events {
-                    if listener.send(Ok(event)).await.is_err() {
+                    if subscriber.send(Ok(event)).await.is_err() {
                         return;
                     }
                 }
             }
             // The caller may have disconnected.
-            let _ = asked.map(|asked| asked.send(()));
+            let _ = flush.map(|flush| flush.send(()));
         }
     }
 
     /// The next batch of changes, and whether more may be pending.
-    fn take(&mut self, users: &Directory) -> Result<(Vec<FilesystemEvent>, bool), FileError> {
+    fn next_batch(&mut self, users: &Directory) -> Result<(Vec<FilesystemEvent>, bool), FileError> {
         let mut changes = Vec::new();
         let more = self.read(&mut changes)?;
-        let told = changes.into_iter().map(|change| self.told(&change, users));
-        Ok((told.collect(), more))
+        let events = changes
+            .into_iter()
+            .map(|change| self.to_event(&change, users));
+        Ok((events.collect(), more))
     }
 
     fn read(&mut self, changes: &mut Vec<Change>) -> Result<bool, FileError> {
         let kernel = Arc::clone(&self.kernel);
-        let mut buffer = [const { MaybeUninit::uninit() }; BUFFER];
+        let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_SIZE];
         let mut reader = Reader::new(&*kernel, &mut buffer);
         loop {
-            if changes.len() >= BATCH && reader.is_buffer_empty() {
+            if changes.len() >= BATCH_SIZE && reader.is_buffer_empty() {
                 return Ok(true);
             }
             match reader.next() {
                 Ok(event) => {
                     let name = event.file_name().map(|name| name.to_bytes());
-                    self.note(event.wd(), event.events(), name, changes)?;
+                    self.translate(event.wd(), event.events(), name, changes)?;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -191,7 +193,7 @@ impl Watch {
     }
 
     /// Translates an inotify event.
-    fn note(
+    fn translate(
         &mut self,
         number: i32,
         flags: ReadFlags,
@@ -222,7 +224,7 @@ impl Watch {
         let path = directory.join(OsStr::from_bytes(name));
         let tree = self.options.recursive && flags.contains(ReadFlags::ISDIR);
         if tree && flags.contains(ReadFlags::MOVED_FROM) {
-            self.forget(&path);
+            self.unwatch_tree(&path);
         }
         let appeared = flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
         if appeared && self.found.remove(&path) {
@@ -288,7 +290,7 @@ impl Watch {
     }
 
     /// Watches all subdirectories and visits every entry in them.
-    fn add_below(&mut self, path: PathBuf, mut see: impl FnMut(&Path)) -> Result<(), FileError> {
+    fn add_below(&mut self, path: PathBuf, mut visit: impl FnMut(&Path)) -> Result<(), FileError> {
         let mut rest = vec![path];
         while let Some(directory) = rest.pop() {
             let Ok(names) = std::fs::read_dir(self.root.join(&directory)) else {
@@ -296,7 +298,7 @@ impl Watch {
             };
             for name in names.filter_map(Result::ok) {
                 let path = directory.join(name.file_name());
-                see(&path);
+                visit(&path);
                 let is_dir = name.file_type().is_ok_and(|kind| kind.is_dir());
                 if is_dir && self.add(&path)? {
                     rest.push(path);
@@ -307,7 +309,7 @@ impl Watch {
     }
 
     /// Stops watching a tree that was moved away. If its new place is watched, it is added there.
-    fn forget(&mut self, path: &Path) {
+    fn unwatch_tree(&mut self, path: &Path) {
         let kernel = Arc::clone(&self.kernel);
         self.directories.retain(|number, directory| {
             let gone = directory.starts_with(path);
@@ -329,7 +331,7 @@ impl Watch {
 
     /// Converts a change to an event. Removed entries are not described, because a new file may
     /// exist at the path.
-    fn told(&self, change: &Change, users: &Directory) -> FilesystemEvent {
+    fn to_event(&self, change: &Change, users: &Directory) -> FilesystemEvent {
         let describe = self.options.include_entry
             && !matches!(
                 change.kind,

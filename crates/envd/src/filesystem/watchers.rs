@@ -9,19 +9,19 @@ use shoal_protocol::filesystem::FilesystemEvent;
 use tokio::sync::{mpsc, oneshot};
 
 use super::FileError;
-use super::watch::{Asked, Told, Watch};
+use super::watch::{FlushRequest, Watch, WatchResult};
 use crate::user::Users;
 
 /// Queue length of a polled watch. The kernel queues some thousand events more, and then the watch
 /// fails because events are lost.
-const QUEUE: usize = 16_384;
+const QUEUE_LENGTH: usize = 16_384;
 
 /// Limit of polled watches, because clients may never remove theirs.
 const MAX_WATCHERS: usize = 256;
 
 /// How long a poll waits for pending changes. They arrive at once, unless a large tree appeared or
 /// the disk is slow; the next poll returns them then.
-const PATIENCE: Duration = Duration::from_millis(500);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Unknown watcher id.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,8 +33,8 @@ pub(super) struct UnknownWatcher(String);
 pub(super) struct Watchers(Mutex<HashMap<String, Watcher>>);
 
 struct Watcher {
-    told: mpsc::Receiver<Told>,
-    questions: mpsc::Sender<Asked>,
+    changes: mpsc::Receiver<WatchResult>,
+    flushes: mpsc::Sender<FlushRequest>,
     events: Vec<FilesystemEvent>,
     failed: Option<FileError>,
 }
@@ -50,17 +50,17 @@ impl Watchers {
                 path: "this sandbox".into(),
             });
         }
-        let (tx, told) = mpsc::channel(QUEUE);
+        let (tx, changes) = mpsc::channel(QUEUE_LENGTH);
         let id = id();
-        let (questions, asked) = mpsc::channel(1);
+        let (flushes, flush_requests) = mpsc::channel(1);
         let watcher = Watcher {
-            told,
-            questions,
+            changes,
+            flushes,
             events: Vec::new(),
             failed: None,
         };
         watchers.insert(id.clone(), watcher);
-        tokio::spawn(watch.tell(users, tx, asked));
+        tokio::spawn(watch.run(users, tx, flush_requests));
         Ok(id)
     }
 
@@ -71,20 +71,20 @@ impl Watchers {
         id: &str,
     ) -> Result<Result<Vec<FilesystemEvent>, String>, UnknownWatcher> {
         // Drain the queue first to make room for pending changes.
-        let questions = self.with(id, |watcher| {
-            watcher.take();
-            watcher.questions.clone()
+        let flushes = self.with(id, |watcher| {
+            watcher.drain();
+            watcher.flushes.clone()
         })?;
-        let (question, answer) = oneshot::channel();
-        let asking = async {
+        let (flushed, done) = oneshot::channel();
+        let flushing = async {
             // A failed watch does not answer.
-            if questions.send(question).await.is_ok() {
-                let _ = answer.await;
+            if flushes.send(flushed).await.is_ok() {
+                let _ = done.await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, asking).await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, flushing).await;
         self.with(id, |watcher| {
-            watcher.take();
+            watcher.drain();
             match &watcher.failed {
                 Some(error) if watcher.events.is_empty() => Err(error.to_string()),
                 _ => Ok(std::mem::take(&mut watcher.events)),
@@ -92,11 +92,15 @@ impl Watchers {
         })
     }
 
-    fn with<T>(&self, id: &str, look: impl FnOnce(&mut Watcher) -> T) -> Result<T, UnknownWatcher> {
+    fn with<T>(
+        &self,
+        id: &str,
+        access: impl FnOnce(&mut Watcher) -> T,
+    ) -> Result<T, UnknownWatcher> {
         let mut watchers = self.0.lock();
         let watcher = watchers.get_mut(id);
         watcher
-            .map(look)
+            .map(access)
             .ok_or_else(|| UnknownWatcher(id.to_owned()))
     }
 
@@ -112,12 +116,12 @@ impl Watchers {
 impl Watcher {
     /// Drains the queue. Changes left by a poll whose caller disconnected are returned by the next
     /// one.
-    fn take(&mut self) {
+    fn drain(&mut self) {
         while self.failed.is_none()
-            && self.events.len() < QUEUE
-            && let Ok(told) = self.told.try_recv()
+            && self.events.len() < QUEUE_LENGTH
+            && let Ok(changes) = self.changes.try_recv()
         {
-            match told {
+            match changes {
                 Ok(event) => self.events.push(event),
                 Err(error) => self.failed = Some(error),
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Total budget in bytes: the largest message, the line made of it, and one more.
-const ALL: usize = 192 << 20;
+const TOTAL: usize = 192 << 20;
 
 /// Allocation unit, so that many short lines are accounted too.
 pub(super) const UNIT: usize = 256;
@@ -21,32 +21,32 @@ pub(super) struct Budget(Arc<Semaphore>);
 
 /// A reservation, released when dropped.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Reservation {
     permit: Option<OwnedSemaphorePermit>,
     waited: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self::of(ALL)
+        Self::with_bytes(TOTAL)
     }
 }
 
 impl Budget {
     /// A budget of this size.
-    pub(super) fn of(bytes: usize) -> Self {
+    pub(super) fn with_bytes(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes / UNIT)))
     }
 
     /// Reserves memory, first come first served. A request is clamped to the total.
-    pub(super) async fn room(&self, bytes: usize) -> Room {
-        let units = units(bytes.min(ALL));
+    pub(super) async fn reserve(&self, bytes: usize) -> Reservation {
+        let units = units(bytes.min(TOTAL));
         // Tried synchronously first, because tokio's cooperative budget may make the future pending
         // too.
         if let Ok(permit) = Arc::clone(&self.0).try_acquire_many_owned(units) {
-            return Room::from(permit);
+            return Reservation::from(permit);
         }
-        Room {
+        Reservation {
             // The semaphore is never closed.
             permit: Arc::clone(&self.0).acquire_many_owned(units).await.ok(),
             waited: true,
@@ -57,21 +57,21 @@ impl Budget {
 #[cfg(test)]
 impl Budget {
     /// Waits until the next request must wait, including one too large for the remainder.
-    pub(super) async fn is_waited_for(&self) {
+    pub(super) async fn wait_until_contended(&self) {
         while self.0.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
     }
 }
 
-impl Room {
+impl Reservation {
     /// Whether nothing is reserved.
     pub(super) fn is_none(&self) -> bool {
         self.permit.is_none()
     }
 
     /// Whether the reservation had to wait.
-    pub(super) fn was_waited_for(&self) -> bool {
+    pub(super) fn had_to_wait(&self) -> bool {
         self.waited
     }
 
@@ -84,7 +84,7 @@ impl Room {
     }
 }
 
-impl From<OwnedSemaphorePermit> for Room {
+impl From<OwnedSemaphorePermit> for Reservation {
     fn from(permit: OwnedSemaphorePermit) -> Self {
         Self {
             permit: Some(permit),
@@ -94,13 +94,13 @@ impl From<OwnedSemaphorePermit> for Room {
 }
 
 /// Reservations do not take part in the comparison of messages.
-impl PartialEq for Room {
+impl PartialEq for Reservation {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Room {}
+impl Eq for Reservation {}
 
 /// Units for this many bytes.
 pub(super) fn units(bytes: usize) -> u32 {

@@ -31,46 +31,46 @@ pub(super) struct Context {
     spec: Kernelspec,
     dialect: Option<Dialect>,
     /// Working directory after a restart.
-    home: String,
-    slot: Arc<Mutex<Slot>>,
+    restart_cwd: String,
+    slot: Arc<Mutex<KernelSlot>>,
     waiting: Arc<Semaphore>,
     /// Process group of the kernel, or 0.
     leader: AtomicI32,
     /// Generation of the kernel: incremented by every forced end. A kernel of an older generation
     /// must not be used.
-    ends: watch::Sender<u64>,
+    generation: watch::Sender<u64>,
     /// Generation of the kernel that last became ready.
-    answers: watch::Sender<u64>,
+    ready_generation: watch::Sender<u64>,
     deleted: AtomicBool,
 }
 
 /// State of the context, locked by one execution at a time.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct KernelSlot {
     kernel: Option<Kernel>,
     /// Generation of this kernel.
-    ends: u64,
+    generation: u64,
     /// Notice for the next execution: why state may be lost.
     pub(super) notice: Option<String>,
 }
 
 impl Context {
-    /// Creates a context and starts its kernel. A restart uses `home` as working directory.
+    /// Creates a context and starts its kernel. A restart uses `restart_cwd` as working directory.
     pub(super) async fn start(
         launcher: &Launcher,
         spec: &Kernelspec,
         language: &str,
         cwd: &str,
-        home: &str,
+        restart_cwd: &str,
     ) -> Result<Self, StartFailure> {
-        let context = Self::new(spec, language, cwd, home);
-        let mut slot = context.turn().await;
+        let context = Self::new(spec, language, cwd, restart_cwd);
+        let mut slot = context.acquire().await;
         slot.start(&context, launcher, cwd).await?;
         drop(slot);
         Ok(context)
     }
 
-    fn new(spec: &Kernelspec, language: &str, cwd: &str, home: &str) -> Self {
+    fn new(spec: &Kernelspec, language: &str, cwd: &str, restart_cwd: &str) -> Self {
         Self {
             listing: Listing {
                 id: crate::random::uuid(),
@@ -79,12 +79,12 @@ impl Context {
             },
             spec: spec.clone(),
             dialect: Dialect::of(language),
-            home: home.to_owned(),
+            restart_cwd: restart_cwd.to_owned(),
             slot: Arc::default(),
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             leader: AtomicI32::new(0),
-            ends: watch::Sender::new(0),
-            answers: watch::Sender::new(0),
+            generation: watch::Sender::new(0),
+            ready_generation: watch::Sender::new(0),
             deleted: AtomicBool::new(false),
         }
     }
@@ -110,17 +110,17 @@ impl Context {
     }
 
     /// A slot in the queue, if there is one.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn queue_slot(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.waiting).try_acquire_owned().ok()
     }
 
     /// Waits for the kernel, first come first served.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<Slot> {
+    pub(super) async fn acquire(&self) -> OwnedMutexGuard<KernelSlot> {
         Arc::clone(&self.slot).lock_owned().await
     }
 
     /// Locks the kernel if it is free.
-    pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Slot>> {
+    pub(super) fn try_acquire(&self) -> Option<OwnedMutexGuard<KernelSlot>> {
         Arc::clone(&self.slot).try_lock_owned().ok()
     }
 
@@ -128,16 +128,16 @@ impl Context {
     /// of the slot starts it: waiting for our own turn would mean waiting for all queued
     /// executions.
     pub(super) async fn restart(&self, launcher: &Launcher) -> Result<(), StartFailure> {
-        let ends = self.end_kernel(launcher);
-        let mut answers = self.answers.subscribe();
+        let generation = self.end_kernel(launcher);
+        let mut ready_generation = self.ready_generation.subscribe();
         let slot = tokio::select! {
             biased;
             // The sender lives in `self`.
-            answered = answers.wait_for(|answers| *answers >= ends) => {
-                drop(answered);
+            ready = ready_generation.wait_for(|ready_generation| *ready_generation >= generation) => {
+                drop(ready);
                 None
             }
-            slot = self.turn() => Some(slot),
+            slot = self.acquire() => Some(slot),
         };
         match slot {
             Some(mut slot) => slot.kernel(self, launcher).await.map(drop),
@@ -146,9 +146,9 @@ impl Context {
     }
 
     /// Waits until the kernel is to be ended.
-    pub(super) async fn is_to_end(&self) {
+    pub(super) async fn end_requested(&self) {
         // The sender lives in `self`.
-        let _ = self.ends.subscribe().changed().await;
+        let _ = self.generation.subscribe().changed().await;
     }
 
     /// Ends the kernel and any execution. Queued executions fail.
@@ -164,7 +164,7 @@ impl Context {
 
     /// Ends the kernel. Returns the generation of the next one.
     fn end_kernel(&self, launcher: &Launcher) -> u64 {
-        self.ends.send_modify(|ends| *ends += 1);
+        self.generation.send_modify(|generation| *generation += 1);
         match self.slot.try_lock() {
             Ok(mut slot) => slot.kernel = None,
             // The running execution notices the kernel's exit.
@@ -173,29 +173,32 @@ impl Context {
                 let _ = launcher.children.signal_group(leader, Signal::KILL);
             }
         }
-        *self.ends.borrow()
+        *self.generation.borrow()
     }
 }
 
-impl Slot {
+impl KernelSlot {
     /// Returns the kernel, and restarts it if it has exited. Fails in a deleted context.
     pub(super) async fn kernel(
         &mut self,
         context: &Context,
         launcher: &Launcher,
     ) -> Result<&mut Kernel, StartFailure> {
-        let status = self.kernel.as_mut().map(|kernel| kernel.life.has_ended());
+        let status = self
+            .kernel
+            .as_mut()
+            .map(|kernel| kernel.process.has_ended());
         if let Some(status) = status.flatten() {
-            let why = format!("The context was restarted: its kernel had ended ({status})");
-            self.end_kernel(Some(why));
+            let notice = format!("The context was restarted: its kernel had ended ({status})");
+            self.end_kernel(Some(notice));
         }
         // The generation may change again during a start.
         loop {
-            let ends = *context.ends.borrow();
-            if self.ends != ends {
+            let generation = *context.generation.borrow();
+            if self.generation != generation {
                 // A forced end needs no notice.
                 self.end_kernel(None);
-                self.ends = ends;
+                self.generation = generation;
             }
             if context.is_deleted() {
                 return Err(StartFailure::Deleted);
@@ -203,8 +206,8 @@ impl Slot {
             if self.kernel.is_some() {
                 break;
             }
-            let home = context.home.clone();
-            self.start(context, launcher, &home).await?;
+            let restart_cwd = context.restart_cwd.clone();
+            self.start(context, launcher, &restart_cwd).await?;
         }
         match &mut self.kernel {
             Some(kernel) => Ok(kernel),
@@ -214,15 +217,15 @@ impl Slot {
 
     /// The current kernel, if it is alive and of the current generation.
     pub(super) fn running(&mut self, context: &Context) -> Option<&mut Kernel> {
-        let stays = self.ends == *context.ends.borrow() && !context.is_deleted();
+        let stays = self.generation == *context.generation.borrow() && !context.is_deleted();
         let kernel = self.kernel.as_mut().filter(|_| stays)?;
-        kernel.life.has_ended().is_none().then_some(kernel)
+        kernel.process.has_ended().is_none().then_some(kernel)
     }
 
     /// Ends the kernel. The next execution gets a new one and the notice.
-    pub(super) fn end_kernel(&mut self, why: Option<String>) {
+    pub(super) fn end_kernel(&mut self, notice: Option<String>) {
         self.kernel = None;
-        self.notice = why;
+        self.notice = notice;
     }
 
     async fn start(
@@ -239,7 +242,7 @@ impl Slot {
         };
         context.leader.store(kernel.leader(), Ordering::SeqCst);
         self.kernel = Some(kernel);
-        context.answers.send_replace(self.ends);
+        context.ready_generation.send_replace(self.generation);
         Ok(())
     }
 }
@@ -249,7 +252,7 @@ impl Context {
     /// A context with this kernel and no dialect.
     pub(super) async fn of_test(kernel: Kernel) -> Self {
         let context = Self::of_language("test");
-        context.turn().await.kernel = Some(kernel);
+        context.acquire().await.kernel = Some(kernel);
         context
     }
 

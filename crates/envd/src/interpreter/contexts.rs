@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as Turn, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
+use super::config::{self, InterpreterConfig};
 use super::context::{Context, Listing};
 use super::environment;
 use super::kernel::{Launcher, StartFailure};
 use super::kernelspec::{self, Kernelspec};
-use super::offer::{self, Offer};
 use super::variables::Dialect;
 use crate::log::Log;
 use crate::log::rate::Rate;
@@ -21,11 +21,11 @@ use crate::path;
 const MAX_CONTEXTS: usize = 64;
 
 /// Startup timeout of the initial contexts.
-const STARTED: Duration = Duration::from_secs(60);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a context is unavailable.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoContext {
+pub(super) enum ContextError {
     /// No kernel for the language.
     #[error("No kernel for '{language}' is installed. Installed are: {installed}")]
     Language {
@@ -42,7 +42,7 @@ pub(super) enum NoContext {
     Unknown(String),
     /// Invalid working directory.
     #[error("Invalid cwd: {0}")]
-    Place(#[from] path::InvalidPath),
+    InvalidCwd(#[from] path::InvalidPath),
     /// The kernel did not start.
     #[error("The kernel cannot be started: {0}")]
     Start(#[from] StartFailure),
@@ -50,7 +50,7 @@ pub(super) enum NoContext {
 
 /// Why the health check fails.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unwell {
+pub(super) enum HealthError {
     /// The initial contexts are still starting.
     #[error("The kernels are still starting")]
     Starting,
@@ -60,10 +60,10 @@ pub(super) enum Unwell {
 }
 
 /// Rate limit of log entries about new contexts.
-const REPORTED: u32 = 64;
+const REPORT_BURST: u32 = 64;
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-impl NoContext {
+impl ContextError {
     fn unknown(id: &str) -> Self {
         Self::Unknown(id.chars().take(80).collect())
     }
@@ -72,19 +72,19 @@ impl NoContext {
 /// All contexts of a sandbox.
 pub(super) struct Contexts {
     launcher: Arc<Launcher>,
-    offer: Offer,
+    config: InterpreterConfig,
     log: Log,
-    known: Mutex<Known>,
+    table: Mutex<ContextTable>,
     /// Limits log entries: in a public sandbox anyone can create and delete contexts.
-    reported: Mutex<Rate>,
+    report_limit: Mutex<Rate>,
     /// Serialises the creation of default contexts, so that there is one per language.
-    making: Turn<()>,
+    creation: AsyncMutex<()>,
     /// Whether the start of the initial contexts is complete, successful or not.
     started: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ContextTable {
     /// In order of creation.
     contexts: Vec<Arc<Context>>,
     /// Default contexts by language.
@@ -92,19 +92,19 @@ struct Known {
     /// Languages whose initial context failed, with the reason.
     failed: BTreeMap<String, String>,
     /// Contexts being created.
-    coming: usize,
+    reserved: usize,
 }
 
 impl Contexts {
     /// An empty set.
-    pub(super) fn new(launcher: Launcher, offer: Offer, log: Log) -> Self {
+    pub(super) fn new(launcher: Launcher, config: InterpreterConfig, log: Log) -> Self {
         Self {
             launcher: Arc::new(launcher),
-            offer,
+            config,
             log,
-            known: Mutex::default(),
-            reported: Mutex::new(Rate::new(REPORTED, REPORT_INTERVAL, Instant::now())),
-            making: Turn::new(()),
+            table: Mutex::default(),
+            report_limit: Mutex::new(Rate::new(REPORT_BURST, REPORT_INTERVAL, Instant::now())),
+            creation: AsyncMutex::new(()),
             started: watch::Sender::new(false),
         }
     }
@@ -117,19 +117,19 @@ impl Contexts {
     /// Starts the initial contexts: all that the template lists, else those default languages that
     /// have a kernel.
     pub(super) async fn start(&self) {
-        let usual = || offer::START.map(ToOwned::to_owned).to_vec();
-        let named = self.offer.start.is_some();
-        for language in self.offer.start.clone().unwrap_or_else(usual) {
+        let defaults = || config::DEFAULT_START.map(ToOwned::to_owned).to_vec();
+        let named = self.config.start.is_some();
+        for language in self.config.start.clone().unwrap_or_else(defaults) {
             let error = match self.default(&language).await {
                 Ok(_) => continue,
-                Err(NoContext::Language { .. }) if !named => continue,
+                Err(ContextError::Language { .. }) if !named => continue,
                 Err(error) => error.to_string(),
             };
             let entry = self.log.warn("interpreter", "default context failed");
             let entry = entry.with("language", language.as_str());
             entry.with("error", error.as_str()).send();
             let language = kernelspec::language(&language);
-            self.known.lock().failed.insert(language, error);
+            self.table.lock().failed.insert(language, error);
         }
         self.log.info("interpreter", "started").send();
         self.started.send_replace(true);
@@ -137,16 +137,16 @@ impl Contexts {
 
     /// Waits for the initial contexts and reports failures. A language whose context has started
     /// since is healthy.
-    pub(super) async fn health(&self) -> Result<(), Unwell> {
+    pub(super) async fn health(&self) -> Result<(), HealthError> {
         if !self.started().await {
-            return Err(Unwell::Starting);
+            return Err(HealthError::Starting);
         }
-        let known = self.known.lock();
-        let failed = known.failed.iter();
+        let table = self.table.lock();
+        let failed = table.failed.iter();
         let failed: Vec<String> = failed.map(|(name, why)| format!("{name}: {why}")).collect();
         match failed.as_slice() {
             [] => Ok(()),
-            failed => Err(Unwell::Failed(failed.join("; "))),
+            failed => Err(HealthError::Failed(failed.join("; "))),
         }
     }
 
@@ -154,9 +154,9 @@ impl Contexts {
     /// kernels receive them with the next execution. So do kernels of other languages: many
     /// sandboxes never use them, and executing code costs Deno 80 MiB.
     pub(super) fn refresh(&self) {
-        let known = self.known.lock();
+        let table = self.table.lock();
         let python = |context: &&Arc<Context>| context.dialect() == Some(Dialect::Python);
-        for context in known.contexts.iter().filter(python).cloned() {
+        for context in table.contexts.iter().filter(python).cloned() {
             tokio::spawn(environment::refresh(context, Arc::clone(&self.launcher)));
         }
     }
@@ -165,89 +165,96 @@ impl Contexts {
     pub(super) async fn started(&self) -> bool {
         let mut started = self.started.subscribe();
         let started = started.wait_for(|started| *started);
-        tokio::time::timeout(STARTED, started).await.is_ok()
+        tokio::time::timeout(STARTUP_TIMEOUT, started).await.is_ok()
     }
 
     /// All contexts.
     pub(super) fn list(&self) -> Vec<Listing> {
-        let known = self.known.lock();
-        let listings = known.contexts.iter().map(|context| context.listing());
+        let table = self.table.lock();
+        let listings = table.contexts.iter().map(|context| context.listing());
         listings.cloned().collect()
     }
 
     /// The context with this id.
-    pub(super) fn find(&self, id: &str) -> Result<Arc<Context>, NoContext> {
-        let known = self.known.lock();
-        let found = known.contexts.iter().find(|context| context.id() == id);
-        found.cloned().ok_or_else(|| NoContext::unknown(id))
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Context>, ContextError> {
+        let table = self.table.lock();
+        let found = table.contexts.iter().find(|context| context.id() == id);
+        found.cloned().ok_or_else(|| ContextError::unknown(id))
     }
 
     /// The default context of a language, if it exists.
-    pub(super) fn find_default(&self, asked: &str) -> Option<Arc<Context>> {
-        let known = self.known.lock();
-        known.defaults.get(&kernelspec::language(asked)).cloned()
+    pub(super) fn find_default(&self, requested: &str) -> Option<Arc<Context>> {
+        let table = self.table.lock();
+        table
+            .defaults
+            .get(&kernelspec::language(requested))
+            .cloned()
     }
 
     /// The default context of a language. Created on first use.
-    pub(super) async fn default(&self, asked: &str) -> Result<Arc<Context>, NoContext> {
-        let _turn = self.making.lock().await;
-        if let Some(context) = self.find_default(asked) {
+    pub(super) async fn default(&self, requested: &str) -> Result<Arc<Context>, ContextError> {
+        let _turn = self.creation.lock().await;
+        if let Some(context) = self.find_default(requested) {
             return Ok(context);
         }
-        let language = kernelspec::language(asked);
+        let language = kernelspec::language(requested);
         let context = self.create(&language, "").await?;
-        let mut known = self.known.lock();
-        known.defaults.insert(language, Arc::clone(&context));
+        let mut table = self.table.lock();
+        table.defaults.insert(language, Arc::clone(&context));
         Ok(context)
     }
 
     /// Creates a context.
-    pub(super) async fn create(&self, asked: &str, cwd: &str) -> Result<Arc<Context>, NoContext> {
-        let language = kernelspec::language(asked);
+    pub(super) async fn create(
+        &self,
+        requested: &str,
+        cwd: &str,
+    ) -> Result<Arc<Context>, ContextError> {
+        let language = kernelspec::language(requested);
         let spec = self.kernel(&language).await?;
-        let cwd = self.place(cwd)?;
-        let _coming = self.room()?;
-        let home = self.offer.cwd.as_str();
+        let cwd = self.resolve_cwd(cwd)?;
+        let _slot = self.reserve_slot()?;
+        let home = self.config.cwd.as_str();
         let context = Context::start(&self.launcher, &spec, &language, &cwd, home).await;
         let context = Arc::new(context?);
-        let reported = self.reported.lock().allow(Instant::now());
+        let reported = self.report_limit.lock().allow(Instant::now());
         if let Some(suppressed) = reported {
             let entry = self.log.info("interpreter", "context created");
             let entry = entry.with("id", context.id());
             let entry = entry.with("language", language.as_str());
             entry.suppressed(suppressed).send();
         }
-        let mut known = self.known.lock();
+        let mut table = self.table.lock();
         // Its kernel can start, so the language is healthy.
-        known.failed.remove(&language);
-        known.contexts.push(Arc::clone(&context));
-        drop(known);
+        table.failed.remove(&language);
+        table.contexts.push(Arc::clone(&context));
+        drop(table);
         Ok(context)
     }
 
     /// Restarts the kernel of a context.
-    pub(super) async fn restart(&self, id: &str) -> Result<(), NoContext> {
+    pub(super) async fn restart(&self, id: &str) -> Result<(), ContextError> {
         let context = self.find(id)?;
         match context.restart(&self.launcher).await {
-            Err(StartFailure::Deleted) => Err(NoContext::unknown(id)),
+            Err(StartFailure::Deleted) => Err(ContextError::unknown(id)),
             other => Ok(other?),
         }
     }
 
     /// Deletes a context.
-    pub(super) fn delete(&self, id: &str) -> Result<(), NoContext> {
+    pub(super) fn delete(&self, id: &str) -> Result<(), ContextError> {
         let context = self.find(id)?;
-        let mut known = self.known.lock();
-        known.contexts.retain(|other| other.id() != id);
-        known.defaults.retain(|_, other| other.id() != id);
-        drop(known);
+        let mut table = self.table.lock();
+        table.contexts.retain(|other| other.id() != id);
+        table.defaults.retain(|_, other| other.id() != id);
+        drop(table);
         context.delete(&self.launcher);
         Ok(())
     }
 
     /// The kernel for a language among those installed now.
-    async fn kernel(&self, language: &str) -> Result<Kernelspec, NoContext> {
-        let directories = self.offer.kernels.clone();
+    async fn kernel(&self, language: &str) -> Result<Kernelspec, ContextError> {
+        let directories = self.config.kernels.clone();
         let found = tokio::task::spawn_blocking(move || kernelspec::find(&directories)).await;
         let found = found.unwrap_or_default();
         kernelspec::choose(&found, language)
@@ -255,7 +262,7 @@ impl Contexts {
             .ok_or_else(|| {
                 let languages: BTreeSet<String> = kernelspec::languages(&found);
                 let languages: Vec<String> = languages.into_iter().collect();
-                NoContext::Language {
+                ContextError::Language {
                     language: language.chars().take(80).collect(),
                     installed: if languages.is_empty() {
                         "none".to_owned()
@@ -266,30 +273,30 @@ impl Contexts {
             })
     }
 
-    fn place(&self, cwd: &str) -> Result<String, NoContext> {
+    fn resolve_cwd(&self, cwd: &str) -> Result<String, ContextError> {
         let directory = self.launcher.users.directory();
-        let user = directory.user(&self.offer.user);
-        let user = user.ok_or_else(|| StartFailure::NoUser(self.offer.user.clone()))?;
-        let place = path::resolve(cwd, user, Some(&self.offer.cwd))?;
-        Ok(place.to_string_lossy().into_owned())
+        let user = directory.user(&self.config.user);
+        let user = user.ok_or_else(|| StartFailure::UnknownUser(self.config.user.clone()))?;
+        let cwd = path::resolve(cwd, user, Some(&self.config.cwd))?;
+        Ok(cwd.to_string_lossy().into_owned())
     }
 
-    fn room(&self) -> Result<Coming<'_>, NoContext> {
-        let mut known = self.known.lock();
-        if known.contexts.len() + known.coming >= MAX_CONTEXTS {
-            return Err(NoContext::Full);
+    fn reserve_slot(&self) -> Result<ContextSlot<'_>, ContextError> {
+        let mut table = self.table.lock();
+        if table.contexts.len() + table.reserved >= MAX_CONTEXTS {
+            return Err(ContextError::Full);
         }
-        known.coming += 1;
-        Ok(Coming(&self.known))
+        table.reserved += 1;
+        Ok(ContextSlot(&self.table))
     }
 }
 
 /// A reserved slot for a context being created.
-struct Coming<'a>(&'a Mutex<Known>);
+struct ContextSlot<'a>(&'a Mutex<ContextTable>);
 
-impl Drop for Coming<'_> {
+impl Drop for ContextSlot<'_> {
     fn drop(&mut self) {
-        self.0.lock().coming -= 1;
+        self.0.lock().reserved -= 1;
     }
 }
 
@@ -302,19 +309,19 @@ mod tests {
 
     #[test]
     fn the_number_of_contexts_is_bounded() {
-        let contexts = Contexts::new(launcher(), Offer::default(), Log::none());
-        let mut coming: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.room()).collect();
-        assert!(coming.iter().all(Result::is_ok));
-        let full = contexts.room().err().map(|error| error.to_string());
+        let contexts = Contexts::new(launcher(), InterpreterConfig::default(), Log::none());
+        let mut slots: Vec<_> = (0..MAX_CONTEXTS).map(|_| contexts.reserve_slot()).collect();
+        assert!(slots.iter().all(Result::is_ok));
+        let full = contexts.reserve_slot().err().map(|error| error.to_string());
         assert!(full.is_some_and(|text| text.contains("Too many contexts (limit 64)")));
-        coming.pop();
-        assert!(contexts.room().is_ok());
+        slots.pop();
+        assert!(contexts.reserve_slot().is_ok());
     }
 
     /// Contexts of a template with this configuration.
-    fn of(offer: &str) -> Contexts {
-        let offer = serde_json::from_str(offer).unwrap();
-        Contexts::new(launcher(), offer, Log::none())
+    fn of(config: &str) -> Contexts {
+        let config = serde_json::from_str(config).unwrap();
+        Contexts::new(launcher(), config, Log::none())
     }
 
     #[tokio::test]
@@ -326,8 +333,8 @@ mod tests {
         let named = serde_json::json!({"kernels": [directory.path()], "start": ["python", "js"]});
         let contexts = of(&named.to_string());
         contexts.start().await;
-        let Err(Unwell::Failed(why)) = contexts.health().await else {
-            panic!("nothing of it can start");
+        let Err(HealthError::Failed(why)) = contexts.health().await else {
+            panic!("expected failures");
         };
         // The test launcher's user does not exist.
         assert!(why.contains("python: The kernel cannot be started: the kernels' user"));

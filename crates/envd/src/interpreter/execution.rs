@@ -8,52 +8,52 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use self::follow::{Manner, follow};
+use self::follow::{KernelTraits, follow};
 
-use super::context::{Context, Slot};
-use super::environment::{SILENT, prepare, restore, set_up, wanted};
-use super::feed::{Feed, Left};
-use super::kernel::{Awaited, Kernel, LAST, Launcher};
-use super::telling::Telling;
+use super::context::{Context, KernelSlot};
+use super::environment::{INTERNAL_TIMEOUT, prepare, restore, run_startup, wanted};
+use super::kernel::{Kernel, Launcher, PendingReply, TRAILING_OUTPUT_TIMEOUT};
+use super::output_channel::{Disconnected, OutputSender};
+use super::response_stream::ResponseStream;
 use super::variables::Dialect;
-use super::zmtp::Broken;
+use super::zmtp::ConnectionError;
 use crate::settings::Variables;
 
 /// Time for a kernel to stop after an interrupt.
-const STOP: Duration = Duration::from_secs(4);
+const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Interval between interrupts.
-const AGAIN: Duration = Duration::from_millis(700);
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(700);
 
 /// An execution request.
-pub(super) struct Order {
+pub(super) struct ExecutionSpec {
     /// The code.
     pub(super) code: String,
     /// Variables of this execution.
     pub(super) variables: Variables,
     /// Memory reserved for the code while it is queued.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    pub(super) reservation: Option<OwnedSemaphorePermit>,
 }
 
 /// How an execution ended.
-pub(super) enum End {
+pub(super) enum ExecutionEnd {
     /// Completed.
-    Done,
+    Completed,
     /// The client disconnected.
-    Left,
+    Disconnected,
     /// The kernel exited or does not respond.
-    Lost(String),
+    KernelLost(String),
 }
 
-impl From<Left> for End {
-    fn from(_: Left) -> Self {
-        Self::Left
+impl From<Disconnected> for ExecutionEnd {
+    fn from(_: Disconnected) -> Self {
+        Self::Disconnected
     }
 }
 
-impl From<Broken> for End {
-    fn from(broken: Broken) -> Self {
-        Self::Lost(broken.to_string())
+impl From<ConnectionError> for ExecutionEnd {
+    fn from(broken: ConnectionError) -> Self {
+        Self::KernelLost(broken.to_string())
     }
 }
 
@@ -61,40 +61,40 @@ impl From<Broken> for End {
 pub(super) async fn run(
     context: Arc<Context>,
     launcher: Arc<Launcher>,
-    order: Order,
-    feed: Feed,
-    _place: OwnedSemaphorePermit,
+    spec: ExecutionSpec,
+    output_channel: OutputSender,
+    _queue_slot: OwnedSemaphorePermit,
 ) {
-    let mut telling = Telling::new(feed);
-    let Ok(mut slot) = telling.turn(&context).await else {
+    let mut response = ResponseStream::new(output_channel);
+    let Ok(mut slot) = response.acquire(&context).await else {
         return;
     };
-    let variables = order.variables.clone();
-    let end = execute(&mut slot, &context, &launcher, order, &mut telling).await;
+    let variables = spec.variables.clone();
+    let end = execute(&mut slot, &context, &launcher, spec, &mut response).await;
     match end {
-        End::Done => {
+        ExecutionEnd::Completed => {
             if !context.holds_output() {
-                telling.admit();
+                response.notify_missing();
             }
-            telling.end();
+            response.end();
             // The response ends here, before the context is free again.
-            drop(telling);
+            drop(response);
             restore(&mut slot, &context, &launcher, &variables).await;
         }
-        End::Left => {
+        ExecutionEnd::Disconnected => {
             if stop(&mut slot, &context, &launcher).await {
                 restore(&mut slot, &context, &launcher, &variables).await;
             }
         }
-        End::Lost(why) => {
+        ExecutionEnd::KernelLost(why) => {
             let (name, text) = if context.is_deleted() {
                 ("UnexpectedEndOfExecution", "The context was deleted")
             } else {
                 ("ContextRestarting", "Context was restarted")
             };
-            telling.fail(name, &format!("{text}: {why}"));
-            telling.end();
-            drop(telling);
+            response.fail(name, &format!("{text}: {why}"));
+            response.end();
+            drop(response);
             slot.end_kernel(None);
             // Restarts the kernel now, so that the next execution need not wait. An error recurs
             // then and is reported to it.
@@ -104,76 +104,86 @@ pub(super) async fn run(
 }
 
 async fn execute(
-    slot: &mut Slot,
+    slot: &mut KernelSlot,
     context: &Context,
     launcher: &Launcher,
-    order: Order,
-    telling: &mut Telling,
-) -> End {
+    spec: ExecutionSpec,
+    response: &mut ResponseStream,
+) -> ExecutionEnd {
     if let Err(failure) = slot.kernel(context, launcher).await {
         let text = format!("The kernel cannot be started: {failure}");
-        telling.fail("UnexpectedEndOfExecution", &text);
-        return End::Done;
+        response.fail("UnexpectedEndOfExecution", &text);
+        return ExecutionEnd::Completed;
     }
-    telling.notices.extend(slot.notice.take());
+    response.notices.extend(slot.notice.take());
     let kernel = match slot.kernel(context, launcher).await {
         Ok(kernel) => kernel,
-        Err(failure) => return End::Lost(failure.to_string()),
+        Err(failure) => return ExecutionEnd::KernelLost(failure.to_string()),
     };
-    kernel.guarded.get_or_insert_with(|| launcher.want.busy());
-    let wanted = wanted(kernel, launcher, order.variables);
+    kernel
+        .oom_guard
+        .get_or_insert_with(|| launcher.oom_killer.track_active());
+    let wanted = wanted(kernel, launcher, spec.variables);
     let executed = async {
-        telling.notices.extend(set_up(kernel, launcher).await?);
-        if let Some(refused) = prepare(kernel, context, launcher, wanted).await? {
-            telling.notices.push(refused);
+        response
+            .notices
+            .extend(run_startup(kernel, launcher).await?);
+        if let Some(failed_changes) = prepare(kernel, context, launcher, wanted).await? {
+            response.notices.push(failed_changes);
         }
-        let sent = kernel.execute(&order.code, false);
-        let sent = launcher.time.timeout(SILENT, sent).await;
-        let id = sent.ok_or_else(|| End::Lost("the kernel accepts no requests".to_owned()))??;
-        drop(order.code);
-        drop(order.room);
-        let manner = Manner {
-            late: context.dialect().is_some_and(Dialect::is_late),
-            holds: context.holds_output(),
+        let sent = kernel.execute(&spec.code, false);
+        let sent = launcher.time.timeout(INTERNAL_TIMEOUT, sent).await;
+        let id = sent.ok_or_else(|| {
+            ExecutionEnd::KernelLost("the kernel accepts no requests".to_owned())
+        })??;
+        drop(spec.code);
+        drop(spec.reservation);
+        let traits = KernelTraits {
+            late_results: context.dialect().is_some_and(Dialect::has_late_results),
+            holds_output: context.holds_output(),
         };
-        telling.ends_apart = context.dialect().is_some_and(Dialect::tells_ends_apart);
-        follow(kernel, &id, manner, telling).await
+        response.split_newlines = context.dialect().is_some_and(Dialect::splits_newlines);
+        follow(kernel, &id, traits, response).await
     };
     let end = tokio::select! {
         biased;
         // Checked also while output is blocked by a client that stopped reading.
-        () = context.is_to_end() => Err(End::Lost("restart requested".to_owned())),
+        () = context.end_requested() => Err(ExecutionEnd::KernelLost("restart requested".to_owned())),
         end = executed => end,
     };
     match end {
-        Ok(()) => End::Done,
-        Err(End::Lost(why)) => End::Lost(how_it_ended(kernel, launcher).await.unwrap_or(why)),
+        Ok(()) => ExecutionEnd::Completed,
+        Err(ExecutionEnd::KernelLost(why)) => {
+            ExecutionEnd::KernelLost(exit_reason(kernel, launcher).await.unwrap_or(why))
+        }
         Err(end) => end,
     }
 }
 
 /// How a kernel ended whose connection broke. The connection closes shortly before the exit is
 /// known.
-async fn how_it_ended(kernel: &mut Kernel, launcher: &Launcher) -> Option<String> {
-    let status = timeout(LAST, kernel.life.ended()).await.ok()?;
-    if launcher.want.has_ended(kernel.leader()) {
+async fn exit_reason(kernel: &mut Kernel, launcher: &Launcher) -> Option<String> {
+    let status = timeout(TRAILING_OUTPUT_TIMEOUT, kernel.process.ended())
+        .await
+        .ok()?;
+    if launcher.oom_killer.take_killed(kernel.leader()) {
         return Some("the kernel was killed: it used up the sandbox's memory".to_owned());
     }
     Some(format!("the kernel ended ({status})"))
 }
 
 /// Interrupts a kernel after its client disconnected. One that does not stop is ended.
-async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
+async fn stop(slot: &mut KernelSlot, context: &Context, launcher: &Launcher) -> bool {
     let Ok(kernel) = slot.kernel(context, launcher).await else {
         return false;
     };
     let stopped = async {
         kernel.interrupt().await?;
         // Requests are handled in order: an answer to this one means that the kernel has stopped.
-        let mut after = Awaited::of(kernel.execute("", true).await?);
+        let mut after = PendingReply::of(kernel.execute("", true).await?);
         loop {
-            if let Ok(replied) = timeout(AGAIN, kernel.replied(&mut after)).await {
-                return replied;
+            if let Ok(reply) = timeout(INTERRUPT_INTERVAL, kernel.wait_reply(&mut after)).await {
+                return reply;
             }
             // The first interrupt may have preceded the code. A kernel that has stopped must not be
             // interrupted again: R would exit.
@@ -182,7 +192,7 @@ async fn stop(slot: &mut Slot, context: &Context, launcher: &Launcher) -> bool {
             }
         }
     };
-    let why = match launcher.time.timeout(STOP, stopped).await {
+    let why = match launcher.time.timeout(STOP_TIMEOUT, stopped).await {
         Some(Ok(())) => return true,
         Some(Err(_)) => "its kernel exited when interrupted",
         None => "it did not stop when interrupted",

@@ -14,7 +14,7 @@ use super::kernel::{Kernel, Launcher};
 use super::wire::Session;
 use super::zmtp::{Role, Socket};
 use crate::config::Config;
-use crate::hardening::Original;
+use crate::hardening::InheritedLimits;
 use crate::process::Status;
 use crate::settings::Settings;
 use crate::user::Users;
@@ -26,9 +26,9 @@ pub(super) fn launcher() -> Launcher {
         users: Arc::new(Users::new(Path::new("/no/such"))),
         settings: Arc::new(Settings::new(&Config::default())),
         time: Arc::default(),
-        want: Arc::default(),
+        oom_killer: Arc::default(),
         output: Budget::default(),
-        original: Original {
+        inherited_limits: InheritedLimits {
             descriptors: None,
             niced: false,
         },
@@ -38,15 +38,15 @@ pub(super) fn launcher() -> Launcher {
 }
 
 /// The other end of a kernel's connections.
-pub(super) struct Fake {
+pub(super) struct FakeKernel {
     session: Session,
     pub(super) shell: Socket,
-    pub(super) heard: Socket,
+    pub(super) iopub: Socket,
     /// Reports the exit of its process.
     pub(super) ends: oneshot::Sender<Status>,
 }
 
-impl Fake {
+impl FakeKernel {
     /// A message with this parent.
     fn frames(&self, kind: &str, parent: &str, content: &Value) -> Vec<Bytes> {
         let header = json!({"msg_type": kind}).to_string();
@@ -58,7 +58,7 @@ impl Fake {
 
     pub(super) async fn says(&mut self, kind: &str, parent: &str, content: Value) {
         let frames = self.frames(kind, parent, &content);
-        self.heard.send(&frames).await.unwrap();
+        self.iopub.send(&frames).await.unwrap();
     }
 
     pub(super) async fn idles(&mut self, parent: &str) {
@@ -102,15 +102,15 @@ async fn pair() -> (Socket, Socket) {
 }
 
 /// A kernel and its other end.
-pub(super) async fn kernel() -> (Kernel, Fake) {
+pub(super) async fn kernel() -> (Kernel, FakeKernel) {
     let session = Session::new();
-    let ((shell, their_shell), (heard, their_heard)) = (pair().await, pair().await);
+    let ((shell, their_shell), (iopub, their_heard)) = (pair().await, pair().await);
     let (control, _) = pair().await;
-    let (kernel, ends) = Kernel::of_test(session.clone(), [shell, heard, control]);
-    let fake = Fake {
+    let (kernel, ends) = Kernel::of_test(session.clone(), [shell, iopub, control]);
+    let fake = FakeKernel {
         session,
         shell: their_shell,
-        heard: their_heard,
+        iopub: their_heard,
         ends,
     };
     (kernel, fake)

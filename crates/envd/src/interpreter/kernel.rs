@@ -1,7 +1,7 @@
 //! A kernel: its process and three connections.
 
 mod connect;
-mod life;
+mod process;
 mod start;
 
 use std::io;
@@ -17,25 +17,25 @@ use super::budget::Budget;
 use super::kernelspec::Interrupt;
 use super::lines::{self, Output};
 use super::wire::Session;
-use super::zmtp::{Broken, Socket};
+use super::zmtp::{ConnectionError, Socket};
 use crate::active_time::ActiveTime;
-use crate::hardening::Original;
+use crate::hardening::InheritedLimits;
+use crate::oom_killer::{ActiveGuard, OomKiller};
 use crate::process::{Children, StartError, Status};
 use crate::settings::{Settings, Variables};
 use crate::user::Users;
-use crate::want::{Busy, Want};
 
-use life::Life;
+use process::KernelProcess;
 
 /// Start timeout. R and Java take many seconds on a cold disk.
-const START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Timeout for remaining output after a reply. Output arrives at once unless the kernel dropped it,
 /// because it was read too slowly.
-pub(super) const LAST: Duration = Duration::from_secs(2);
+pub(super) const TRAILING_OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Limit of stale output discarded before an execution.
-const STALE: usize = 16 << 20;
+const MAX_STALE_OUTPUT: usize = 16 << 20;
 
 /// Environment variable with the sandbox id.
 const SANDBOX_ID: &str = "E2B_SANDBOX_ID";
@@ -48,7 +48,7 @@ pub(super) enum StartFailure {
     Deleted,
     /// The kernels' user does not exist.
     #[error("the kernels' user '{0}' does not exist")]
-    NoUser(String),
+    UnknownUser(String),
     /// No free ports, or writing the connection file failed.
     #[error("cannot prepare the connection to a kernel: {0}")]
     Connection(#[from] io::Error),
@@ -56,18 +56,18 @@ pub(super) enum StartFailure {
     #[error(transparent)]
     Process(#[from] StartError),
     /// The process exited at once.
-    #[error("the kernel ended while it started ({status}): {said}")]
+    #[error("the kernel ended while it started ({status}): {output}")]
     Ended {
         /// Exit status.
         status: Status,
         /// End of its output.
-        said: String,
+        output: String,
     },
     /// The kernel does not answer.
-    #[error("the kernel did not answer within {} seconds: {said}", START.as_secs())]
-    Late {
+    #[error("the kernel did not answer within {} seconds: {output}", START_TIMEOUT.as_secs())]
+    Timeout {
         /// End of its output.
-        said: String,
+        output: String,
     },
 }
 
@@ -82,11 +82,11 @@ pub(super) struct Launcher {
     /// Active time, for timeouts.
     pub(super) time: Arc<ActiveTime>,
     /// Memory monitor.
-    pub(super) want: Arc<Want>,
+    pub(super) oom_killer: Arc<OomKiller>,
     /// Budget for pending output.
     pub(super) output: Budget,
     /// Limits to restore in children.
-    pub(super) original: Original,
+    pub(super) inherited_limits: InheritedLimits,
     /// Directory of connection files.
     pub(super) directory: PathBuf,
     /// User of the kernels.
@@ -103,9 +103,9 @@ impl Launcher {
 /// A running kernel.
 pub(super) struct Kernel {
     /// Its process.
-    pub(super) life: Life,
+    pub(super) process: KernelProcess,
     /// Broadcast output.
-    pub(super) heard: Socket,
+    pub(super) iopub: Socket,
     /// Requests.
     pub(super) shell: Socket,
     control: Socket,
@@ -123,19 +123,19 @@ pub(super) struct Kernel {
     /// Generators whose reseed failed and is to be retried.
     pub(super) unseeded: Vec<String>,
     /// Failed environment changes that the client was last told about.
-    pub(super) refused: Option<String>,
+    pub(super) last_notice: Option<String>,
     /// Number of the last execution.
     pub(super) count: u64,
     /// Keeps the memory monitor active after the first execution of user code, which may leave
     /// threads, tasks and processes.
-    pub(super) guarded: Option<Busy>,
+    pub(super) oom_guard: Option<ActiveGuard>,
     interrupt: Interrupt,
     file: PathBuf,
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        self.life.signal(Signal::KILL);
+        self.process.signal(Signal::KILL);
         let _ = std::fs::remove_file(&self.file);
     }
 }
@@ -145,27 +145,31 @@ struct Execute<'a> {
     code: &'a str,
     silent: bool,
     store_history: bool,
-    user_expressions: Nothing,
+    user_expressions: EmptyContent,
     allow_stdin: bool,
     stop_on_error: bool,
 }
 
 /// Empty content of a request.
 #[derive(Serialize)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyContent {}
 
 impl Kernel {
     /// Requests an execution. Returns the request id.
-    pub(super) async fn execute(&mut self, code: &str, silent: bool) -> Result<String, Broken> {
+    pub(super) async fn execute(
+        &mut self,
+        code: &str,
+        silent: bool,
+    ) -> Result<String, ConnectionError> {
         if !silent {
             // Threads of earlier code may have printed in between.
-            self.heard.discard(STALE)?;
+            self.iopub.discard(MAX_STALE_OUTPUT)?;
         }
         let content = Execute {
             code,
             silent,
             store_history: !silent,
-            user_expressions: Nothing {},
+            user_expressions: EmptyContent {},
             allow_stdin: false,
             // No request is queued behind it, and the next one must not be aborted.
             stop_on_error: false,
@@ -176,15 +180,21 @@ impl Kernel {
     }
 
     /// Executes code without output. Waits for its end, and returns the error if it failed.
-    pub(super) async fn silently(&mut self, code: &str) -> Result<Option<String>, Broken> {
-        let mut awaited = Awaited::of(self.execute(code, true).await?);
-        self.replied(&mut awaited).await?;
+    pub(super) async fn execute_silently(
+        &mut self,
+        code: &str,
+    ) -> Result<Option<String>, ConnectionError> {
+        let mut awaited = PendingReply::of(self.execute(code, true).await?);
+        self.wait_reply(&mut awaited).await?;
         Ok(awaited.failure)
     }
 
     /// Waits for the reply to a request and discards all output before it. Cancel-safe.
-    pub(super) async fn replied(&mut self, awaited: &mut Awaited) -> Result<(), Broken> {
-        let Awaited {
+    pub(super) async fn wait_reply(
+        &mut self,
+        awaited: &mut PendingReply,
+    ) -> Result<(), ConnectionError> {
+        let PendingReply {
             id,
             idle,
             last,
@@ -192,7 +202,7 @@ impl Kernel {
         } = awaited;
         while !*idle || last.is_none() {
             let (message, by_shell) = tokio::select! {
-                message = self.heard.next_short(), if !*idle => (message?, false),
+                message = self.iopub.next_short(), if !*idle => (message?, false),
                 message = self.shell.next_short(), if last.is_none() => (message?, true),
                 () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
             };
@@ -203,23 +213,23 @@ impl Kernel {
                 continue;
             }
             if by_shell {
-                *last = Some(Instant::now() + LAST);
+                *last = Some(Instant::now() + TRAILING_OUTPUT_TIMEOUT);
                 let error = lines::reply(&envelope.content).error;
                 *failure = error.as_deref().map(lines::words);
             } else {
-                let said = lines::read(&envelope.kind, &envelope.content, "");
-                *idle = said == Some(Output::Idle);
+                let output = lines::read(&envelope.kind, &envelope.content, "");
+                *idle = output == Some(Output::Idle);
             }
         }
         Ok(())
     }
 
     /// Interrupts the running code.
-    pub(super) async fn interrupt(&mut self) -> Result<(), Broken> {
+    pub(super) async fn interrupt(&mut self) -> Result<(), ConnectionError> {
         match self.interrupt {
-            Interrupt::Signal => self.life.signal(Signal::INT),
+            Interrupt::Signal => self.process.signal(Signal::INT),
             Interrupt::Message => {
-                let (_, frames) = self.session.request("interrupt_request", &Nothing {});
+                let (_, frames) = self.session.request("interrupt_request", &EmptyContent {});
                 self.control.send(&frames).await?;
             }
         }
@@ -228,13 +238,13 @@ impl Kernel {
 
     /// Its process group.
     pub(super) fn leader(&self) -> i32 {
-        self.life.pid
+        self.process.pid
     }
 }
 
 /// A request whose reply is pending.
 #[derive(Debug)]
-pub(super) struct Awaited {
+pub(super) struct PendingReply {
     id: String,
     /// Whether the kernel reported `idle`.
     idle: bool,
@@ -244,7 +254,7 @@ pub(super) struct Awaited {
     failure: Option<String>,
 }
 
-impl Awaited {
+impl PendingReply {
     pub(super) fn of(id: String) -> Self {
         Self {
             id,
@@ -265,12 +275,12 @@ impl Kernel {
     /// A kernel over these connections, and a sender for its exit status.
     pub(super) fn of_test(
         session: Session,
-        [shell, heard, control]: [Socket; 3],
+        [shell, iopub, control]: [Socket; 3],
     ) -> (Self, tokio::sync::oneshot::Sender<Status>) {
-        let (ends, life) = Life::of_test();
+        let (ends, process) = KernelProcess::of_test();
         let kernel = Self {
-            life,
-            heard,
+            process,
+            iopub,
             shell,
             control,
             session,
@@ -279,9 +289,9 @@ impl Kernel {
             sandbox: None,
             startup: None,
             unseeded: Vec::new(),
-            refused: None,
+            last_notice: None,
             count: 0,
-            guarded: None,
+            oom_guard: None,
             interrupt: Interrupt::Signal,
             file: PathBuf::new(),
         };

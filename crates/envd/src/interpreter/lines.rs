@@ -289,10 +289,10 @@ fn as_text(inner: &str) -> String {
 /// quote has a backslash.
 fn unquoted(text: &str) -> &str {
     for quote in ["'", "\\\""] {
-        let within = text.strip_prefix(quote);
+        let inner = text.strip_prefix(quote);
         // The quote cannot be half of an escaped backslash, because it ends the text.
-        if let Some(within) = within.and_then(|within| within.strip_suffix(quote)) {
-            return within;
+        if let Some(inner) = inner.and_then(|inner| inner.strip_suffix(quote)) {
+            return inner;
         }
     }
     text

@@ -13,27 +13,27 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::context::Context;
-use super::contexts::{Contexts, NoContext, Unwell};
-use super::execution::{self, Order};
-use super::feed::feed;
-use crate::answer::{self, Answer};
+use super::contexts::{ContextError, Contexts, HealthError};
+use super::execution::{self, ExecutionSpec};
+use super::output_channel::channel;
 use crate::cors;
 use crate::log::Log;
-use crate::router::UNAUTHORISED;
-use crate::server::{Answers, Side};
+use crate::response::{self, HttpResponse};
+use crate::router::UNAUTHORIZED_MESSAGE;
+use crate::server::{Peer, RequestHandler};
 use crate::settings::{Settings, Variables};
 
 /// Largest request. Larger data belongs into a file.
 const MAX_BODY: usize = 16 << 20;
 
 /// Memory limit of all requests being read or queued.
-const MAX_ALL: usize = 64 << 20;
+const MAX_QUEUED: usize = 64 << 20;
 
 /// Allocation unit of that limit.
 const UNIT: usize = 1 << 10;
 
 /// Bytes read of an oversized request, so that the client receives the response.
-const MAX_READ: usize = 256 << 20;
+const MAX_DISCARDED: usize = 256 << 20;
 
 /// Request handler.
 pub(super) struct Routes {
@@ -41,11 +41,11 @@ pub(super) struct Routes {
     settings: Arc<Settings>,
     log: Log,
     /// Memory for requests being read or queued.
-    room: Arc<Semaphore>,
+    reservation: Arc<Semaphore>,
 }
 
 /// A parsed request and its memory reservation.
-type Asked<T> = (T, Option<OwnedSemaphorePermit>);
+type Parsed<T> = (T, Option<OwnedSemaphorePermit>);
 
 /// `POST /execute`.
 #[derive(Deserialize)]
@@ -63,8 +63,8 @@ struct Create {
     cwd: Option<String>,
 }
 
-impl Answers for Routes {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+impl RequestHandler for Routes {
+    async fn handle(&self, request: Request<Incoming>) -> HttpResponse {
         if let Some(answer) = cors::preflight(&request) {
             return answer;
         }
@@ -73,7 +73,7 @@ impl Answers for Routes {
             Ok(answer) | Err(answer) => answer,
         };
         if from_page {
-            cors::open(&mut answer);
+            cors::allow_origin(&mut answer);
         }
         answer
     }
@@ -86,11 +86,11 @@ impl Routes {
             contexts,
             settings,
             log,
-            room: Arc::new(Semaphore::new(MAX_ALL / UNIT)),
+            reservation: Arc::new(Semaphore::new(MAX_QUEUED / UNIT)),
         }
     }
 
-    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
+    async fn route(&self, request: Request<Incoming>) -> Result<HttpResponse, HttpResponse> {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         match (request.method(), parts.as_slice()) {
@@ -98,17 +98,17 @@ impl Routes {
             (&Method::POST, ["execute"]) => self.execute(request).await,
             (&Method::GET, ["contexts"]) => {
                 self.contexts.started().await;
-                Ok(answer::json(StatusCode::OK, &self.contexts.list()))
+                Ok(response::json(StatusCode::OK, &self.contexts.list()))
             }
             (&Method::POST, ["contexts"]) => self.create(request).await,
             (&Method::POST, ["contexts", id, "restart"]) => {
                 let (contexts, id) = (Arc::clone(&self.contexts), (*id).to_owned());
-                finished(async move { contexts.restart(&id).await }).await?;
-                Ok(answer::json(StatusCode::OK, &()))
+                run_to_completion(async move { contexts.restart(&id).await }).await?;
+                Ok(response::json(StatusCode::OK, &()))
             }
             (&Method::DELETE, ["contexts", id]) => {
-                self.contexts.delete(id).map_err(refusal)?;
-                Ok(answer::json(StatusCode::OK, &()))
+                self.contexts.delete(id).map_err(context_error)?;
+                Ok(response::json(StatusCode::OK, &()))
             }
             (_, ["health" | "execute" | "contexts"])
             | (_, ["contexts", _])
@@ -119,78 +119,88 @@ impl Routes {
         }
     }
 
-    async fn health(&self) -> Result<Answer, Answer> {
+    async fn health(&self) -> Result<HttpResponse, HttpResponse> {
         match self.contexts.health().await {
-            Ok(()) => Ok(answer::not_stored(answer::json(StatusCode::OK, &"OK"))),
+            Ok(()) => Ok(response::not_stored(response::json(StatusCode::OK, &"OK"))),
             Err(unwell) => {
                 let status = match unwell {
-                    Unwell::Starting => StatusCode::SERVICE_UNAVAILABLE,
-                    Unwell::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+                    HealthError::Starting => StatusCode::SERVICE_UNAVAILABLE,
+                    HealthError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 Err(text(status, unwell.to_string()))
             }
         }
     }
 
-    async fn execute(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
+    async fn execute(&self, request: Request<Incoming>) -> Result<HttpResponse, HttpResponse> {
         let offered = request.headers().get(ACCESS_TOKEN);
-        let guard = self.settings.guard(Side::of(&request));
-        if !guard.opens(offered.map(HeaderValue::as_bytes)) {
+        let auth_policy = self.settings.auth_policy(Peer::of(&request));
+        if !auth_policy.admits(offered.map(HeaderValue::as_bytes)) {
             let reason = "refused: no valid access token";
             self.log.refused("interpreter", reason, "/execute");
-            return Err(answer::error(StatusCode::UNAUTHORIZED, UNAUTHORISED));
+            return Err(response::error(
+                StatusCode::UNAUTHORIZED,
+                UNAUTHORIZED_MESSAGE,
+            ));
         }
-        let (asked, room): Asked<Execute> = self.body(request).await?;
-        let context = match (&asked.context_id, &asked.language) {
+        let (parsed, reservation): Parsed<Execute> = self.body(request).await?;
+        let context = match (&parsed.context_id, &parsed.language) {
             (Some(_), Some(_)) => {
-                let problem = "Only one of context_id or language can be provided";
-                return Err(text(StatusCode::BAD_REQUEST, problem));
+                let message = "Only one of context_id or language can be provided";
+                return Err(text(StatusCode::BAD_REQUEST, message));
             }
-            (Some(id), None) => self.contexts.find(id).map_err(refusal)?,
+            (Some(id), None) => self.contexts.find(id).map_err(context_error)?,
             (None, language) => {
                 let language = language.as_deref().unwrap_or_default();
                 self.default(language).await?
             }
         };
-        let place = context.place().ok_or_else(|| {
-            let problem = "Too many executions wait for this context";
-            text(StatusCode::TOO_MANY_REQUESTS, problem)
+        let queue_slot = context.queue_slot().ok_or_else(|| {
+            let message = "Too many executions wait for this context";
+            text(StatusCode::TOO_MANY_REQUESTS, message)
         })?;
-        let mut variables = asked.env_vars.unwrap_or_default();
+        let mut variables = parsed.env_vars.unwrap_or_default();
         variables.retain(|name, value| crate::init::is_variable(name, value));
-        let order = Order {
-            code: asked.code,
+        let spec = ExecutionSpec {
+            code: parsed.code,
             variables,
-            room,
+            reservation,
         };
         let launcher = Arc::clone(self.contexts.launcher());
-        let (feed, lines) = feed(&launcher.output);
-        tokio::spawn(execution::run(context, launcher, order, feed, place));
-        let mut answer = Answer::new(lines.begun().await.body());
+        let (output_channel, lines) = channel(&launcher.output);
+        tokio::spawn(execution::run(
+            context,
+            launcher,
+            spec,
+            output_channel,
+            queue_slot,
+        ));
+        let mut answer = HttpResponse::new(lines.first_output().await.body());
         let kind = HeaderValue::from_static("application/x-ndjson");
         answer.headers_mut().insert(CONTENT_TYPE, kind);
-        Ok(answer::not_stored(answer))
+        Ok(response::not_stored(answer))
     }
 
     /// Parses a JSON object. Serde alone would accept an array of the field values too.
     async fn body<T: DeserializeOwned>(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Asked<T>, Answer> {
-        let (body, room) = self.whole(request.into_body()).await?;
+    ) -> Result<Parsed<T>, HttpResponse> {
+        let (body, reservation) = self.read_body(request.into_body()).await?;
         let fields: Result<Map<String, Value>, _> = serde_json::from_slice(&body);
-        let asked = fields.and_then(|fields| serde_json::from_value(Value::Object(fields)));
-        let asked = asked.map_err(|error| {
-            let problem = format!("Invalid request: {error}");
-            text(StatusCode::UNPROCESSABLE_ENTITY, problem)
+        let parsed = fields.and_then(|fields| serde_json::from_value(Value::Object(fields)));
+        let parsed = parsed.map_err(|error| {
+            let message = format!("Invalid request: {error}");
+            text(StatusCode::UNPROCESSABLE_ENTITY, message)
         })?;
-        Ok((asked, room))
+        Ok((parsed, reservation))
     }
 
     /// Reads the whole body. An oversized one is read and discarded: most clients send everything
     /// before they read the response.
-    async fn whole(&self, mut body: Incoming) -> Result<Asked<Vec<u8>>, Answer> {
-        let (mut whole, mut length, mut room) = (Vec::new(), 0, None::<OwnedSemaphorePermit>);
+    async fn read_body(&self, mut body: Incoming) -> Result<Parsed<Vec<u8>>, HttpResponse> {
+        let (mut bytes, mut length, mut reservation) =
+            (Vec::new(), 0, None::<OwnedSemaphorePermit>);
         let mut fits = true;
         while let Some(frame) = body.frame().await {
             let cut = |_| text(StatusCode::BAD_REQUEST, "Incomplete request body");
@@ -198,92 +208,92 @@ impl Routes {
                 continue;
             };
             length += data.len();
-            if length > MAX_READ {
+            if length > MAX_DISCARDED {
                 break;
             }
-            let more = self.more_room(data.len());
+            let more = self.reserve_more(data.len());
             let Some(more) = more.filter(|_| fits && length <= MAX_BODY) else {
                 fits = false;
-                (whole, room) = (Vec::new(), None);
+                (bytes, reservation) = (Vec::new(), None);
                 continue;
             };
-            match &mut room {
-                Some(room) => room.merge(more),
-                None => room = Some(more),
+            match &mut reservation {
+                Some(reservation) => reservation.merge(more),
+                None => reservation = Some(more),
             }
-            whole.extend_from_slice(&data);
+            bytes.extend_from_slice(&data);
         }
         if length > MAX_BODY {
-            let problem = format!(
+            let message = format!(
                 "The request is longer than {} MiB. Write its data to a file instead",
                 MAX_BODY >> 20
             );
-            return Err(text(StatusCode::PAYLOAD_TOO_LARGE, problem));
+            return Err(text(StatusCode::PAYLOAD_TOO_LARGE, message));
         }
         if !fits {
-            return Err(full());
+            return Err(queue_full());
         }
-        Ok((whole, room))
+        Ok((bytes, reservation))
     }
 
-    fn more_room(&self, length: usize) -> Option<OwnedSemaphorePermit> {
+    fn reserve_more(&self, length: usize) -> Option<OwnedSemaphorePermit> {
         let units = u32::try_from(length.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room);
-        room.try_acquire_many_owned(units).ok()
+        let reservation = Arc::clone(&self.reservation);
+        reservation.try_acquire_many_owned(units).ok()
     }
 
-    async fn create(&self, request: Request<Incoming>) -> Result<Answer, Answer> {
-        let (asked, _room): Asked<Create> = self.body(request).await?;
-        let language = asked.language.unwrap_or_default();
-        let cwd = asked.cwd.unwrap_or_default();
+    async fn create(&self, request: Request<Incoming>) -> Result<HttpResponse, HttpResponse> {
+        let (parsed, _reservation): Parsed<Create> = self.body(request).await?;
+        let language = parsed.language.unwrap_or_default();
+        let cwd = parsed.cwd.unwrap_or_default();
         let contexts = Arc::clone(&self.contexts);
-        let made = finished(async move { contexts.create(&language, &cwd).await }).await?;
-        Ok(answer::json(StatusCode::OK, made.listing()))
+        let made = run_to_completion(async move { contexts.create(&language, &cwd).await }).await?;
+        Ok(response::json(StatusCode::OK, made.listing()))
     }
 
-    async fn default(&self, language: &str) -> Result<Arc<Context>, Answer> {
+    async fn default(&self, language: &str) -> Result<Arc<Context>, HttpResponse> {
         if let Some(context) = self.contexts.find_default(language) {
             return Ok(context);
         }
         let (contexts, language) = (Arc::clone(&self.contexts), language.to_owned());
-        finished(async move { contexts.default(&language).await }).await
+        run_to_completion(async move { contexts.default(&language).await }).await
     }
 }
 
 /// Runs to completion even if the client disconnects, because a half-started process would leak.
 /// The resulting context can be listed and deleted.
-async fn finished<T: Send + 'static>(
-    starting: impl Future<Output = Result<T, NoContext>> + Send + 'static,
-) -> Result<T, Answer> {
-    let finished = tokio::spawn(starting).await.map_err(|_| {
+async fn run_to_completion<T: Send + 'static>(
+    starting: impl Future<Output = Result<T, ContextError>> + Send + 'static,
+) -> Result<T, HttpResponse> {
+    let outcome = tokio::spawn(starting).await.map_err(|_| {
         let status = StatusCode::SERVICE_UNAVAILABLE;
         text(status, "The daemon is shutting down")
     })?;
-    finished.map_err(refusal)
+    outcome.map_err(context_error)
 }
 
-fn full() -> Answer {
-    let limit = MAX_ALL >> 20;
-    let problem = format!("Queued requests exceed {limit} MiB");
-    text(StatusCode::TOO_MANY_REQUESTS, problem)
+fn queue_full() -> HttpResponse {
+    let limit = MAX_QUEUED >> 20;
+    let message = format!("Queued requests exceed {limit} MiB");
+    text(StatusCode::TOO_MANY_REQUESTS, message)
 }
 
 /// A plain-text response.
-fn text(status: StatusCode, text: impl Into<String>) -> Answer {
-    let mut answer = Answer::new(answer::full(text.into()));
+fn text(status: StatusCode, text: impl Into<String>) -> HttpResponse {
+    let mut answer = HttpResponse::new(response::full(text.into()));
     *answer.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     answer.headers_mut().insert(CONTENT_TYPE, plain);
     answer
 }
 
-fn refusal(problem: NoContext) -> Answer {
-    let status = match &problem {
-        NoContext::Unknown(_) => StatusCode::NOT_FOUND,
-        NoContext::Full => StatusCode::TOO_MANY_REQUESTS,
-        NoContext::Language { .. } | NoContext::Place(_) | NoContext::Start(_) => {
+fn context_error(error: ContextError) -> HttpResponse {
+    let status = match &error {
+        ContextError::Unknown(_) => StatusCode::NOT_FOUND,
+        ContextError::Full => StatusCode::TOO_MANY_REQUESTS,
+        ContextError::Language { .. } | ContextError::InvalidCwd(_) | ContextError::Start(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
     };
-    text(status, problem.to_string())
+    text(status, error.to_string())
 }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::chance::{OURS, python};
+use super::reseed::{TEMP_NAME, python};
 use crate::settings::Variables;
 
 /// A language, for literals and access to its environment.
@@ -26,7 +26,7 @@ pub(super) enum Dialect {
 const PROCESS: &str = "(await import(\"node:process\")).default";
 
 /// The same for kernels without top-level `await`, such as scripts of node's `vm`.
-const PLAIN_PROCESS: &str = "globalThis.process";
+const FALLBACK_PROCESS: &str = "globalThis.process";
 
 /// A single change of a kernel's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Change {
     /// Code in the kernel's language.
     pub(super) code: String,
     /// Fallback for kernels that reject `code` because it uses `await`.
-    pub(super) plain: Option<String>,
+    pub(super) fallback: Option<String>,
 }
 
 impl Change {
@@ -44,13 +44,13 @@ impl Change {
         Self {
             name: name.to_owned(),
             code,
-            plain: None,
+            fallback: None,
         }
     }
 
     /// Adds a fallback.
-    pub(super) fn or(self, plain: Option<String>) -> Self {
-        Self { plain, ..self }
+    pub(super) fn with_fallback(self, fallback: Option<String>) -> Self {
+        Self { fallback, ..self }
     }
 }
 
@@ -74,13 +74,13 @@ impl Dialect {
 
     /// Whether kernels may send a result after their `idle` status. Deno does in about one of three
     /// cases.
-    pub(super) fn is_late(self) -> bool {
+    pub(super) fn has_late_results(self) -> bool {
         self == Self::Script
     }
 
     /// Whether clients receive a final newline as a separate line (spec: Java's `println` prints
     /// two).
-    pub(super) fn tells_ends_apart(self) -> bool {
+    pub(super) fn splits_newlines(self) -> bool {
         self == Self::Java
     }
 
@@ -88,46 +88,46 @@ impl Dialect {
     pub(super) fn changes(self, from: &Variables, to: &Variables) -> Vec<Change> {
         let mut changes = Vec::new();
         for (name, value) in to {
-            if from.get(name) != Some(value) && self.takes(name) {
+            if from.get(name) != Some(value) && self.supports_name(name) {
                 let change = Change::new(name, self.set(name, value, PROCESS));
-                let plain = || self.set(name, value, PLAIN_PROCESS);
-                changes.push(change.or(self.has_plain().then(plain)));
+                let fallback = || self.set(name, value, FALLBACK_PROCESS);
+                changes.push(change.with_fallback(self.has_fallbacks().then(fallback)));
             }
         }
         for name in from.keys() {
-            if !to.contains_key(name) && self.takes(name) {
+            if !to.contains_key(name) && self.supports_name(name) {
                 let change = Change::new(name, self.unset(name, PROCESS));
-                let plain = || self.unset(name, PLAIN_PROCESS);
-                changes.push(change.or(self.has_plain().then(plain)));
+                let fallback = || self.unset(name, FALLBACK_PROCESS);
+                changes.push(change.with_fallback(self.has_fallbacks().then(fallback)));
             }
         }
         changes
     }
 
     /// All changes as one piece of code.
-    pub(super) fn together<'a>(self, changes: impl Iterator<Item = &'a Change>) -> String {
+    pub(super) fn join_all<'a>(self, changes: impl Iterator<Item = &'a Change>) -> String {
         let codes: Vec<&str> = changes.map(|change| change.code.as_str()).collect();
         // Bash reports the status of the last command.
         codes.join(if self == Self::Bash { " && " } else { "\n" })
     }
 
     /// All changes with fallbacks where they exist, if the language has any.
-    pub(super) fn plainly_together<'a>(
+    pub(super) fn join_fallbacks<'a>(
         self,
         changes: impl Iterator<Item = &'a Change>,
     ) -> Option<String> {
-        let plain = |change: &'a Change| change.plain.as_deref().unwrap_or(&change.code);
-        let codes: Vec<&str> = changes.map(plain).collect();
-        self.has_plain().then(|| codes.join("\n"))
+        let fallback = |change: &'a Change| change.fallback.as_deref().unwrap_or(&change.code);
+        let codes: Vec<&str> = changes.map(fallback).collect();
+        self.has_fallbacks().then(|| codes.join("\n"))
     }
 
     /// Whether kernels of the language differ in their support of `await`.
-    fn has_plain(self) -> bool {
+    fn has_fallbacks(self) -> bool {
         self == Self::Script
     }
 
     /// Whether the language supports a variable of this name.
-    fn takes(self, name: &str) -> bool {
+    fn supports_name(self, name: &str) -> bool {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         match self {
             Self::Bash => name.chars().all(is_word) && !name.starts_with(|c: char| c.is_numeric()),
@@ -142,15 +142,15 @@ impl Dialect {
         let (name, value) = (self.literal(name), self.literal(value));
         match self {
             Self::Python => python(
-                &format!("import os as {OURS}"),
-                &format!("{OURS}.environ[{name}] = {value}"),
+                &format!("import os as {TEMP_NAME}"),
+                &format!("{TEMP_NAME}.environ[{name}] = {value}"),
             ),
             Self::Script => format!("{process}.env[{name}] = {value}; void 0;"),
             Self::R => format!(
                 "base::do.call(base::Sys.setenv, stats::setNames(base::list({value}), {name}))"
             ),
             Self::Java => format!("java.lang.System.setProperty({name}, {value});"),
-            Self::Bash => format!("\\builtin export {}={value}", plain(&name)),
+            Self::Bash => format!("\\builtin export {}={value}", unquoted(&name)),
         }
     }
 
@@ -158,13 +158,13 @@ impl Dialect {
         let name = self.literal(name);
         match self {
             Self::Python => python(
-                &format!("import os as {OURS}"),
-                &format!("{OURS}.environ.pop({name}, None)"),
+                &format!("import os as {TEMP_NAME}"),
+                &format!("{TEMP_NAME}.environ.pop({name}, None)"),
             ),
             Self::Script => format!("delete {process}.env[{name}]; void 0;"),
             Self::R => format!("base::Sys.unsetenv({name})"),
             Self::Java => format!("java.lang.System.clearProperty({name});"),
-            Self::Bash => format!("\\builtin unset {}", plain(&name)),
+            Self::Bash => format!("\\builtin unset {}", unquoted(&name)),
         }
     }
 
@@ -210,7 +210,7 @@ fn escaped(begin: &str, text: &str, end: &str, escape: impl Fn(&mut String, char
 }
 
 /// The text between the quotes of a Bash literal. For plain words only.
-fn plain(literal: &str) -> &str {
+fn unquoted(literal: &str) -> &str {
     literal
         .strip_prefix("$'")
         .and_then(|literal| literal.strip_suffix('\''))

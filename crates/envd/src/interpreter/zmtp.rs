@@ -20,17 +20,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use self::decoder::Decoder;
-use super::budget::{Budget, Room};
+use super::budget::{Budget, Reservation};
 
 /// Limit of kept bytes per message.
 pub(super) const MAX_MESSAGE: usize = 64 << 20;
 
 /// Read sizes: small while messages are small.
-const LEAST_READ: usize = 16 << 10;
-const MOST_READ: usize = 1 << 20;
+const MIN_READ: usize = 16 << 10;
+const MAX_READ: usize = 1 << 20;
 
 /// Frames of this size need budget before they are read.
-const LARGE: usize = MOST_READ;
+const LARGE_FRAME: usize = MAX_READ;
 
 /// Greeting of both peers: signature, version, mechanism and server flag.
 const GREETING: [u8; 64] = {
@@ -51,7 +51,7 @@ const COMMAND: u8 = 4;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum ConnectionError {
     /// Closed by the peer.
     #[error("the kernel closed the connection")]
     Closed,
@@ -60,7 +60,7 @@ pub(super) enum Broken {
     Failed(#[from] io::Error),
     /// Protocol violation.
     #[error("not ZeroMQ: {0}")]
-    Foreign(&'static str),
+    Protocol(&'static str),
 }
 
 /// Socket type.
@@ -80,7 +80,7 @@ pub(super) struct Message {
     /// Number of skipped bytes.
     pub(super) skipped: u64,
     /// Budget for the message and its line, if it is large.
-    pub(super) room: Room,
+    pub(super) reservation: Reservation,
 }
 
 /// A connection.
@@ -94,12 +94,12 @@ pub(super) struct Socket<S = TcpStream> {
     budget: Option<Budget>,
     /// Pending budget request. Kept across cancellation, so that the place in the queue is not
     /// lost.
-    coming: Option<BoxFuture<'static, Room>>,
+    pending: Option<BoxFuture<'static, Reservation>>,
 }
 
 impl Socket {
     /// Connects to a loopback port.
-    pub(super) async fn connect(port: u16, role: Role) -> Result<Self, Broken> {
+    pub(super) async fn connect(port: u16, role: Role) -> Result<Self, ConnectionError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -107,15 +107,15 @@ impl Socket {
     }
 
     /// Discards received data, up to about `most` bytes.
-    pub(super) fn discard(&mut self, most: usize) -> Result<(), Broken> {
+    pub(super) fn discard(&mut self, most: usize) -> Result<(), ConnectionError> {
         let mut left = most;
-        self.coming = None;
+        self.pending = None;
         loop {
             while self.decoder.decode(&mut self.buffer)?.is_some() {}
-            self.decoder.pass_over();
-            self.make_room(LEAST_READ);
+            self.decoder.skip_frame();
+            self.reserve_buffer(MIN_READ);
             match self.stream.try_read_buf(&mut self.buffer) {
-                Ok(0) => return Err(Broken::Closed),
+                Ok(0) => return Err(ConnectionError::Closed),
                 Ok(count) => left = left.saturating_sub(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -129,19 +129,19 @@ impl Socket {
 
 impl<S> Socket<S> {
     /// Whether a message is partially received or waits for budget.
-    pub(super) fn is_midway(&self) -> bool {
-        self.decoder.is_midway() || !self.buffer.is_empty()
+    pub(super) fn is_partial(&self) -> bool {
+        self.decoder.is_partial() || !self.buffer.is_empty()
     }
 
-    fn make_room(&mut self, room: usize) {
-        self.give_back();
-        self.buffer.reserve(room);
-        self.grown |= self.buffer.capacity() > MOST_READ;
+    fn reserve_buffer(&mut self, reservation: usize) {
+        self.shrink_buffer();
+        self.buffer.reserve(reservation);
+        self.grown |= self.buffer.capacity() > MAX_READ;
     }
 
     /// Frees the buffer after a large message: it would reuse that memory as soon as the message is
     /// dropped, and keep it.
-    fn give_back(&mut self) {
+    fn shrink_buffer(&mut self) {
         if self.grown && self.buffer.is_empty() {
             self.buffer = BytesMut::new();
             self.grown = false;
@@ -151,7 +151,7 @@ impl<S> Socket<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     /// Performs the handshake over a connection.
-    pub(super) async fn over(mut stream: S, role: Role) -> Result<Self, Broken> {
+    pub(super) async fn over(mut stream: S, role: Role) -> Result<Self, ConnectionError> {
         stream.write_all(&GREETING).await?;
         let mut theirs = [0; GREETING.len()];
         stream.read_exact(&mut theirs).await?;
@@ -163,11 +163,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             grown: false,
             decoder: Decoder::default(),
             budget: None,
-            coming: None,
+            pending: None,
         };
         while !socket.decoder.ready {
             if socket.decoder.decode(&mut socket.buffer)?.is_some() {
-                return Err(Broken::Foreign("a message before READY"));
+                return Err(ConnectionError::Protocol("a message before READY"));
             }
             if !socket.decoder.ready {
                 socket.read().await?;
@@ -181,12 +181,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Sends a message.
-    pub(super) async fn send(&mut self, frames: &[Bytes]) -> Result<(), Broken> {
+    pub(super) async fn send(&mut self, frames: &[Bytes]) -> Result<(), ConnectionError> {
         let mut head = BytesMut::new();
         for (place, frame) in frames.iter().enumerate() {
             let more = if place + 1 < frames.len() { MORE } else { 0 };
             put_length(&mut head, more, frame.len());
-            if frame.len() < LEAST_READ {
+            if frame.len() < MIN_READ {
                 head.put_slice(frame);
             } else {
                 self.stream.write_all(&head).await?;
@@ -199,31 +199,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Requires budget for large messages from now on.
-    pub(super) fn within(&mut self, budget: &Budget) {
+    pub(super) fn set_budget(&mut self, budget: &Budget) {
         self.budget = Some(budget.clone());
     }
 
     /// Receives the next message, after reserving budget for it. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Message, Broken> {
+    pub(super) async fn next(&mut self) -> Result<Message, ConnectionError> {
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
-                self.give_back();
+                self.shrink_buffer();
                 return Ok(message);
             }
-            if let (Some(length), Some(budget)) = (self.decoder.roomless(), &self.budget) {
-                if self.decoder.holds_room() {
+            if let (Some(length), Some(budget)) = (self.decoder.needs_reservation(), &self.budget) {
+                if self.decoder.has_reservation() {
                     // Never waits for a second reservation, which could deadlock with another
                     // socket in the same state.
-                    self.decoder.pass_over();
+                    self.decoder.skip_frame();
                 } else {
-                    let coming = self.coming.get_or_insert_with(|| {
+                    let pending = self.pending.get_or_insert_with(|| {
                         let budget = budget.clone();
                         // Twice, for the line made of it.
-                        async move { budget.room(2 * length).await }.boxed()
+                        async move { budget.reserve(2 * length).await }.boxed()
                     });
-                    let room = coming.await;
-                    self.coming = None;
-                    self.decoder.give_room(room);
+                    let reservation = pending.await;
+                    self.pending = None;
+                    self.decoder.set_reservation(reservation);
                 }
             }
             self.read().await?;
@@ -231,38 +231,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
     }
 
     /// Receives the next message but skips large frames, which needs no budget.
-    pub(super) async fn next_short(&mut self) -> Result<Message, Broken> {
-        self.coming = None;
+    pub(super) async fn next_short(&mut self) -> Result<Message, ConnectionError> {
+        self.pending = None;
         loop {
             if let Some(message) = self.decoder.decode(&mut self.buffer)? {
-                self.give_back();
+                self.shrink_buffer();
                 return Ok(message);
             }
-            self.decoder.pass_over();
+            self.decoder.skip_frame();
             self.read().await?;
         }
     }
 
-    async fn read(&mut self) -> Result<(), Broken> {
+    async fn read(&mut self) -> Result<(), ConnectionError> {
         // The announced length is not trusted: the buffer grows with the data received.
-        let hoped = self.buffer.len().clamp(LEAST_READ, MOST_READ);
-        self.make_room(hoped);
+        let hoped = self.buffer.len().clamp(MIN_READ, MAX_READ);
+        self.reserve_buffer(hoped);
         match self.stream.read_buf(&mut self.buffer).await? {
-            0 => Err(Broken::Closed),
+            0 => Err(ConnectionError::Closed),
             _ => Ok(()),
         }
     }
 }
 
-fn check_greeting(theirs: &[u8; 64]) -> Result<(), Broken> {
+fn check_greeting(theirs: &[u8; 64]) -> Result<(), ConnectionError> {
     let [0xff, _, _, _, _, _, _, _, _, signature, version, ..] = theirs else {
-        return Err(Broken::Foreign("no signature"));
+        return Err(ConnectionError::Protocol("no signature"));
     };
     if signature & 1 == 0 || *version < 3 {
-        return Err(Broken::Foreign("older than version 3"));
+        return Err(ConnectionError::Protocol("older than version 3"));
     }
     if theirs.get(12..17) != Some(b"NULL\0") {
-        return Err(Broken::Foreign("encryption required"));
+        return Err(ConnectionError::Protocol("encryption required"));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::polled::Polled;
 pub(super) struct Sink {
     state: Mutex<State>,
     /// Notified when output is pending.
-    left_over: Notify,
+    pending: Notify,
 }
 
 struct State {
@@ -54,7 +54,7 @@ impl Sink {
                 rest: Vec::new(),
                 dropped: 0,
             }),
-            left_over: Notify::new(),
+            pending: Notify::new(),
         }
     }
 
@@ -63,18 +63,18 @@ impl Sink {
         let mut state = self.state.lock();
         if !state.flush() {
             state.dropped += 1;
-            self.left_over.notify_one();
+            self.pending.notify_one();
             return;
         }
         match state.write_some(line) {
             Some(written) if written < line.len() => {
                 state.rest = line.get(written..).unwrap_or_default().to_vec();
-                self.left_over.notify_one();
+                self.pending.notify_one();
             }
             Some(_) => {}
             None => {
                 state.dropped += 1;
-                self.left_over.notify_one();
+                self.pending.notify_one();
             }
         }
     }
@@ -83,7 +83,7 @@ impl Sink {
     /// pending.
     pub(super) async fn drain(&self) {
         loop {
-            self.left_over.notified().await;
+            self.pending.notified().await;
             let fd = self
                 .state
                 .lock()

@@ -2,7 +2,7 @@
 //!
 //! As PID 1 the daemon inherits every orphan of the sandbox, so it must reap *any* child. A status
 //! may then arrive before the spawning thread knows the process id. So the kernel writes the id,
-//! before the child runs, into a [`Birth`] that is registered beforehand. A process id is looked up
+//! before the child runs, into a [`PendingChild`] that is registered beforehand. A process id is looked up
 //! while the zombie still holds it, so it cannot have been reused.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use super::raw;
 
 /// A child being spawned.
 #[derive(Default)]
-struct Birth {
+struct PendingChild {
     /// Process id, 0 before the child exists.
     pid: AtomicI32,
     /// Exit status, if it has exited already.
@@ -43,23 +43,25 @@ pub(crate) struct Children {
 
 #[derive(Default)]
 struct State {
-    births: Vec<Arc<Birth>>,
+    pending: Vec<Arc<PendingChild>>,
     running: HashMap<i32, oneshot::Sender<Status>>,
 }
 
 impl Children {
     /// Spawns a child. Blocks the calling thread until the child has called `exec`.
-    pub(super) fn spawn(&self, image: &raw::Image<'_>) -> Result<Child, raw::Failure> {
-        let birth = Arc::new(Birth::default());
-        self.state.lock().births.push(Arc::clone(&birth));
-        let spawned = raw::spawn(image, &birth.pid);
+    pub(super) fn spawn(&self, spec: &raw::ExecSpec<'_>) -> Result<Child, raw::Failure> {
+        let pending_child = Arc::new(PendingChild::default());
+        self.state.lock().pending.push(Arc::clone(&pending_child));
+        let spawned = raw::spawn(spec, &pending_child.pid);
 
         let mut state = self.state.lock();
-        state.births.retain(|other| !Arc::ptr_eq(other, &birth));
+        state
+            .pending
+            .retain(|other| !Arc::ptr_eq(other, &pending_child));
         // A failed child exits, and is reaped like an orphan.
         let pid = spawned?;
         let (tx, exit) = oneshot::channel();
-        match birth.ended.lock().take() {
+        match pending_child.ended.lock().take() {
             // The receiver is still in scope.
             Some(status) => drop(tx.send(status)),
             None => drop(state.running.insert(pid, tx)),
@@ -76,23 +78,24 @@ impl Children {
                 self.reaped.notify_waiters();
                 return;
             };
-            let starter = state.running.remove(&pid);
-            let mut births = state.births.iter();
-            let birth = births.find(|birth| birth.pid.load(Ordering::SeqCst) == pid);
+            let sender = state.running.remove(&pid);
+            let mut pending = state.pending.iter();
+            let pending_child =
+                pending.find(|pending_child| pending_child.pid.load(Ordering::SeqCst) == pid);
             let Some(status) = raw::reap(pid) else {
                 continue;
             };
-            if let Some(starter) = starter {
+            if let Some(sender) = sender {
                 // The starter may have dropped its receiver.
-                let _ = starter.send(status);
-            } else if let Some(birth) = birth {
-                *birth.ended.lock() = Some(status);
+                let _ = sender.send(status);
+            } else if let Some(pending_child) = pending_child {
+                *pending_child.ended.lock() = Some(status);
             }
         }
     }
 
     /// Waits until a child is reaped and its process id is free.
-    pub(super) async fn gone(&self, pid: i32) {
+    pub(super) async fn wait_reaped(&self, pid: i32) {
         loop {
             let mut reaped = std::pin::pin!(self.reaped.notified());
             // Registers for notification before the check, so that none is missed.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use shoal_protocol::process::ProcessConfig;
 
-use super::raw::Texts;
+use super::raw::CStringArray;
 use crate::path::{self, InvalidPath};
 use crate::settings::{Defaults, Variables};
 use crate::user::User;
@@ -41,13 +41,13 @@ pub(crate) enum InvalidCommand {
 /// A command ready to spawn.
 pub(super) struct Command {
     /// Paths to try, in order.
-    pub(super) candidates: Texts,
+    pub(super) candidates: CStringArray,
     /// Arguments, with the program's name first.
-    pub(super) arguments: Texts,
+    pub(super) arguments: CStringArray,
     /// Arguments of the shell that runs a script without `#!`.
-    pub(super) script_arguments: Texts,
+    pub(super) script_arguments: CStringArray,
     /// The environment.
-    pub(super) environment: Texts,
+    pub(super) environment: CStringArray,
     /// Working directory.
     pub(super) cwd: CString,
 }
@@ -155,10 +155,12 @@ fn shown(path: &Path) -> String {
 fn texts(
     what: &'static str,
     texts: impl IntoIterator<Item = impl Into<Vec<u8>>>,
-) -> Result<Texts, InvalidCommand> {
+) -> Result<CStringArray, InvalidCommand> {
     let texts = texts.into_iter().map(CString::new);
     let texts: Result<Vec<_>, _> = texts.collect();
-    Ok(Texts::new(texts.map_err(|_| InvalidCommand::Zero(what))?))
+    Ok(CStringArray::new(
+        texts.map_err(|_| InvalidCommand::Zero(what))?,
+    ))
 }
 
 #[cfg(test)]
@@ -181,7 +183,7 @@ mod tests {
         }
     }
 
-    fn shown(texts: &Texts) -> Vec<&str> {
+    fn shown(texts: &CStringArray) -> Vec<&str> {
         let texts = texts.as_slice().iter();
         texts.map(|text| text.to_str().unwrap()).collect()
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::feed::{Event, Feed};
+use super::output_channel::{Event, OutputChannel};
 use crate::log::lines::{LineRate, Lines};
 use crate::polled::Polled;
 
@@ -19,7 +19,7 @@ const TERMINAL_CHUNK: usize = 16 << 10;
 
 /// Bytes still read from a stream after its signalled process exited. More than the default pipe
 /// capacity, so that all its own output is read; bounded, because its children may print forever.
-const LEFT_IN_PIPE: usize = 1 << 20;
+const MAX_DRAINED: usize = 1 << 20;
 
 /// Read buffer shared by all streams: no await occurs while it is locked.
 pub(super) struct Scratch(Mutex<Box<[u8]>>);
@@ -74,9 +74,9 @@ pub(super) struct Reader {
     /// Its descriptor.
     pub(super) fd: Arc<Polled>,
     /// Channel to the subscribers.
-    pub(super) feed: Arc<Feed>,
+    pub(super) output: Arc<OutputChannel>,
     /// Set when only buffered output is still to be read.
-    pub(super) leave: watch::Receiver<bool>,
+    pub(super) drain_only: watch::Receiver<bool>,
     /// Line logger. Terminal output is not logged: it consists of screen updates, not lines.
     pub(super) lines: Option<Lines>,
 }
@@ -84,12 +84,12 @@ pub(super) struct Reader {
 impl Reader {
     /// Reads until the end of the stream.
     pub(super) async fn run(mut self, scratch: Arc<Scratch>, rate: Arc<LineRate>) {
-        let mut left = LEFT_IN_PIPE;
+        let mut remaining = MAX_DRAINED;
         loop {
-            let leaving = *self.leave.borrow();
+            let draining = *self.drain_only.borrow();
             let bytes = match self.read(&scratch) {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) if leaving => break,
+                Ok(None) if draining => break,
                 Ok(None) => {
                     self.wait().await;
                     continue;
@@ -99,9 +99,9 @@ impl Reader {
             if let Some(lines) = &mut self.lines {
                 lines.push(&bytes, &rate);
             }
-            left = left.saturating_sub(if leaving { bytes.len() } else { 0 });
-            self.feed.publish(self.stream.event(bytes)).await;
-            if left == 0 {
+            remaining = remaining.saturating_sub(if draining { bytes.len() } else { 0 });
+            self.output.publish(self.stream.event(bytes)).await;
+            if remaining == 0 {
                 break;
             }
         }
@@ -136,7 +136,7 @@ impl Reader {
                     ready.clear_ready();
                 }
             }
-            _ = self.leave.changed() => {}
+            _ = self.drain_only.changed() => {}
         }
     }
 }

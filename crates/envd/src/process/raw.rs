@@ -11,7 +11,7 @@
 //! ms in gVisor.
 //!
 //! In return the child must not allocate, lock, unwind or run a signal handler of the daemon.
-//! [`child`] only makes system calls on data that [`Image`] prepared, with all signals blocked
+//! [`child`] only makes system calls on data that [`ExecSpec`] prepared, with all signals blocked
 //! until every handler is reset. It changes its user before `exec` while sharing the daemon's
 //! memory; that cannot be exploited, because the daemon is not dumpable.
 
@@ -32,7 +32,7 @@ use rustix::process::Rlimit;
 use super::exit::Status;
 
 /// Stack size of the child. Call depth is small; it touches a page or two.
-const STACK: usize = 64 << 10;
+const STACK_SIZE: usize = 64 << 10;
 
 /// `oom_score_adj` of children, as in E2B: the kernel kills them before the daemon.
 const OOM_SCORE: &[u8] = b"100";
@@ -44,12 +44,12 @@ const IO_PRIORITY: c_int = (2 << 13) | 4;
 const IO_PRIORITY_OF_PROCESS: c_int = 1;
 
 /// A null-terminated array of C strings for `execve`.
-pub(super) struct Texts {
+pub(super) struct CStringArray {
     texts: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-impl Texts {
+impl CStringArray {
     /// Builds the array in the given order.
     pub(super) fn new(texts: Vec<CString>) -> Self {
         let mut pointers: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
@@ -66,21 +66,21 @@ impl Texts {
 
 // SAFETY: the pointers point into the heap buffers of the strings, which are owned and never
 // changed.
-unsafe impl Send for Texts {}
+unsafe impl Send for CStringArray {}
 // SAFETY: as above.
-unsafe impl Sync for Texts {}
+unsafe impl Sync for CStringArray {}
 
 /// A fully prepared child.
-pub(super) struct Image<'a> {
+pub(super) struct ExecSpec<'a> {
     /// Programs to try, in order.
-    pub(super) candidates: &'a Texts,
+    pub(super) candidates: &'a CStringArray,
     /// Arguments, with the program's name first.
-    pub(super) arguments: &'a Texts,
+    pub(super) arguments: &'a CStringArray,
     /// Arguments of `/bin/sh` for a script without `#!`. The second one is replaced by the
     /// candidate.
-    pub(super) script_arguments: &'a Texts,
+    pub(super) script_arguments: &'a CStringArray,
     /// The environment.
-    pub(super) environment: &'a Texts,
+    pub(super) environment: &'a CStringArray,
     /// Working directory.
     pub(super) cwd: &'a CString,
     /// Standard input, output and error. None of them is descriptor 0, 1 or 2.
@@ -124,8 +124,8 @@ pub(super) struct Failure {
 }
 
 /// Data shared by parent and child.
-struct Shared<'a> {
-    image: &'a Image<'a>,
+struct ChildState<'a> {
+    spec: &'a ExecSpec<'a>,
     script_arguments: *mut *const c_char,
     handled: &'a [c_int],
     step: Step,
@@ -134,11 +134,11 @@ struct Shared<'a> {
 
 /// Spawns a child. The kernel stores its process id in `pid` before the child runs. The id stays
 /// there if a later step fails: that child has exited and must be reaped.
-pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> {
-    let mut stack: Vec<u8> = Vec::with_capacity(STACK);
-    let mut script_arguments = image.script_arguments.pointers.clone();
-    let mut shared = Shared {
-        image,
+pub(super) fn spawn(spec: &ExecSpec<'_>, pid: &AtomicI32) -> Result<i32, Failure> {
+    let mut stack: Vec<u8> = Vec::with_capacity(STACK_SIZE);
+    let mut script_arguments = spec.script_arguments.pointers.clone();
+    let mut state = ChildState {
+        spec,
         script_arguments: script_arguments.as_mut_ptr(),
         handled: handled_signals(),
         step: Step::Clone,
@@ -146,16 +146,16 @@ pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> 
     };
     let old = set_signal_mask(u64::MAX);
     // SAFETY: the stack is owned by this function, its top is aligned to 16 bytes, and the child
-    // uses it only while this thread sleeps. `shared` and everything it points to outlive that use
+    // uses it only while this thread sleeps. `state` and everything it points to outlive that use
     // for the same reason. `pid` is an aligned integer that the kernel writes once.
     let result = unsafe {
-        let top = stack.as_mut_ptr().add(STACK);
+        let top = stack.as_mut_ptr().add(STACK_SIZE);
         let top = top.sub(top as usize % 16);
         libc::clone(
             child,
             top.cast(),
             libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PARENT_SETTID | libc::SIGCHLD,
-            ptr::from_mut(&mut shared).cast(),
+            ptr::from_mut(&mut state).cast(),
             pid.as_ptr(),
         )
     };
@@ -168,20 +168,20 @@ pub(super) fn spawn(image: &Image<'_>, pid: &AtomicI32) -> Result<i32, Failure> 
         });
     }
     pid.store(result, Ordering::SeqCst);
-    if shared.errno != 0 {
+    if state.errno != 0 {
         return Err(Failure {
-            step: shared.step,
-            error: io::Error::from_raw_os_error(shared.errno),
+            step: state.step,
+            error: io::Error::from_raw_os_error(state.errno),
         });
     }
     Ok(result)
 }
 
 /// The child, from `clone` to `exec`.
-extern "C" fn child(shared: *mut c_void) -> c_int {
-    // SAFETY: `spawn` passes its `Shared` and sleeps while this runs.
-    let shared = unsafe { &mut *shared.cast::<Shared<'_>>() };
-    shared.errno = match become_image(shared) {
+extern "C" fn child(state: *mut c_void) -> c_int {
+    // SAFETY: `spawn` passes its `ChildState` and sleeps while this runs.
+    let state = unsafe { &mut *state.cast::<ChildState<'_>>() };
+    state.errno = match exec_child(state) {
         Ok(never) => match never {},
         Err(errno) => errno,
     };
@@ -202,27 +202,27 @@ fn check(result: i64) -> Result<(), c_int> {
     }
 }
 
-fn become_image(shared: &mut Shared<'_>) -> Result<Never, c_int> {
-    let image = shared.image;
-    shared.step = Step::Streams;
-    reset_signals(shared.handled);
-    // SAFETY: plain system calls on integers; `Image` borrows the descriptors, so they are open.
+fn exec_child(state: &mut ChildState<'_>) -> Result<Never, c_int> {
+    let spec = state.spec;
+    state.step = Step::Streams;
+    reset_signals(state.handled);
+    // SAFETY: plain system calls on integers; `ExecSpec` borrows the descriptors, so they are open.
     unsafe {
         check(libc::setsid().into())?;
-        if image.terminal {
-            check(libc::ioctl(image.stdio[0].as_raw_fd(), libc::TIOCSCTTY, 0).into())?;
+        if spec.terminal {
+            check(libc::ioctl(spec.stdio[0].as_raw_fd(), libc::TIOCSCTTY, 0).into())?;
         }
-        check(libc::dup2(image.stdio[0].as_raw_fd(), 0).into())?;
-        check(libc::dup2(image.stdio[1].as_raw_fd(), 1).into())?;
-        check(libc::dup2(image.stdio[2].as_raw_fd(), 2).into())?;
+        check(libc::dup2(spec.stdio[0].as_raw_fd(), 0).into())?;
+        check(libc::dup2(spec.stdio[1].as_raw_fd(), 1).into())?;
+        check(libc::dup2(spec.stdio[2].as_raw_fd(), 2).into())?;
         libc::umask(crate::hardening::UMASK);
     }
-    set_priorities(image);
-    shared.step = Step::User;
+    set_priorities(spec);
+    state.step = Step::User;
     // SAFETY: plain system calls. Made directly, because the libc wrappers change all threads,
     // which here belong to the daemon.
     unsafe {
-        let groups = image.groups;
+        let groups = spec.groups;
         check(libc::syscall(
             libc::SYS_setgroups,
             groups.len(),
@@ -230,36 +230,36 @@ fn become_image(shared: &mut Shared<'_>) -> Result<Never, c_int> {
         ))?;
         check(libc::syscall(
             libc::SYS_setresgid,
-            image.gid,
-            image.gid,
-            image.gid,
+            spec.gid,
+            spec.gid,
+            spec.gid,
         ))?;
         check(libc::syscall(
             libc::SYS_setresuid,
-            image.uid,
-            image.uid,
-            image.uid,
+            spec.uid,
+            spec.uid,
+            spec.uid,
         ))?;
     }
-    shared.step = Step::Directory;
+    state.step = Step::Directory;
     // SAFETY: the path is null-terminated.
-    check(unsafe { libc::chdir(image.cwd.as_ptr()) }.into())?;
-    shared.step = Step::Execute;
+    check(unsafe { libc::chdir(spec.cwd.as_ptr()) }.into())?;
+    state.step = Step::Execute;
     set_signal_mask(0);
-    Err(execute(shared))
+    Err(execute(state))
 }
 
 /// Tries each candidate. Returns the most relevant error, with a shell's precedence.
-fn execute(shared: &Shared<'_>) -> c_int {
-    let image = shared.image;
+fn execute(state: &ChildState<'_>) -> c_int {
+    let spec = state.spec;
     let mut worst = libc::ENOENT;
-    for candidate in image.candidates.texts.iter() {
-        let environment = image.environment.pointers.as_ptr();
+    for candidate in spec.candidates.texts.iter() {
+        let environment = spec.environment.pointers.as_ptr();
         // SAFETY: all arrays and strings are null-terminated.
         let result = unsafe {
             libc::execve(
                 candidate.as_ptr(),
-                image.arguments.pointers.as_ptr(),
+                spec.arguments.pointers.as_ptr(),
                 environment,
             )
         };
@@ -273,8 +273,8 @@ fn execute(shared: &Shared<'_>) -> c_int {
                 // SAFETY: the array is a copy of `script_arguments`, which has at least two strings
                 // and a terminating null.
                 unsafe {
-                    *shared.script_arguments.add(1) = candidate.as_ptr();
-                    libc::execve(c"/bin/sh".as_ptr(), shared.script_arguments, environment);
+                    *state.script_arguments.add(1) = candidate.as_ptr();
+                    libc::execve(c"/bin/sh".as_ptr(), state.script_arguments, environment);
                 }
                 return libc::ENOEXEC;
             }
@@ -303,7 +303,7 @@ fn reset_signals(handled: &[c_int]) {
 }
 
 /// Sets priorities of the child. Best effort: a sandbox may forbid it.
-fn set_priorities(image: &Image<'_>) {
+fn set_priorities(spec: &ExecSpec<'_>) {
     // SAFETY: plain system calls; the path and the buffer are constants.
     unsafe {
         let file = libc::open(
@@ -314,11 +314,11 @@ fn set_priorities(image: &Image<'_>) {
             libc::write(file, OOM_SCORE.as_ptr().cast(), OOM_SCORE.len());
             libc::close(file);
         }
-        if image.reset_nice {
+        if spec.reset_nice {
             libc::setpriority(libc::PRIO_PROCESS, 0, 0);
         }
         libc::syscall(libc::SYS_ioprio_set, IO_PRIORITY_OF_PROCESS, 0, IO_PRIORITY);
-        if let Some(limit) = image.descriptors {
+        if let Some(limit) = spec.descriptors {
             let limit = libc::rlimit {
                 rlim_cur: limit.current.unwrap_or(libc::RLIM_INFINITY),
                 rlim_max: limit.maximum.unwrap_or(libc::RLIM_INFINITY),

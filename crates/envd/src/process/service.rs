@@ -23,32 +23,36 @@ use shoal_protocol::process::{
 };
 use tokio::time::Instant;
 
-use super::feed::{Event, Refusal, Subscription};
 use super::input::InputError;
-use super::supervise::{self, Order, StartError};
-use super::table::{Found, NotFound};
+use super::output_channel::{Event, SubscribeError, Subscription};
+use super::supervise::{self, StartError, StartSpec};
+use super::table::{LookupResult, NotFound};
 use super::{Process, Processes, streams};
 use crate::clock::sleep_until;
-use crate::hardening::Original;
+use crate::hardening::InheritedLimits;
 use crate::rpc::Caller;
 
 /// How long a kill request waits for the process to exit.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The Connect service.
 pub(crate) struct ProcessService {
     caller: Arc<Caller>,
     processes: Arc<Processes>,
-    original: Original,
+    inherited_limits: InheritedLimits,
 }
 
 impl ProcessService {
     /// A service for these processes.
-    pub(crate) fn new(caller: Arc<Caller>, processes: Arc<Processes>, original: Original) -> Self {
+    pub(crate) fn new(
+        caller: Arc<Caller>,
+        processes: Arc<Processes>,
+        inherited_limits: InheritedLimits,
+    ) -> Self {
         Self {
             caller,
             processes,
-            original,
+            inherited_limits,
         }
     }
 
@@ -103,11 +107,11 @@ impl From<InputError> for ConnectError {
     }
 }
 
-impl From<Refusal> for ConnectError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Ended => Self::not_found("process ended"),
-            Refusal::Full => Self::resource_exhausted("too many subscribers of one process"),
+impl From<SubscribeError> for ConnectError {
+    fn from(error: SubscribeError) -> Self {
+        match error {
+            SubscribeError::Ended => Self::not_found("process ended"),
+            SubscribeError::Full => Self::resource_exhausted("too many subscribers of one process"),
         }
     }
 }
@@ -139,19 +143,19 @@ fn started(pid: u32) -> ProcessEvent {
 
 /// Event stream of one subscriber: start, output, end, and keepalives while idle. At the deadline
 /// it ends with `deadline_exceeded`.
-struct Telling {
+struct EventStream {
     first: Option<ProcessEvent>,
     subscription: Subscription,
     keepalive: Duration,
     deadline: Option<Instant>,
-    over: bool,
+    ended: bool,
 }
 
-impl Telling {
+impl EventStream {
     fn into_stream(self) -> impl futures_util::Stream<Item = Result<ProcessEvent, ConnectError>> {
-        stream::unfold(self, |mut telling| async {
-            let event = telling.next().await?;
-            Some((event, telling))
+        stream::unfold(self, |mut event_stream| async {
+            let event = event_stream.next().await?;
+            Some((event, event_stream))
         })
     }
 
@@ -159,26 +163,28 @@ impl Telling {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        if self.over {
+        if self.ended {
             return None;
         }
         let event = tokio::select! {
             biased;
             event = self.subscription.next() => event,
             () = sleep_until(self.deadline) => {
-                self.over = true;
+                self.ended = true;
                 return Some(Err(ConnectError::deadline_exceeded("deadline exceeded")));
             }
             () = tokio::time::sleep(self.keepalive) => {
                 return Some(Ok(wire(KeepAlive::default())));
             }
         };
-        self.over = matches!(event, None | Some(Event::End(_)));
+        self.ended = matches!(event, None | Some(Event::End(_)));
         match event {
             Some(event) => Some(Ok(wire(event))),
-            None if self.subscription.was_cut() => Some(Err(ConnectError::resource_exhausted(
-                "subscriber disconnected: it blocked other subscribers for too long",
-            ))),
+            None if self.subscription.was_disconnected() => {
+                Some(Err(ConnectError::resource_exhausted(
+                    "subscriber disconnected: it blocked other subscribers for too long",
+                )))
+            }
             None => None,
         }
     }
@@ -203,24 +209,24 @@ impl ProcessRpc for ProcessService {
     ) -> ServiceResult<ServiceStream<impl Encodable<StartResponse> + Send + use<>>> {
         let (user, groups) = self.caller.user(&ctx)?;
         let deadline = self.caller.deadline(&ctx)?;
-        let order = Order {
+        let spec = StartSpec {
             request: request.to_owned_message(),
             user,
             groups,
             defaults: self.caller.defaults(),
             environment: self.caller.environment(),
             deadline,
-            original: self.original,
+            inherited_limits: self.inherited_limits,
         };
-        let (process, subscription) = supervise::start(&self.processes, order).await?;
-        let telling = Telling {
+        let (process, subscription) = supervise::start(&self.processes, spec).await?;
+        let event_stream = EventStream {
             first: Some(started(process.pid)),
             subscription,
             keepalive: Caller::keepalive(&ctx),
             deadline,
-            over: false,
+            ended: false,
         };
-        let events = telling.into_stream().map(|event| {
+        let events = event_stream.into_stream().map(|event| {
             event.map(|event| StartResponse {
                 event: Some(event).into(),
             })
@@ -238,17 +244,17 @@ impl ProcessRpc for ProcessService {
         let request = request.to_owned_message();
         let found = self.processes.find(request.process.selector.as_ref())?;
         let events = match found {
-            Found::Live(process) => {
-                let telling = Telling {
+            LookupResult::Live(process) => {
+                let event_stream = EventStream {
                     first: Some(started(process.pid)),
-                    subscription: process.feed.subscribe()?,
+                    subscription: process.output.subscribe()?,
                     keepalive: Caller::keepalive(&ctx),
                     deadline,
-                    over: false,
+                    ended: false,
                 };
-                telling.into_stream().left_stream()
+                event_stream.into_stream().left_stream()
             }
-            Found::Ended(ended) => {
+            LookupResult::Ended(ended) => {
                 let events = [started(ended.pid), wire((*ended.event).clone())];
                 stream::iter(events.map(Ok)).right_stream()
             }
@@ -332,8 +338,11 @@ impl ProcessRpc for ProcessService {
             .map_err(|error| ConnectError::internal(format!("error sending signal: {error}")))?;
         if signal == SystemSignal::KILL {
             // Wait briefly for exit, so that a caller that checks after the reply sees it gone.
-            let gone = self.processes.children.gone(process.pid.cast_signed());
-            let _ = tokio::time::timeout(KILL_PATIENCE, gone).await;
+            let reaped = self
+                .processes
+                .children
+                .wait_reaped(process.pid.cast_signed());
+            let _ = tokio::time::timeout(KILL_WAIT_TIMEOUT, reaped).await;
         }
         Response::ok(SendSignalResponse::default())
     }

@@ -18,7 +18,7 @@ const MAX_SIZE: u32 = u16::MAX as u32;
 const TERMINAL_MODE: u32 = 0o620;
 
 /// The daemon's ends.
-pub(super) enum Ours {
+pub(super) enum DaemonEnds {
     /// Three pipes.
     Pipes {
         /// Write end of standard input, if any.
@@ -33,14 +33,14 @@ pub(super) enum Ours {
 }
 
 /// The process's ends.
-pub(super) enum Theirs {
+pub(super) enum ProcessEnds {
     /// Standard input, output and error.
     Pipes([OwnedFd; 3]),
     /// A terminal for all three.
     Terminal(OwnedFd),
 }
 
-impl Theirs {
+impl ProcessEnds {
     /// Descriptors for standard input, output and error.
     pub(super) fn stdio(&self) -> [BorrowedFd<'_>; 3] {
         match self {
@@ -56,13 +56,13 @@ impl Theirs {
 }
 
 /// Creates three pipes.
-pub(super) fn pipes(with_stdin: bool) -> io::Result<(Ours, Theirs)> {
+pub(super) fn pipes(with_stdin: bool) -> io::Result<(DaemonEnds, ProcessEnds)> {
     let (stdout, their_stdout) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, their_stderr) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let (stdin, their_stdin) = if with_stdin {
-        let (theirs, ours) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        do_not_wait(&ours)?;
-        (Some(ours), theirs)
+        let (process_ends, daemon_ends) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+        do_not_wait(&daemon_ends)?;
+        (Some(daemon_ends), process_ends)
     } else {
         let null = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         (None, null)
@@ -70,36 +70,39 @@ pub(super) fn pipes(with_stdin: bool) -> io::Result<(Ours, Theirs)> {
     do_not_wait(&stdout)?;
     do_not_wait(&stderr)?;
     Ok((
-        Ours::Pipes {
+        DaemonEnds::Pipes {
             stdin,
             stdout,
             stderr,
         },
-        Theirs::Pipes([their_stdin, their_stdout, their_stderr]),
+        ProcessEnds::Pipes([their_stdin, their_stdout, their_stderr]),
     ))
 }
 
 /// Creates a terminal owned by a user.
-pub(super) fn terminal(size: Winsize, user: &User) -> io::Result<(Ours, Theirs)> {
+pub(super) fn terminal(size: Winsize, user: &User) -> io::Result<(DaemonEnds, ProcessEnds)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = rustix::pty::openpt(flags)?;
-    rustix::io::fcntl_setfd(&ours, FdFlags::CLOEXEC)?;
-    rustix::pty::grantpt(&ours)?;
-    rustix::pty::unlockpt(&ours)?;
-    let name = rustix::pty::ptsname(&ours, Vec::new())?;
+    let daemon_ends = rustix::pty::openpt(flags)?;
+    rustix::io::fcntl_setfd(&daemon_ends, FdFlags::CLOEXEC)?;
+    rustix::pty::grantpt(&daemon_ends)?;
+    rustix::pty::unlockpt(&daemon_ends)?;
+    let name = rustix::pty::ptsname(&daemon_ends, Vec::new())?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let theirs = rustix::fs::open(name, flags, Mode::empty())?;
-    rustix::termios::tcsetwinsize(&ours, size)?;
+    let process_ends = rustix::fs::open(name, flags, Mode::empty())?;
+    rustix::termios::tcsetwinsize(&daemon_ends, size)?;
     // Lets the user open the terminal by name. Without permission to do so it is still open as
     // stdio.
     let _ = rustix::fs::fchown(
-        &theirs,
+        &process_ends,
         Some(Uid::from_raw(user.uid)),
         Some(Gid::from_raw(user.gid)),
     );
-    let _ = rustix::fs::fchmod(&theirs, Mode::from_raw_mode(TERMINAL_MODE));
-    do_not_wait(&ours)?;
-    Ok((Ours::Terminal(ours), Theirs::Terminal(theirs)))
+    let _ = rustix::fs::fchmod(&process_ends, Mode::from_raw_mode(TERMINAL_MODE));
+    do_not_wait(&daemon_ends)?;
+    Ok((
+        DaemonEnds::Terminal(daemon_ends),
+        ProcessEnds::Terminal(process_ends),
+    ))
 }
 
 /// A terminal size, clamped to the supported range.

@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use super::children::Child;
 use super::command::{Command, InvalidCommand};
 use super::exit::Status;
-use super::feed::{Event, Feed, Subscription};
 use super::input::Input;
 use super::output::{Reader, Stream};
-use super::streams::{self, Ours, Theirs};
+use super::output_channel::{Event, OutputChannel, Subscription};
+use super::streams::{self, DaemonEnds, ProcessEnds};
 use super::table::{MAX_PROCESSES, Processes};
 use super::{Process, raw};
 use crate::active_time::ActiveDeadline;
-use crate::hardening::Original;
+use crate::hardening::InheritedLimits;
 use crate::log::lines::Lines;
 use crate::polled::Polled;
 use crate::settings::{Defaults, Variables};
@@ -49,7 +49,7 @@ pub(crate) enum StartError {
 }
 
 /// Start parameters of a process.
-pub(super) struct Order {
+pub(super) struct StartSpec {
     /// The request.
     pub(super) request: StartRequest,
     /// User.
@@ -63,25 +63,28 @@ pub(super) struct Order {
     /// When the process is killed.
     pub(super) deadline: Option<Instant>,
     /// Limits to restore.
-    pub(super) original: Original,
+    pub(super) inherited_limits: InheritedLimits,
 }
 
 /// A process and its first subscriber.
 pub(super) type Started = (Arc<Process>, Subscription);
 
 /// Starts a process. It keeps running if the caller disconnects.
-pub(super) async fn start(processes: &Arc<Processes>, order: Order) -> Result<Started, StartError> {
-    let room = processes.room().ok_or(StartError::Full)?;
+pub(super) async fn start(
+    processes: &Arc<Processes>,
+    spec: StartSpec,
+) -> Result<Started, StartError> {
+    let slot = processes.reserve_slot().ok_or(StartError::Full)?;
     let (tx, rx) = oneshot::channel();
     let processes = Arc::clone(processes);
     tokio::spawn(async move {
-        match make(&processes, order).await {
-            Ok((process, life)) => {
+        match spawn_process(&processes, spec).await {
+            Ok((process, supervisor)) => {
                 // Subscribed before output is read, so that nothing is missed.
-                if let Ok(subscription) = process.feed.subscribe() {
+                if let Ok(subscription) = process.output.subscribe() {
                     let _ = tx.send(Ok((Arc::clone(&process), subscription)));
                 }
-                life.run(&processes, process, room).await;
+                supervisor.run(&processes, process, slot).await;
             }
             Err(error) => drop(tx.send(Err(error))),
         }
@@ -90,54 +93,55 @@ pub(super) async fn start(processes: &Arc<Processes>, order: Order) -> Result<St
 }
 
 /// What supervision needs.
-struct Life {
+struct Supervisor {
     child: Child,
     readers: Vec<Reader>,
-    leave: watch::Sender<bool>,
+    drain_only: watch::Sender<bool>,
     deadline: Option<ActiveDeadline>,
 }
 
-async fn make(
+async fn spawn_process(
     processes: &Arc<Processes>,
-    order: Order,
-) -> Result<(Arc<Process>, Life), StartError> {
-    let Order {
+    spec: StartSpec,
+) -> Result<(Arc<Process>, Supervisor), StartError> {
+    let StartSpec {
         request, deadline, ..
-    } = &order;
+    } = &spec;
     let (mut request, deadline) = (request.clone(), *deadline);
     let config = request.process.take().unwrap_or_default();
-    let shown = shown(&config.cmd, &config.args);
-    let command = Command::new(&config, &order.user, &order.defaults, &order.environment)?;
+    let command_line = command_line(&config.cmd, &config.args);
+    let command = Command::new(&config, &spec.user, &spec.defaults, &spec.environment)?;
     let streams = match request.pty.as_option() {
         Some(pty) => {
             let size = streams::size(pty.size.cols, pty.size.rows);
-            streams::terminal(size, &order.user)
+            streams::terminal(size, &spec.user)
         }
         None => streams::pipes(request.stdin.unwrap_or(true)),
     };
-    let stream_error = |error| StartError::Streams(shown.clone(), error);
-    let (ours, theirs) = streams.map_err(stream_error)?;
+    let stream_error = |error| StartError::Streams(command_line.clone(), error);
+    let (daemon_ends, process_ends) = streams.map_err(stream_error)?;
 
-    let user = order.user.name.clone();
-    let child = spawn(processes, command, theirs, order).await;
-    let child = child.map_err(|failure| explain(failure, &shown, config.cwd.as_deref()))?;
+    let user = spec.user.name.clone();
+    let child = spawn(processes, command, process_ends, spec).await;
+    let child =
+        child.map_err(|failure| start_error(failure, &command_line, config.cwd.as_deref()))?;
     let pid = child.pid.cast_unsigned();
-    let (input, readings) = attach(ours).map_err(stream_error)?;
+    let (input, output_streams) = attach(daemon_ends).map_err(stream_error)?;
 
-    let feed = Arc::<Feed>::default();
-    let (leave, leaves) = watch::channel(false);
-    let readers = readings.into_iter().map(|(stream, fd)| Reader {
+    let output = Arc::<OutputChannel>::default();
+    let (drain_only, drain_only_rx) = watch::channel(false);
+    let readers = output_streams.into_iter().map(|(stream, fd)| Reader {
         stream,
         fd,
-        feed: Arc::clone(&feed),
-        leave: leaves.clone(),
+        output: Arc::clone(&output),
+        drain_only: drain_only_rx.clone(),
         lines: (!matches!(stream, Stream::Terminal))
             .then(|| Lines::new(processes.log.clone(), stream.name(), pid)),
     });
-    let life = Life {
+    let supervisor = Supervisor {
         child,
         readers: readers.collect(),
-        leave,
+        drain_only,
         deadline: deadline.map(|at| processes.time.deadline(at)),
     };
     let process = Arc::new(Process {
@@ -145,13 +149,13 @@ async fn make(
         config,
         tag: request.tag.take(),
         input,
-        feed,
-        hurry: watch::Sender::new(false),
+        output,
+        signalled: watch::Sender::new(false),
     });
     processes.add(&process);
     let entry = processes.log.info("process", "start").with("pid", pid);
-    entry.with("cmd", shown).with("user", user).send();
-    Ok((process, life))
+    entry.with("cmd", command_line).with("user", user).send();
+    Ok((process, supervisor))
 }
 
 /// Spawns on the blocking pool. Another process of the same user can stop the child before its
@@ -159,24 +163,24 @@ async fn make(
 async fn spawn(
     processes: &Arc<Processes>,
     command: Command,
-    theirs: Theirs,
-    order: Order,
+    process_ends: ProcessEnds,
+    spec: StartSpec,
 ) -> Result<Child, raw::Failure> {
     let children = Arc::clone(&processes.children);
     let spawned = tokio::task::spawn_blocking(move || {
-        children.spawn(&raw::Image {
+        children.spawn(&raw::ExecSpec {
             candidates: &command.candidates,
             arguments: &command.arguments,
             script_arguments: &command.script_arguments,
             environment: &command.environment,
             cwd: &command.cwd,
-            stdio: theirs.stdio(),
-            terminal: theirs.is_terminal(),
-            uid: order.user.uid,
-            gid: order.user.gid,
-            groups: &order.groups,
-            descriptors: order.original.descriptors,
-            reset_nice: order.original.niced,
+            stdio: process_ends.stdio(),
+            terminal: process_ends.is_terminal(),
+            uid: spec.user.uid,
+            gid: spec.user.gid,
+            groups: &spec.groups,
+            descriptors: spec.inherited_limits.descriptors,
+            reset_nice: spec.inherited_limits.niced,
         })
     });
     spawned.await.unwrap_or_else(|_| {
@@ -187,37 +191,40 @@ async fn spawn(
     })
 }
 
-type Readings = Vec<(Stream, Arc<Polled>)>;
+type OutputStreams = Vec<(Stream, Arc<Polled>)>;
 
-fn attach(ours: Ours) -> io::Result<(Input, Readings)> {
-    match ours {
-        Ours::Pipes {
+fn attach(daemon_ends: DaemonEnds) -> io::Result<(Input, OutputStreams)> {
+    match daemon_ends {
+        DaemonEnds::Pipes {
             stdin,
             stdout,
             stderr,
         } => {
-            let readings = vec![
+            let output_streams = vec![
                 (Stream::Stdout, Arc::new(Polled::new(stdout)?)),
                 (Stream::Stderr, Arc::new(Polled::new(stderr)?)),
             ];
-            Ok((Input::pipe(stdin)?, readings))
+            Ok((Input::pipe(stdin)?, output_streams))
         }
-        Ours::Terminal(terminal) => {
+        DaemonEnds::Terminal(terminal) => {
             let terminal = Arc::new(Polled::new(terminal)?);
-            let readings = vec![(Stream::Terminal, Arc::clone(&terminal))];
-            Ok((Input::Terminal(terminal, Default::default()), readings))
+            let output_streams = vec![(Stream::Terminal, Arc::clone(&terminal))];
+            Ok((
+                Input::Terminal(terminal, Default::default()),
+                output_streams,
+            ))
         }
     }
 }
 
-impl Life {
+impl Supervisor {
     async fn run(
         mut self,
         processes: &Arc<Processes>,
         process: Arc<Process>,
-        room: OwnedSemaphorePermit,
+        slot: OwnedSemaphorePermit,
     ) {
-        let _busy = processes.want.busy();
+        let _busy = processes.oom_killer.track_active();
         let mut reading = JoinSet::new();
         for reader in std::mem::take(&mut self.readers) {
             let scratch = Arc::clone(&processes.scratch);
@@ -225,7 +232,9 @@ impl Life {
         }
         let status = self.wait(processes, &process).await;
         // At once, before the process id is reused.
-        let reason = processes.want.reason(process.pid.cast_signed(), status);
+        let reason = processes
+            .oom_killer
+            .take_reason(process.pid.cast_signed(), status);
         self.read_rest(processes, &process, &mut reading).await;
 
         let mut event = status.to_event();
@@ -234,15 +243,18 @@ impl Life {
         let mut entry = entry.with("status", event.status.clone());
         if let Some(reason) = reason {
             // Some clients show standard error only.
-            process.feed.publish(process.remark(&reason)).await;
+            process
+                .output
+                .publish(process.daemon_message(&reason))
+                .await;
             event.error = Some(format!("{}: {reason}", event.status));
             entry = entry.with("reason", reason);
         }
         entry.send();
         let event = Arc::new(event);
         processes.end(&process, Arc::clone(&event));
-        drop(room);
-        process.feed.close(Event::End(event)).await;
+        drop(slot);
+        process.output.close(Event::End(event)).await;
     }
 
     /// Waits for the exit, and kills the process at its deadline.
@@ -265,34 +277,38 @@ impl Life {
     /// Reads remaining output. The process has exited, so its own output is buffered by now; its
     /// children may still print. Waits for them until a signal was sent or the deadline passes.
     async fn read_rest(&self, processes: &Processes, process: &Process, reading: &mut JoinSet<()>) {
-        let mut hurry = process.hurry.subscribe();
+        let mut signalled = process.signalled.subscribe();
         tokio::select! {
-            () = all(reading) => return,
-            _ = hurry.wait_for(|hurry| *hurry) => {}
+            () = join_all(reading) => return,
+            _ = signalled.wait_for(|signalled| *signalled) => {}
             () = processes.time.sleep_until(self.deadline) => {}
         }
-        self.leave.send_replace(true);
-        all(reading).await;
+        self.drain_only.send_replace(true);
+        join_all(reading).await;
     }
 }
 
-async fn all(reading: &mut JoinSet<()>) {
+async fn join_all(reading: &mut JoinSet<()>) {
     while reading.join_next().await.is_some() {}
 }
 
 /// A command line for display.
-pub(super) fn shown(cmd: &str, args: &[String]) -> String {
+pub(super) fn command_line(cmd: &str, args: &[String]) -> String {
     let words: Vec<&str> = std::iter::once(cmd)
         .chain(args.iter().map(String::as_str))
         .collect();
     words.join(" ")
 }
 
-pub(super) fn explain(failure: raw::Failure, shown: &str, cwd: Option<&str>) -> StartError {
+pub(super) fn start_error(
+    failure: raw::Failure,
+    command_line: &str,
+    cwd: Option<&str>,
+) -> StartError {
     match failure.step {
         raw::Step::Directory => StartError::Directory(cwd.unwrap_or("~").to_owned(), failure.error),
         raw::Step::Clone | raw::Step::Streams | raw::Step::User | raw::Step::Execute => {
-            StartError::Program(shown.to_owned(), failure.error)
+            StartError::Program(command_line.to_owned(), failure.error)
         }
     }
 }

@@ -15,14 +15,14 @@ use super::{Children, Process};
 use crate::active_time::ActiveTime;
 use crate::log::Log;
 use crate::log::lines::LineRate;
+use crate::oom_killer::OomKiller;
 use crate::process::output::Scratch;
-use crate::want::Want;
 
 /// How long an end event is retained for late subscribers (spec).
-const KEPT: Duration = Duration::from_secs(30);
+const END_RETENTION: Duration = Duration::from_secs(30);
 
 /// Limit of retained end events; beyond it the oldest is dropped early.
-const MAX_KEPT: usize = 4096;
+const MAX_RETAINED_ENDS: usize = 4096;
 
 /// Process limit. Each process costs the daemon three descriptors and some memory.
 pub(super) const MAX_PROCESSES: usize = 8192;
@@ -40,7 +40,7 @@ pub(super) struct Ended {
 }
 
 /// Result of a lookup.
-pub(super) enum Found {
+pub(super) enum LookupResult {
     /// A process that runs or whose output is still open.
     Live(Arc<Process>),
     /// A recently ended process.
@@ -65,11 +65,11 @@ pub(super) enum NotFound {
 pub(crate) struct Processes {
     pub(super) children: Arc<Children>,
     pub(super) time: Arc<ActiveTime>,
-    pub(super) want: Arc<Want>,
+    pub(super) oom_killer: Arc<OomKiller>,
     pub(super) log: Log,
     pub(super) rate: Arc<LineRate>,
     pub(super) scratch: Arc<Scratch>,
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -87,24 +87,24 @@ impl Processes {
     pub(crate) fn new(
         children: Arc<Children>,
         time: Arc<ActiveTime>,
-        want: Arc<Want>,
+        oom_killer: Arc<OomKiller>,
         log: Log,
     ) -> Self {
         Self {
             children,
             time,
-            want,
+            oom_killer,
             log,
             rate: Arc::default(),
             scratch: Arc::default(),
-            room: Arc::new(Semaphore::new(MAX_PROCESSES)),
+            slots: Arc::new(Semaphore::new(MAX_PROCESSES)),
             state: Mutex::default(),
         }
     }
 
     /// Reserves a slot until dropped. `None` at the limit.
-    pub(super) fn room(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.room).try_acquire_owned().ok()
+    pub(super) fn reserve_slot(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.slots).try_acquire_owned().ok()
     }
 
     /// Adds a process. Drops the retained ends with the same process id or tag.
@@ -132,13 +132,13 @@ impl Processes {
         };
         state.ended.insert(pid, ended);
         state.order.push_back((pid, serial));
-        if state.order.len() > MAX_KEPT {
+        if state.order.len() > MAX_RETAINED_ENDS {
             state.forget_oldest();
         }
         drop(state);
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            tokio::time::sleep(KEPT).await;
+            tokio::time::sleep(END_RETENTION).await;
             this.state.lock().forget(pid, serial);
         });
     }
@@ -150,26 +150,26 @@ impl Processes {
     }
 
     /// Looks up a process. If several have the tag, the newest.
-    pub(super) fn find(&self, selector: Option<&Selector>) -> Result<Found, NotFound> {
+    pub(super) fn find(&self, selector: Option<&Selector>) -> Result<LookupResult, NotFound> {
         let state = self.state.lock();
-        let found = match selector {
+        let result = match selector {
             Some(Selector::Pid(pid)) => {
-                let live = state.live.get(pid).cloned().map(Found::Live);
-                live.or_else(|| state.ended.get(pid).cloned().map(Found::Ended))
+                let live = state.live.get(pid).cloned().map(LookupResult::Live);
+                live.or_else(|| state.ended.get(pid).cloned().map(LookupResult::Ended))
             }
             Some(Selector::Tag(tag)) => {
                 let is_it = |other: &Option<String>| other.as_ref() == Some(tag);
                 let mut live = state.live.values().rev();
                 let live = live.find(|process| is_it(&process.tag)).cloned();
                 let mut ended = state.ended.values();
-                live.map(Found::Live).or_else(|| {
+                live.map(LookupResult::Live).or_else(|| {
                     let ended = ended.find(|ended| is_it(&ended.tag)).cloned();
-                    ended.map(Found::Ended)
+                    ended.map(LookupResult::Ended)
                 })
             }
             None => return Err(NotFound::Empty),
         };
-        found.ok_or_else(|| match selector {
+        result.ok_or_else(|| match selector {
             Some(Selector::Pid(pid)) => NotFound::Pid(*pid),
             Some(Selector::Tag(tag)) => NotFound::Tag(tag.clone()),
             None => NotFound::Empty,
@@ -179,8 +179,8 @@ impl Processes {
     /// Looks up a live process.
     pub(super) fn find_live(&self, selector: Option<&Selector>) -> Result<Arc<Process>, NotFound> {
         match self.find(selector)? {
-            Found::Live(process) => Ok(process),
-            Found::Ended(ended) => Err(match selector {
+            LookupResult::Live(process) => Ok(process),
+            LookupResult::Ended(ended) => Err(match selector {
                 Some(Selector::Tag(tag)) => NotFound::Tag(tag.clone()),
                 _ => NotFound::Pid(ended.pid),
             }),
@@ -230,8 +230,8 @@ mod tests {
             config: Default::default(),
             tag: tag.map(str::to_owned),
             input: Input::pipe(None).unwrap(),
-            feed: Arc::default(),
-            hurry: watch::Sender::new(false),
+            output: Arc::default(),
+            signalled: watch::Sender::new(false),
         })
     }
 
@@ -241,7 +241,7 @@ mod tests {
 
     fn code(processes: &Processes, selector: Selector) -> Option<i32> {
         match processes.find(Some(&selector)) {
-            Ok(Found::Ended(ended)) => Some(ended.event.exit_code),
+            Ok(LookupResult::Ended(ended)) => Some(ended.event.exit_code),
             _ => None,
         }
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(code(&processes, Selector::Pid(7)), Some(3));
         assert_eq!(code(&processes, Selector::Tag("job".into())), Some(3));
         assert!(processes.find_live(Some(&Selector::Pid(7))).is_err());
-        tokio::time::sleep(KEPT - Duration::from_millis(1)).await;
+        tokio::time::sleep(END_RETENTION - Duration::from_millis(1)).await;
         assert_eq!(code(&processes, Selector::Pid(7)), Some(3));
         tokio::time::sleep(Duration::from_millis(2)).await;
         let error = processes.find(Some(&Selector::Pid(7))).err();
@@ -272,12 +272,12 @@ mod tests {
         let old = process(7, None);
         processes.add(&old);
         processes.end(&old, event(1));
-        tokio::time::sleep(KEPT / 2).await;
+        tokio::time::sleep(END_RETENTION / 2).await;
         let new = process(7, None);
         processes.add(&new);
         assert_eq!(code(&processes, Selector::Pid(7)), None);
         processes.end(&new, event(2));
-        tokio::time::sleep(KEPT * 3 / 4).await;
+        tokio::time::sleep(END_RETENTION * 3 / 4).await;
         assert_eq!(code(&processes, Selector::Pid(7)), Some(2));
     }
 
@@ -286,15 +286,15 @@ mod tests {
         let processes = processes();
         processes.add(&process(7, Some("job")));
         processes.add(&process(8, Some("job")));
-        let found = processes.find_live(Some(&Selector::Tag("job".into())));
-        assert_eq!(found.unwrap().pid, 8);
+        let result = processes.find_live(Some(&Selector::Tag("job".into())));
+        assert_eq!(result.unwrap().pid, 8);
         assert_eq!(processes.list().len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_retained_ends_is_bounded() {
         let processes = processes();
-        for pid in 0..=u32::try_from(MAX_KEPT).unwrap() {
+        for pid in 0..=u32::try_from(MAX_RETAINED_ENDS).unwrap() {
             processes.end(&process(pid, None), event(0));
         }
         assert!(processes.find(Some(&Selector::Pid(0))).is_err());

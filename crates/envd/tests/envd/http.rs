@@ -47,14 +47,14 @@ impl Answer {
 }
 
 /// A request under construction.
-pub(crate) struct Ask {
+pub(crate) struct HttpRequest {
     address: SocketAddr,
     builder: http::request::Builder,
 }
 
 impl Daemon {
-    pub(crate) fn ask(&self, method: Method, path: &str) -> Ask {
-        Ask::new(self.address, method, path)
+    pub(crate) fn ask(&self, method: Method, path: &str) -> HttpRequest {
+        HttpRequest::new(self.address, method, path)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -68,7 +68,7 @@ impl Daemon {
     }
 }
 
-impl Ask {
+impl HttpRequest {
     pub(crate) fn new(address: SocketAddr, method: Method, path: &str) -> Self {
         let uri: http::Uri = path.parse().unwrap();
         let builder = Request::builder().method(method).uri(uri);

@@ -28,7 +28,7 @@ impl Daemon {
 }
 
 /// Options with a token on standard input.
-fn handed(token: &str) -> Options {
+fn with_token(token: &str) -> Options {
     Options {
         stdin: Some(format!("{token}\n")),
         ..Options::default()
@@ -37,7 +37,7 @@ fn handed(token: &str) -> Options {
 
 #[tokio::test]
 async fn the_first_token_is_required_from_the_start() {
-    let daemon = daemon!(handed("first"));
+    let daemon = daemon!(with_token("first"));
     let foreign = [None, Some(""), Some("other"), Some("firs")];
     for token in foreign {
         assert_eq!(daemon.list(token).await, 401, "{token:?}");
@@ -119,7 +119,7 @@ fn the_daemon_does_not_listen_without_a_token() {
             .output()
             .unwrap();
         assert!(!ended.status.success(), "{said:?}");
-        assert!(ended.stdout.is_empty(), "it is not ready");
+        assert!(ended.stdout.is_empty(), "no ready line");
         let complaint = String::from_utf8_lossy(&ended.stderr);
         assert!(complaint.contains("no access token"), "{complaint}");
     }

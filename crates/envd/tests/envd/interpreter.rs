@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::daemon::{Daemon, Options, PATIENCE, USER};
-use crate::http::{Answer, Ask};
+use crate::http::{Answer, HttpRequest};
 
 mod contexts;
 mod ends;
@@ -41,11 +41,11 @@ macro_rules! interpreter {
 use interpreter;
 
 /// Configuration of a template with this kernel.
-fn offer() -> String {
+fn interpreter_config() -> String {
     json!({"kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home"}).to_string()
 }
 
-fn options(offer: Option<String>) -> Option<Options> {
+fn options(interpreter_config: Option<String>) -> Option<Options> {
     // The distribution's Python, which has the distribution's packages.
     let mut python = Command::new("/usr/bin/python3");
     let python = python.args(["-c", "import ipykernel"]);
@@ -59,7 +59,10 @@ fn options(offer: Option<String>) -> Option<Options> {
         return None;
     }
     let mut files = vec![("kernels/python3/kernel.json", KERNEL.to_owned())];
-    files.extend(offer.map(|offer| ("etc/shoal/interpreter.json", offer)));
+    files.extend(
+        interpreter_config
+            .map(|interpreter_config| ("etc/shoal/interpreter.json", interpreter_config)),
+    );
     Some(Options {
         // Kernels end with the namespace.
         as_init: true,
@@ -70,7 +73,7 @@ fn options(offer: Option<String>) -> Option<Options> {
 
 impl Interpreter {
     fn start() -> Option<Self> {
-        let daemon = Daemon::start_with(options(Some(offer()))?)?;
+        let daemon = Daemon::start_with(options(Some(interpreter_config()))?)?;
         Some(Self::of(daemon))
     }
 
@@ -82,8 +85,8 @@ impl Interpreter {
         Self { daemon, address }
     }
 
-    fn ask(&self, method: Method, path: &str) -> Ask {
-        Ask::new(self.address, method, path)
+    fn ask(&self, method: Method, path: &str) -> HttpRequest {
+        HttpRequest::new(self.address, method, path)
     }
 
     async fn get(&self, path: &str) -> Answer {
@@ -95,11 +98,11 @@ impl Interpreter {
     }
 
     /// Runs an execution and returns its lines.
-    async fn execute(&self, body: &Value) -> Said {
+    async fn execute(&self, body: &Value) -> ExecutionOutput {
         let answer = self.post("/execute", body).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         let lines = answer.text().lines();
-        Said::new(
+        ExecutionOutput::new(
             lines
                 .map(|line| serde_json::from_str(line).unwrap())
                 .collect(),
@@ -107,7 +110,7 @@ impl Interpreter {
     }
 
     /// Runs code in the default context.
-    async fn run(&self, code: &str) -> Said {
+    async fn run(&self, code: &str) -> ExecutionOutput {
         self.execute(&json!({"code": code})).await
     }
 
@@ -177,9 +180,9 @@ impl Running {
 
 /// Lines of an execution.
 #[derive(Debug)]
-struct Said(Vec<Value>);
+struct ExecutionOutput(Vec<Value>);
 
-impl Said {
+impl ExecutionOutput {
     /// Checks that the first line is the execution number and the last the end. Keepalives are
     /// removed: they appear on a slow machine.
     fn new(mut lines: Vec<Value>) -> Self {

@@ -46,7 +46,7 @@ async fn wait(process: &mut Process) -> Exit {
 pub(crate) async fn until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < deadline, "it did not happen");
+        assert!(Instant::now() < deadline, "timeout");
         tokio::task::yield_now().await;
     }
 }

@@ -21,7 +21,7 @@ fn watch(root: &Path, recursive: bool) -> Watch {
 fn changes(watch: &mut Watch) -> Vec<(String, EventType)> {
     let (mut all, mut more) = (Vec::new(), true);
     while more {
-        let (events, left) = watch.take(&Directory::default()).unwrap();
+        let (events, left) = watch.next_batch(&Directory::default()).unwrap();
         all.extend(
             events
                 .into_iter()
@@ -161,11 +161,11 @@ fn an_entry_is_described_unless_it_is_gone() {
     };
     let mut watch = Watch::open(dir.path(), options).unwrap();
     fs::write(dir.path().join("f"), "xy").unwrap();
-    let (events, _) = watch.take(&Directory::default()).unwrap();
+    let (events, _) = watch.next_batch(&Directory::default()).unwrap();
     assert_eq!(events[0].entry.as_option().unwrap().size, 2);
     fs::rename(dir.path().join("f"), dir.path().join("g")).unwrap();
     fs::remove_file(dir.path().join("g")).unwrap();
-    let (events, _) = watch.take(&Directory::default()).unwrap();
+    let (events, _) = watch.next_batch(&Directory::default()).unwrap();
     assert!(events.iter().all(|event| event.entry.is_unset()));
 }
 
@@ -173,8 +173,8 @@ fn an_entry_is_described_unless_it_is_gone() {
 fn no_change_is_lost_across_batches() {
     let dir = tempfile::tempdir().unwrap();
     let mut watch = watch(dir.path(), false);
-    for number in 0..BATCH * 3 {
+    for number in 0..BATCH_SIZE * 3 {
         fs::create_dir(dir.path().join(number.to_string())).unwrap();
     }
-    assert_eq!(changes(&mut watch).len(), BATCH * 3);
+    assert_eq!(changes(&mut watch).len(), BATCH_SIZE * 3);
 }

@@ -6,7 +6,7 @@ use crate::process::Status;
 async fn a_deleted_context_starts_no_kernel() {
     let (kernel, _fake) = kernel().await;
     let (context, launcher) = (Context::of_test(kernel).await, launcher());
-    let mut slot = context.turn().await;
+    let mut slot = context.acquire().await;
     assert!(slot.kernel(&context, &launcher).await.is_ok());
     context.delete(&launcher);
     let refused = slot.kernel(&context, &launcher).await.err();
@@ -22,7 +22,7 @@ async fn a_deleted_context_starts_no_kernel() {
 async fn an_unexpected_kernel_exit_leaves_a_notice_and_a_forced_end_does_not() {
     let ((first, first_fake), (second, second_fake)) = (kernel().await, kernel().await);
     let (context, launcher) = (Context::of_test(first).await, launcher());
-    let mut slot = context.turn().await;
+    let mut slot = context.acquire().await;
     first_fake.ends.send(Status::Killed(9)).unwrap();
     // No other kernel can start, but the reason is recorded.
     assert!(slot.kernel(&context, &launcher).await.is_err());

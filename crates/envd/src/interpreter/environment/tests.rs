@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::super::fake::{Fake, kernel, launcher};
+use super::super::fake::{FakeKernel, kernel, launcher};
 use super::*;
 
 fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {
@@ -9,7 +9,7 @@ fn variables<const N: usize>(pairs: [(&str, &str); N]) -> Variables {
 }
 
 /// Answers a request and returns its code.
-async fn answer(fake: &mut Fake, takes: impl Fn(&str) -> bool) -> String {
+async fn answer(fake: &mut FakeKernel, takes: impl Fn(&str) -> bool) -> String {
     let (id, code) = fake.asked_for_code().await;
     if takes(&code) {
         fake.replies(&id, json!({"status": "ok"})).await;
@@ -35,8 +35,8 @@ async fn a_failed_change_does_not_block_others_and_is_retried() {
     };
     let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
     let (prepared, ()) = tokio::join!(preparing, answering);
-    let told = prepared.ok().flatten().unwrap();
-    assert!(told.ends_with(": B (TypeError: no)"), "{told}");
+    let notice = prepared.ok().flatten().unwrap();
+    assert!(notice.ends_with(": B (TypeError: no)"), "{notice}");
     assert_eq!(kernel.variables, variables([("A", "1"), ("C", "3")]));
 
     // Retried, without another notice.
@@ -59,7 +59,7 @@ async fn a_failed_change_does_not_block_others_and_is_retried() {
     let preparing = prepare(&mut kernel, &context, &launcher, wanted.clone());
     let (prepared, _) = tokio::join!(preparing, answer(&mut fake, |_| true));
     assert!(matches!(prepared, Ok(None)));
-    assert_eq!((&kernel.variables, &kernel.refused), (&wanted, &None));
+    assert_eq!((&kernel.variables, &kernel.last_notice), (&wanted, &None));
 }
 
 #[tokio::test]
@@ -67,16 +67,22 @@ async fn startup_code_runs_once_and_its_failure_is_reported() {
     let launcher = launcher();
     for takes in [true, false] {
         let (mut kernel, mut fake) = kernel().await;
-        assert!(matches!(set_up(&mut kernel, &launcher).await, Ok(None)));
+        assert!(matches!(
+            run_startup(&mut kernel, &launcher).await,
+            Ok(None)
+        ));
         kernel.startup = Some("let begun = true".to_owned());
-        let setting = set_up(&mut kernel, &launcher);
-        let (told, code) = tokio::join!(setting, answer(&mut fake, |_| takes));
+        let setting = run_startup(&mut kernel, &launcher);
+        let (notice, code) = tokio::join!(setting, answer(&mut fake, |_| takes));
         assert_eq!(code, "let begun = true");
-        let told = told.ok().flatten();
-        assert_eq!(told.is_none(), takes);
-        assert!(told.is_none_or(|told| told.ends_with("(TypeError: no)")));
+        let notice = notice.ok().flatten();
+        assert_eq!(notice.is_none(), takes);
+        assert!(notice.is_none_or(|notice| notice.ends_with("(TypeError: no)")));
         // It is not executed twice.
-        assert!(matches!(set_up(&mut kernel, &launcher).await, Ok(None)));
+        assert!(matches!(
+            run_startup(&mut kernel, &launcher).await,
+            Ok(None)
+        ));
     }
 }
 
@@ -119,8 +125,8 @@ async fn a_retry_skips_generators_that_were_reseeded() {
             }
         };
         let (prepared, ()) = tokio::join!(preparing, answering);
-        let told = prepared.ok().flatten();
-        assert_eq!(told.is_some(), codes == 3, "once");
+        let notice = prepared.ok().flatten();
+        assert_eq!(notice.is_some(), codes == 3, "once");
         assert_eq!(kernel.unseeded.is_empty(), takes);
     }
     let prepared = prepare(&mut kernel, &context, &launcher, Variables::new());
@@ -156,17 +162,22 @@ async fn a_kernel_without_await_receives_the_fallback_code() {
         }
     };
     let (prepared, ()) = tokio::join!(preparing, answering);
-    let told = prepared.ok().flatten().unwrap();
-    assert!(told.ends_with(": A (TypeError: no)"), "{told}");
+    let notice = prepared.ok().flatten().unwrap();
+    assert!(notice.ends_with(": A (TypeError: no)"), "{notice}");
     assert_eq!(kernel.variables, variables([("A", "1"), ("B", "3")]));
 }
 
 #[test]
 fn a_notice_names_a_limited_number_of_variables() {
-    let mut refused = Refused::default();
+    let mut failed_changes = FailedChanges::default();
     for number in 0..20 {
-        refused.note(&format!("V{number}"), "x");
+        failed_changes.note(&format!("V{number}"), "x");
     }
-    assert!(refused.told().unwrap().ends_with("V6, V7 and 12 more (x)"));
-    assert_eq!(Refused::default().told(), None);
+    assert!(
+        failed_changes
+            .notice()
+            .unwrap()
+            .ends_with("V6, V7 and 12 more (x)")
+    );
+    assert_eq!(FailedChanges::default().notice(), None);
 }

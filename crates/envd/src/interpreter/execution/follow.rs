@@ -9,42 +9,42 @@ use std::time::Duration;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
-use super::{End, Telling};
-use crate::interpreter::budget::Room;
-use crate::interpreter::kernel::{Kernel, LAST, Nothing};
+use super::{ExecutionEnd, ResponseStream};
+use crate::interpreter::budget::Reservation;
+use crate::interpreter::kernel::{EmptyContent, Kernel, TRAILING_OUTPUT_TIMEOUT};
 use crate::interpreter::lines::{self, Output};
-use crate::interpreter::telling::KEEPALIVE;
+use crate::interpreter::response_stream::KEEPALIVE;
 use crate::interpreter::wire::Envelope;
-use crate::interpreter::zmtp::{Broken, Message};
+use crate::interpreter::zmtp::{ConnectionError, Message};
 
 /// Limit of messages in flight when a kernel that drops output replies. Its queue holds a thousand,
 /// and the connection's buffers hold fewer than this many of the shortest messages.
-const MOST_BEHIND: usize = 1 << 17;
+const MAX_IN_FLIGHT: usize = 1 << 17;
 
 /// How a kernel signals the end of an execution.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Manner {
+pub(super) struct KernelTraits {
     /// It may send results after its `idle` status.
-    pub(super) late: bool,
+    pub(super) late_results: bool,
     /// It never drops messages.
-    pub(super) holds: bool,
+    pub(super) holds_output: bool,
 }
 
 /// Progress of an execution.
-struct Course<'a> {
+struct Progress<'a> {
     id: &'a str,
-    manner: Manner,
+    traits: KernelTraits,
     /// Pending fence requests. When the kernel is idle after one, all earlier output has arrived.
     fences: Vec<String>,
     /// Whether all output has arrived.
-    over: bool,
-    answer: Option<Answer>,
+    complete: bool,
+    answer: Option<ReplyState>,
     /// Why no reply can arrive any more.
-    mute: Option<String>,
+    reply_error: Option<String>,
 }
 
 /// The kernel's reply, and timers for remaining output.
-struct Answer {
+struct ReplyState {
     error: Option<Vec<u8>>,
     /// End if nothing more arrives until then.
     last: Instant,
@@ -53,14 +53,14 @@ struct Answer {
     /// Interval before that request.
     pause: Duration,
     /// Messages received since the reply.
-    behind: usize,
+    messages_since: usize,
 }
 
 /// The next event.
 enum Event {
     Replied(Message),
     /// The request channel is closed.
-    Mute(Broken),
+    Mute(ConnectionError),
     Heard(Message),
     /// The keepalive timer elapsed.
     Silence,
@@ -74,98 +74,105 @@ enum Event {
 pub(super) async fn follow(
     kernel: &mut Kernel,
     id: &str,
-    manner: Manner,
-    telling: &mut Telling,
-) -> Result<(), End> {
-    telling.expected = kernel.count + 1;
-    let mut course = Course {
+    traits: KernelTraits,
+    response: &mut ResponseStream,
+) -> Result<(), ExecutionEnd> {
+    response.expected = kernel.count + 1;
+    let mut progress = Progress {
         id,
-        manner,
+        traits,
         fences: Vec::new(),
-        over: false,
+        complete: false,
         answer: None,
-        mute: None,
+        reply_error: None,
     };
-    while !course.over || course.answer.is_none() {
-        match course.next(kernel, telling).await? {
-            Event::Replied(message) => course.reply(kernel, &message, telling),
+    while !progress.complete || progress.answer.is_none() {
+        match progress.next(kernel, response).await? {
+            Event::Replied(message) => progress.on_reply(kernel, &message, response),
             // Deliver earlier output first: a kernel that exits closes all its connections.
-            Event::Mute(why) => course.mute = Some(why.to_string()),
-            Event::Heard(message) => course.hear(kernel, message, telling).await?,
-            Event::Silence => telling.send(lines::KEEPALIVE).await?,
-            Event::Ask => course.ask(kernel).await?,
+            Event::Mute(why) => progress.reply_error = Some(why.to_string()),
+            Event::Heard(message) => progress.on_broadcast(kernel, message, response).await?,
+            Event::Silence => response.send(lines::KEEPALIVE).await?,
+            Event::Ask => progress.send_fence(kernel).await?,
             // The rest of a message follows once there is budget.
-            Event::Last if kernel.heard.is_midway() => course.wait(),
+            Event::Last if kernel.iopub.is_partial() => progress.wait(),
             Event::Last => break,
         }
     }
-    if let Some(error) = course.answer.and_then(|answer| answer.error) {
-        telling.error(error, Room::default()).await?;
+    if let Some(error) = progress.answer.and_then(|answer| answer.error) {
+        response.error(error, Reservation::default()).await?;
     }
     Ok(())
 }
 
-impl Course<'_> {
-    async fn next(&self, kernel: &mut Kernel, telling: &Telling) -> Result<Event, End> {
+impl Progress<'_> {
+    async fn next(
+        &self,
+        kernel: &mut Kernel,
+        response: &ResponseStream,
+    ) -> Result<Event, ExecutionEnd> {
         let Kernel {
-            life, heard, shell, ..
+            process,
+            iopub,
+            shell,
+            ..
         } = kernel;
         let answer = self.answer.as_ref();
-        let asks = answer.filter(|answer| !self.manner.holds && answer.behind > 0);
-        let listens = answer.is_none() && self.mute.is_none();
+        let asks = answer.filter(|answer| !self.traits.holds_output && answer.messages_since > 0);
+        let listens = answer.is_none() && self.reply_error.is_none();
         let at = |moment: Option<Instant>| sleep_until(moment.unwrap_or_else(Instant::now));
         Ok(tokio::select! {
             // Biased, so that endless output does not starve the client's disconnect and the
             // keepalives.
             biased;
-            () = telling.feed.closed() => return Err(End::Left),
+            () = response.output_channel.closed() => return Err(ExecutionEnd::Disconnected),
             // `next_short` needs no budget: long parts of a reply were broadcast already.
             message = shell.next_short(), if listens => message.map_or_else(Event::Mute, Event::Replied),
             () = at(asks.map(|answer| answer.ask)), if asks.is_some() => Event::Ask,
-            message = heard.next(), if !self.over => Event::Heard(message?),
+            message = iopub.next(), if !self.complete => Event::Heard(message?),
             // Subject to tokio's cooperative budget, as reading the connection is.
-            () = consume_budget(), if self.mute.is_some() => {
-                return Err(End::Lost(self.mute.clone().unwrap_or_default()));
+            () = consume_budget(), if self.reply_error.is_some() => {
+                return Err(ExecutionEnd::KernelLost(self.reply_error.clone().unwrap_or_default()));
             }
-            status = life.ended() => {
-                return Err(End::Lost(format!("the kernel ended ({status})")));
+            status = process.ended() => {
+                return Err(ExecutionEnd::KernelLost(format!("the kernel ended ({status})")));
             }
-            () = sleep_until(telling.silence + KEEPALIVE) => Event::Silence,
+            () = sleep_until(response.last_sent + KEEPALIVE) => Event::Silence,
             () = at(answer.map(|answer| answer.last)), if answer.is_some() => Event::Last,
         })
     }
 
-    fn reply(&mut self, kernel: &mut Kernel, message: &Message, telling: &mut Telling) {
+    fn on_reply(&mut self, kernel: &mut Kernel, message: &Message, response: &mut ResponseStream) {
         let envelope = kernel.session.open(message);
         let Some(envelope) = envelope.filter(|envelope| envelope.parent == self.id) else {
             return;
         };
         let reply = lines::reply(&envelope.content);
         kernel.count = reply.count.unwrap_or(kernel.count);
-        telling.expected = kernel.count;
-        let last = Instant::now() + LAST;
-        self.answer = Some(Answer {
+        response.expected = kernel.count;
+        let last = Instant::now() + TRAILING_OUTPUT_TIMEOUT;
+        self.answer = Some(ReplyState {
             error: reply.error,
             last,
             ask: last,
-            pause: LAST,
-            behind: 0,
+            pause: TRAILING_OUTPUT_TIMEOUT,
+            messages_since: 0,
         });
     }
 
-    async fn hear(
+    async fn on_broadcast(
         &mut self,
         kernel: &mut Kernel,
         mut message: Message,
-        telling: &mut Telling,
-    ) -> Result<(), End> {
-        let room = std::mem::take(&mut message.room);
-        if room.was_waited_for() {
-            telling.feed.note_held();
+        response: &mut ResponseStream,
+    ) -> Result<(), ExecutionEnd> {
+        let reservation = std::mem::take(&mut message.reservation);
+        if reservation.had_to_wait() {
+            response.output_channel.mark_blocked();
         }
         if let Some(answer) = &mut self.answer {
-            answer.behind += 1;
-            self.over = answer.behind > MOST_BEHIND && !self.manner.holds;
+            answer.messages_since += 1;
+            self.complete = answer.messages_since > MAX_IN_FLIGHT && !self.traits.holds_output;
         }
         let opened = kernel.session.open(&message);
         drop(message);
@@ -173,16 +180,18 @@ impl Course<'_> {
             return Ok(());
         };
         if envelope.parent == self.id {
-            let idle = telling.hear(envelope, room, &mut kernel.count).await?;
+            let idle = response
+                .on_message(envelope, reservation, &mut kernel.count)
+                .await?;
             // More output may follow.
             self.wait();
-            if idle && self.manner.late {
+            if idle && self.traits.late_results {
                 self.fence(kernel).await?;
             } else {
-                self.over |= idle;
+                self.complete |= idle;
             }
         } else if self.fences.contains(&envelope.parent) {
-            self.over |= is_idle(&envelope);
+            self.complete |= is_idle(&envelope);
         }
         Ok(())
     }
@@ -190,13 +199,13 @@ impl Course<'_> {
     /// Extends the timer for remaining output.
     fn wait(&mut self) {
         if let Some(answer) = &mut self.answer {
-            answer.last = Instant::now() + LAST;
+            answer.last = Instant::now() + TRAILING_OUTPUT_TIMEOUT;
         }
     }
 
     /// Sends a fence request if the end did not arrive soon, because it may have been dropped. The
     /// answer may be dropped too while the client reads slowly, so requests repeat with backoff.
-    async fn ask(&mut self, kernel: &mut Kernel) -> Result<(), End> {
+    async fn send_fence(&mut self, kernel: &mut Kernel) -> Result<(), ExecutionEnd> {
         if let Some(answer) = &mut self.answer {
             answer.pause *= 2;
             answer.ask = Instant::now() + answer.pause;
@@ -205,8 +214,10 @@ impl Course<'_> {
     }
 
     /// Sends a request without side effects.
-    async fn fence(&mut self, kernel: &mut Kernel) -> Result<(), End> {
-        let (id, frames) = kernel.session.request("kernel_info_request", &Nothing {});
+    async fn fence(&mut self, kernel: &mut Kernel) -> Result<(), ExecutionEnd> {
+        let (id, frames) = kernel
+            .session
+            .request("kernel_info_request", &EmptyContent {});
         kernel.shell.send(&frames).await?;
         self.fences.push(id);
         Ok(())
@@ -223,41 +234,41 @@ mod tests {
     use super::*;
     use crate::interpreter::budget::Budget;
     use crate::interpreter::fake;
-    use crate::interpreter::feed::feed;
+    use crate::interpreter::output_channel::channel;
 
-    /// Whether an execution is over after `behind` messages since its reply, and one more.
-    async fn is_over(manner: Manner, behind: usize) -> bool {
+    /// Whether an execution is over after `messages_since` messages since its reply, and one more.
+    async fn is_complete(traits: KernelTraits, messages_since: usize) -> bool {
         let (mut kernel, _fake) = fake::kernel().await;
-        let (feed, _body) = feed(&Budget::default());
+        let (output_channel, _body) = channel(&Budget::default());
         let now = Instant::now();
-        let mut course = Course {
+        let mut progress = Progress {
             id: "x",
-            manner,
+            traits,
             fences: Vec::new(),
-            over: false,
-            answer: Some(Answer {
+            complete: false,
+            answer: Some(ReplyState {
                 error: None,
                 last: now,
                 ask: now,
-                pause: LAST,
-                behind,
+                pause: TRAILING_OUTPUT_TIMEOUT,
+                messages_since,
             }),
-            mute: None,
+            reply_error: None,
         };
-        let mut telling = Telling::new(feed);
-        let heard = course.hear(&mut kernel, Message::default(), &mut telling);
-        assert!(heard.await.is_ok());
-        course.over
+        let mut response = ResponseStream::new(output_channel);
+        let handled = progress.on_broadcast(&mut kernel, Message::default(), &mut response);
+        assert!(handled.await.is_ok());
+        progress.complete
     }
 
     #[tokio::test]
     async fn endless_output_ends_an_execution_unless_the_kernel_holds_output() {
-        let holds = Manner {
-            holds: true,
-            ..Manner::default()
+        let holds_output = KernelTraits {
+            holds_output: true,
+            ..KernelTraits::default()
         };
-        assert!(!is_over(Manner::default(), MOST_BEHIND - 1).await);
-        assert!(is_over(Manner::default(), MOST_BEHIND).await);
-        assert!(!is_over(holds, MOST_BEHIND).await);
+        assert!(!is_complete(KernelTraits::default(), MAX_IN_FLIGHT - 1).await);
+        assert!(is_complete(KernelTraits::default(), MAX_IN_FLIGHT).await);
+        assert!(!is_complete(holds_output, MAX_IN_FLIGHT).await);
     }
 }

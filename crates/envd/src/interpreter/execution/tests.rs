@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::budget::Budget;
-use super::super::fake::{Fake, kernel, launcher};
-use super::super::feed::{Lines, feed};
+use super::super::fake::{FakeKernel, kernel, launcher};
 use super::super::lines;
-use super::super::telling::KEEPALIVE;
+use super::super::output_channel::{OutputStream, channel};
+use super::super::response_stream::KEEPALIVE;
 use super::super::wire::Session;
 use super::*;
 
 /// Deno's.
-const LATE: Manner = Manner {
-    late: true,
-    holds: false,
+const LATE_RESULTS: KernelTraits = KernelTraits {
+    late_results: true,
+    holds_output: false,
 };
 
 /// All lines, after the end of the execution.
-async fn lines(lines: Lines) -> Vec<Value> {
+async fn lines(lines: OutputStream) -> Vec<Value> {
     let body = lines.body().collect().await.unwrap().to_bytes();
     let lines = body.split(|byte| *byte == b'\n');
     let lines = lines.filter(|line| !line.is_empty());
@@ -37,8 +37,8 @@ fn kinds(lines: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_late_result_is_awaited_for_late_kernels() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let (output_channel, body) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     let saying = async {
         fake.says("execute_input", "x", json!({"execution_count": 4}))
             .await;
@@ -50,10 +50,13 @@ async fn a_late_result_is_awaited_for_late_kernels() {
             .await;
         fake.idles(&fence).await;
     };
-    let (followed, ()) = tokio::join!(follow(&mut kernel, "x", LATE, &mut telling), saying);
+    let (followed, ()) = tokio::join!(
+        follow(&mut kernel, "x", LATE_RESULTS, &mut response),
+        saying
+    );
     assert!(followed.is_ok());
-    telling.end();
-    drop(telling);
+    response.end();
+    drop(response);
     let lines = lines(body).await;
     assert_eq!(
         kinds(&lines),
@@ -65,8 +68,8 @@ async fn a_late_result_is_awaited_for_late_kernels() {
 #[tokio::test]
 async fn a_reply_suffices_when_the_kernel_dropped_its_output() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let (output_channel, body) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     let error = json!({"status": "error", "execution_count": 2, "ename": "E", "evalue": "v"});
     fake.says(
         "stream",
@@ -77,12 +80,12 @@ async fn a_reply_suffices_when_the_kernel_dropped_its_output() {
     fake.replies("x", error).await;
     // It ends by timeout; nothing else arrives.
     assert!(
-        follow(&mut kernel, "x", Manner::default(), &mut telling)
+        follow(&mut kernel, "x", KernelTraits::default(), &mut response)
             .await
             .is_ok()
     );
-    telling.end();
-    drop(telling);
+    response.end();
+    drop(response);
     let lines = lines(body).await;
     assert_eq!(
         kinds(&lines),
@@ -102,11 +105,11 @@ fn large() -> Value {
 #[tokio::test]
 async fn output_waiting_for_budget_is_awaited_after_the_reply() {
     let (mut kernel, mut fake) = kernel().await;
-    let budget = Budget::of(8 << 20);
-    kernel.heard.within(&budget);
-    let taken = budget.room(4 << 20).await;
-    let (feed, body) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let budget = Budget::with_bytes(8 << 20);
+    kernel.iopub.set_budget(&budget);
+    let taken = budget.reserve(4 << 20).await;
+    let (output_channel, body) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     let saying = async {
         fake.replies("x", json!({"status": "ok", "execution_count": 1}))
             .await;
@@ -117,7 +120,7 @@ async fn output_waiting_for_budget_is_awaited_after_the_reply() {
                 fake.idles("x").await;
             },
             async {
-                budget.is_waited_for().await;
+                budget.wait_until_contended().await;
                 tokio::time::pause();
                 tokio::time::sleep(KEEPALIVE * 3).await;
                 tokio::time::resume();
@@ -125,12 +128,12 @@ async fn output_waiting_for_budget_is_awaited_after_the_reply() {
             }
         );
     };
-    let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
+    let following = follow(&mut kernel, "x", KernelTraits::default(), &mut response);
     let (followed, ()) = tokio::join!(following, saying);
     assert!(followed.is_ok());
     // The kernel was blocked and may have dropped output.
-    telling.admit();
-    drop(telling);
+    response.notify_missing();
+    drop(response);
     let mut lines = lines(body).await;
     lines.retain(|line| line["type"] != "keepalive");
     assert_eq!(kinds(&lines), ["number_of_executions", "stdout", "stderr"]);
@@ -142,10 +145,10 @@ async fn output_waiting_for_budget_is_awaited_after_the_reply() {
 #[tokio::test]
 async fn a_large_error_needs_no_budget_beyond_its_message() {
     let (mut kernel, mut fake) = kernel().await;
-    let budget = Budget::of(7 << 20);
-    kernel.heard.within(&budget);
-    let (feed, body) = feed(&budget);
-    let mut telling = Telling::new(feed);
+    let budget = Budget::with_bytes(7 << 20);
+    kernel.iopub.set_budget(&budget);
+    let (output_channel, body) = channel(&budget);
+    let mut response = ResponseStream::new(output_channel);
     let value = "x".repeat(3 << 20);
     let error = json!({"status": "error", "ename": "E", "evalue": value, "traceback": []});
     let saying = async {
@@ -154,20 +157,20 @@ async fn a_large_error_needs_no_budget_beyond_its_message() {
         // Broadcast already, so the reply is not kept.
         fake.replies("x", error).await;
     };
-    let following = follow(&mut kernel, "x", Manner::default(), &mut telling);
+    let following = follow(&mut kernel, "x", KernelTraits::default(), &mut response);
     let both = async { tokio::join!(following, saying) };
-    let (followed, ()) = timeout(SILENT, both).await.unwrap();
+    let (followed, ()) = timeout(INTERNAL_TIMEOUT, both).await.unwrap();
     assert!(followed.is_ok());
-    telling.admit();
-    drop(telling);
+    response.notify_missing();
+    drop(response);
     assert_eq!(kinds(&lines(body).await), ["number_of_executions", "error"]);
 }
 
 #[tokio::test]
 async fn endless_output_after_a_dropped_idle_does_not_hold_an_execution() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let (output_channel, body) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     let mut body = body.body();
     tokio::time::pause();
     let saying = async {
@@ -178,7 +181,7 @@ async fn endless_output_after_a_dropped_idle_does_not_hold_an_execution() {
             let text = json!({"name": "stdout", "text": "again"});
             fake.says("stream", "x", text).await;
             body.frame().await.unwrap().unwrap();
-            tokio::time::advance(LAST / 2).await;
+            tokio::time::advance(TRAILING_OUTPUT_TIMEOUT / 2).await;
             let asks = tokio::select! {
                 biased;
                 fence = fake.asked() => Some(fence),
@@ -200,10 +203,10 @@ async fn endless_output_after_a_dropped_idle_does_not_hold_an_execution() {
         }
     };
     tokio::select! {
-        followed = follow(&mut kernel, "x", Manner::default(), &mut telling) => {
+        followed = follow(&mut kernel, "x", KernelTraits::default(), &mut response) => {
             assert!(followed.is_ok());
         }
-        () = saying => panic!("it goes on"),
+        () = saying => panic!("expected no end"),
         () = busy => {}
     }
 }
@@ -211,15 +214,15 @@ async fn endless_output_after_a_dropped_idle_does_not_hold_an_execution() {
 #[tokio::test]
 async fn the_first_error_is_sent_and_noise_ignored() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
-    fake.heard
+    let (output_channel, body) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
+    fake.iopub
         .send(&[Bytes::from_static(b"noise")])
         .await
         .unwrap();
     let stranger = Session::new();
     let forged = stranger.frames(b"{}".to_vec(), b"{}".to_vec(), b"{}".to_vec());
-    fake.heard.send(&forged).await.unwrap();
+    fake.iopub.send(&forged).await.unwrap();
     for name in ["First", "Second"] {
         fake.says(
             "error",
@@ -231,11 +234,11 @@ async fn the_first_error_is_sent_and_noise_ignored() {
     fake.replies("x", json!({"status": "aborted"})).await;
     fake.idles("x").await;
     assert!(
-        follow(&mut kernel, "x", Manner::default(), &mut telling)
+        follow(&mut kernel, "x", KernelTraits::default(), &mut response)
             .await
             .is_ok()
     );
-    drop(telling);
+    drop(response);
     let lines = lines(body).await;
     assert_eq!(kinds(&lines), ["number_of_executions", "error"]);
     assert_eq!(lines[1]["name"], "First");
@@ -245,73 +248,73 @@ async fn the_first_error_is_sent_and_noise_ignored() {
 async fn a_queued_execution_of_a_disconnected_client_does_not_start() {
     let (kernel, _fake) = kernel().await;
     let context = Context::of_test(kernel).await;
-    let slot = context.turn().await;
-    let (feed, lines) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
-    let (turn, ()) = tokio::join!(telling.turn(&context), async {
+    let slot = context.acquire().await;
+    let (output_channel, lines) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
+    let (turn, ()) = tokio::join!(response.acquire(&context), async {
         drop(lines);
         drop(slot);
     });
-    assert_eq!(turn.err(), Some(Left));
+    assert_eq!(turn.err(), Some(Disconnected));
     // The queue is not blocked.
-    timeout(SILENT, context.turn()).await.unwrap();
+    timeout(INTERNAL_TIMEOUT, context.acquire()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_broken_connection_or_a_disconnected_client_ends_the_execution() {
     let (mut kernel, fake) = kernel().await;
-    let (feed_of_one, body) = feed(&Budget::default());
+    let (feed_of_one, body) = channel(&Budget::default());
     drop(fake);
-    let mut telling = Telling::new(feed_of_one);
-    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
-    assert!(matches!(end, Err(End::Lost(_))));
+    let mut response = ResponseStream::new(feed_of_one);
+    let end = follow(&mut kernel, "x", KernelTraits::default(), &mut response).await;
+    assert!(matches!(end, Err(ExecutionEnd::KernelLost(_))));
     drop(body);
-    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
-    assert!(matches!(end, Err(End::Left)));
+    let end = follow(&mut kernel, "x", KernelTraits::default(), &mut response).await;
+    assert!(matches!(end, Err(ExecutionEnd::Disconnected)));
 }
 
 #[tokio::test]
 async fn output_before_a_kernel_exit_is_delivered() {
     let (mut kernel, mut fake) = kernel().await;
-    let (feed, body) = feed(&Budget::default());
+    let (output_channel, body) = channel(&Budget::default());
     // Small enough to be sent at once: both ends are noticed together.
     let text = json!({"name": "stdout", "text": "last"});
     fake.says("stream", "x", text).await;
     // The exit status is not known yet.
-    let Fake {
+    let FakeKernel {
         shell,
-        heard,
+        iopub,
         ends: _ends,
         ..
     } = fake;
-    drop((shell, heard));
-    let mut telling = Telling::new(feed);
-    let end = follow(&mut kernel, "x", Manner::default(), &mut telling).await;
-    assert!(matches!(end, Err(End::Lost(_))));
-    drop(telling);
+    drop((shell, iopub));
+    let mut response = ResponseStream::new(output_channel);
+    let end = follow(&mut kernel, "x", KernelTraits::default(), &mut response).await;
+    assert!(matches!(end, Err(ExecutionEnd::KernelLost(_))));
+    drop(response);
     assert_eq!(lines(body).await.last().unwrap()["text"], "last");
 }
 
 #[tokio::test]
 async fn waiting_for_a_reply_is_cancel_safe() {
     let (mut kernel, mut fake) = kernel().await;
-    let mut awaited = Awaited::of("x".to_owned());
+    let mut awaited = PendingReply::of("x".to_owned());
     fake.replies("x", json!({"status": "ok"})).await;
     while !awaited.has_begun() {
         // Cancelled at once, repeatedly.
-        let _ = timeout(Duration::ZERO, kernel.replied(&mut awaited)).await;
+        let _ = timeout(Duration::ZERO, kernel.wait_reply(&mut awaited)).await;
         tokio::task::yield_now().await;
     }
     // The reply is not sent twice.
     fake.idles("x").await;
-    assert!(kernel.replied(&mut awaited).await.is_ok());
+    assert!(kernel.wait_reply(&mut awaited).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_freeze_does_not_shorten_the_stop_timeout() {
     let (kernel, _fake) = kernel().await;
     let (context, launcher) = (Context::of_test(kernel).await, launcher());
-    let mut slot = context.turn().await;
+    let mut slot = context.acquire().await;
     launcher.time.freeze();
     tokio::time::pause();
     let stopping = stop(&mut slot, &context, &launcher);
@@ -321,11 +324,11 @@ async fn a_freeze_does_not_shorten_the_stop_timeout() {
     launcher.time.unfreeze();
     let begun = Instant::now();
     assert!(!stopping.await);
-    assert_eq!(begun.elapsed().as_secs(), STOP.as_secs());
+    assert_eq!(begun.elapsed().as_secs(), STOP_TIMEOUT.as_secs());
 }
 
 /// Reads keepalives and checks their interval.
-async fn signs_of_life(lines: Lines) {
+async fn signs_of_life(lines: OutputStream) {
     let mut body = lines.body();
     let begun = Instant::now();
     for number in 1..4 {
@@ -338,11 +341,11 @@ async fn signs_of_life(lines: Lines) {
 #[tokio::test(start_paused = true)]
 async fn a_queued_client_receives_keepalives() {
     let context = Context::of_language("test");
-    let _slot = context.turn().await;
-    let (feed, lines) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let _slot = context.acquire().await;
+    let (output_channel, lines) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     tokio::select! {
-        _ = telling.turn(&context) => panic!("it is another's"),
+        _ = response.acquire(&context) => panic!("the slot is taken"),
         () = signs_of_life(lines) => {}
     }
 }
@@ -350,11 +353,11 @@ async fn a_queued_client_receives_keepalives() {
 #[tokio::test]
 async fn a_client_of_silent_code_receives_keepalives() {
     let (mut kernel, _fake) = kernel().await;
-    let (feed, lines) = feed(&Budget::default());
-    let mut telling = Telling::new(feed);
+    let (output_channel, lines) = channel(&Budget::default());
+    let mut response = ResponseStream::new(output_channel);
     tokio::time::pause();
     tokio::select! {
-        _ = follow(&mut kernel, "x", Manner::default(), &mut telling) => panic!("it goes on"),
+        _ = follow(&mut kernel, "x", KernelTraits::default(), &mut response) => panic!("expected no end"),
         () = signs_of_life(lines) => {}
     }
 }

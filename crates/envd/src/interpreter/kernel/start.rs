@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use shoal_protocol::process::ProcessConfig;
 
-use super::life::Life;
-use super::{Kernel, Launcher, START, StartFailure, connect};
+use super::process::KernelProcess;
+use super::{Kernel, Launcher, START_TIMEOUT, StartFailure, connect};
 use crate::interpreter::connection_file::{self, Ports};
 use crate::interpreter::kernelspec::{Interrupt, Kernelspec};
 use crate::interpreter::variables::Dialect;
 use crate::interpreter::wire::Session;
-use crate::process::Own;
+use crate::process::InternalProcess;
 use crate::settings::Variables;
 
 impl Kernel {
@@ -27,16 +27,16 @@ impl Kernel {
         let ports = Ports::free()?;
         let directory = launcher.users.directory();
         let user = directory.user(&launcher.user);
-        let user = user.ok_or_else(|| StartFailure::NoUser(launcher.user.clone()))?;
+        let user = user.ok_or_else(|| StartFailure::UnknownUser(launcher.user.clone()))?;
         let file = connection_file::write(&launcher.directory, ports, session.key(), user)?;
-        let own = Own {
+        let process = InternalProcess {
             config: command(spec, &file, cwd),
             groups: directory.groups(user),
             user: user.clone(),
             environment: launcher.settings.environment(),
-            original: launcher.original,
+            inherited_limits: launcher.inherited_limits,
         };
-        let mut running = match own.start(&launcher.children).await {
+        let mut running = match process.start(&launcher.children).await {
             Ok(running) => running,
             Err(error) => {
                 let _ = std::fs::remove_file(&file);
@@ -48,7 +48,7 @@ impl Kernel {
             (variables, inherited) = (take(&mut running.variables), take(&mut running.inherited));
         }
         let starting = Starting {
-            life: Life::of(&launcher.children, running),
+            process: KernelProcess::of(&launcher.children, running),
             session,
             interrupt: spec.interrupt,
             variables,
@@ -63,7 +63,7 @@ impl Kernel {
 
 /// A kernel whose process runs.
 struct Starting {
-    life: Life,
+    process: KernelProcess,
     session: Session,
     interrupt: Interrupt,
     variables: Variables,
@@ -76,24 +76,26 @@ struct Starting {
 impl Starting {
     async fn finish(mut self, ports: Ports, launcher: &Launcher) -> Result<Kernel, StartFailure> {
         let session = &mut self.session;
-        let connecting = launcher.time.timeout(START, connect::to(ports, session));
+        let connecting = launcher
+            .time
+            .timeout(START_TIMEOUT, connect::to(ports, session));
         let connected = tokio::select! {
             connected = connecting => connected,
-            status = self.life.ended() => {
+            status = self.process.ended() => {
                 let _ = std::fs::remove_file(&self.file);
-                let said = self.life.said.wait().await;
-                return Err(StartFailure::Ended { status, said });
+                let output = self.process.output.after_exit().await;
+                return Err(StartFailure::Ended { status, output });
             }
         };
         match connected {
             Some(mut sockets) => {
                 for socket in &mut sockets {
-                    socket.within(&launcher.output);
+                    socket.set_budget(&launcher.output);
                 }
-                let [shell, heard, control] = sockets;
+                let [shell, iopub, control] = sockets;
                 Ok(Kernel {
-                    life: self.life,
-                    heard,
+                    process: self.process,
+                    iopub,
                     shell,
                     control,
                     session: self.session,
@@ -102,18 +104,18 @@ impl Starting {
                     sandbox: self.sandbox,
                     startup: self.startup,
                     unseeded: Vec::new(),
-                    refused: None,
+                    last_notice: None,
                     count: 0,
-                    guarded: None,
+                    oom_guard: None,
                     interrupt: self.interrupt,
                     file: self.file,
                 })
             }
             None => {
-                self.life.signal(Signal::KILL);
+                self.process.signal(Signal::KILL);
                 let _ = std::fs::remove_file(&self.file);
-                let said = self.life.said.now();
-                Err(StartFailure::Late { said })
+                let output = self.process.output.so_far();
+                Err(StartFailure::Timeout { output })
             }
         }
     }

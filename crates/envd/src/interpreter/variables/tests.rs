@@ -23,7 +23,7 @@ const HOSTILE: [&str; 10] = [
 
 /// All changes joined.
 fn change(dialect: Dialect, from: &Variables, to: &Variables) -> String {
-    dialect.together(dialect.changes(from, to).iter())
+    dialect.join_all(dialect.changes(from, to).iter())
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn bash_changes_work_despite_shadowing_aliases_and_functions() {
 }
 
 /// Runs code in node's `vm`, without top-level `await`, followed by code that prints.
-pub(in crate::interpreter) fn ran_plainly(code: &str, behind: &str) -> Vec<u8> {
+pub(in crate::interpreter) fn run_without_await(code: &str, behind: &str) -> Vec<u8> {
     let program =
         format!("new (require('vm').Script)(process.argv[1]).runInThisContext(); {behind}");
     ran("node", &["-e", &program, code])
@@ -115,20 +115,20 @@ pub(in crate::interpreter) fn ran_plainly(code: &str, behind: &str) -> Vec<u8> {
 fn javascript_literals_without_await_round_trip() {
     let plainly = |from: &Variables, to: &Variables| {
         let changes = Dialect::Script.changes(from, to);
-        Dialect::Script.plainly_together(changes.iter()).unwrap()
+        Dialect::Script.join_fallbacks(changes.iter()).unwrap()
     };
     for value in HOSTILE {
         let (to, none) = (variables([("SHOWN", value)]), Variables::new());
-        let shown = ran_plainly(
+        let shown = run_without_await(
             &plainly(&none, &to),
             "process.stdout.write(process.env.SHOWN)",
         );
         assert_eq!(shown, value.as_bytes());
         let both = plainly(&none, &to) + "\n" + &plainly(&to, &none);
-        let shown = ran_plainly(&both, "process.stdout.write(`${process.env.SHOWN}`)");
+        let shown = run_without_await(&both, "process.stdout.write(`${process.env.SHOWN}`)");
         assert_eq!(shown, b"undefined");
     }
-    assert_eq!(Dialect::Bash.plainly_together([].iter()), None);
+    assert_eq!(Dialect::Bash.join_fallbacks([].iter()), None);
 }
 
 #[test]

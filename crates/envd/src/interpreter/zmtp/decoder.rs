@@ -2,8 +2,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{Broken, COMMAND, LARGE, LONG, MAX_MESSAGE, MORE, Message};
-use crate::interpreter::budget::Room;
+use super::{COMMAND, ConnectionError, LARGE_FRAME, LONG, MAX_MESSAGE, MORE, Message};
+use crate::interpreter::budget::Reservation;
 
 /// Limit of frames per message. Jupyter's have six, plus one for each widget buffer.
 pub(super) const MAX_FRAMES: usize = 1024;
@@ -16,7 +16,7 @@ const MAX_SKIPPED: u64 = 4 << 30;
 
 /// Expected next bytes.
 #[derive(Debug, Clone, Copy)]
-enum Next {
+enum DecodeState {
     Length,
     Command { length: usize },
     Frame { length: usize, more: bool },
@@ -25,41 +25,44 @@ enum Next {
 
 /// The decoder.
 pub(super) struct Decoder {
-    next: Next,
+    next: DecodeState,
     /// Whether the peer has sent READY.
     pub(super) ready: bool,
     message: Message,
     kept: usize,
     pub(super) limit: usize,
     /// Whether budget for the current frame is reserved.
-    has_room: bool,
+    is_reserved: bool,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
         Self {
-            next: Next::Length,
+            next: DecodeState::Length,
             ready: false,
             message: Message::default(),
             kept: 0,
             limit: MAX_MESSAGE,
-            has_room: false,
+            is_reserved: false,
         }
     }
 }
 
 impl Decoder {
     /// Decodes the next message, or as much of it as has arrived.
-    pub(super) fn decode(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>, Broken> {
+    pub(super) fn decode(
+        &mut self,
+        bytes: &mut BytesMut,
+    ) -> Result<Option<Message>, ConnectionError> {
         loop {
             match self.next {
-                Next::Length => {
+                DecodeState::Length => {
                     let Some((flags, length)) = take_length(bytes) else {
                         return Ok(None);
                     };
                     self.next = self.begin(flags, length)?;
                 }
-                Next::Command { length } => {
+                DecodeState::Command { length } => {
                     if bytes.len() < length {
                         return Ok(None);
                     }
@@ -67,18 +70,18 @@ impl Decoder {
                     let was_ready = self.ready;
                     self.ready |= command.starts_with(b"\x05READY");
                     if command.starts_with(b"\x05ERROR") {
-                        return Err(Broken::Foreign("connection refused by peer"));
+                        return Err(ConnectionError::Protocol("connection refused by peer"));
                     }
-                    self.next = Next::Length;
+                    self.next = DecodeState::Length;
                     if !self.ready {
-                        return Err(Broken::Foreign("a command before READY"));
+                        return Err(ConnectionError::Protocol("a command before READY"));
                     }
                     // Later messages are for the next call.
                     if !was_ready {
                         return Ok(None);
                     }
                 }
-                Next::Frame { length, more } => {
+                DecodeState::Frame { length, more } => {
                     if bytes.len() < length {
                         return Ok(None);
                     }
@@ -88,12 +91,12 @@ impl Decoder {
                         return Ok(Some(message));
                     }
                 }
-                Next::Skipped { left, more } => {
+                DecodeState::Skipped { left, more } => {
                     let here = left.min(bytes.len() as u64);
                     bytes.advance(usize::try_from(here).unwrap_or_default());
                     if here < left {
                         let left = left - here;
-                        self.next = Next::Skipped { left, more };
+                        self.next = DecodeState::Skipped { left, more };
                         return Ok(None);
                     }
                     if let Some(message) = self.end(Bytes::new(), more) {
@@ -105,66 +108,66 @@ impl Decoder {
     }
 
     /// Length of the message including the current frame, if that is large and has no budget yet.
-    pub(super) fn roomless(&self) -> Option<usize> {
+    pub(super) fn needs_reservation(&self) -> Option<usize> {
         match self.next {
-            Next::Frame { length, .. } if !self.has_room => {
-                Some(self.kept + length).filter(|length| *length > LARGE)
+            DecodeState::Frame { length, .. } if !self.is_reserved => {
+                Some(self.kept + length).filter(|length| *length > LARGE_FRAME)
             }
             _ => None,
         }
     }
 
     /// Whether a message or frame header is partially decoded.
-    pub(super) fn is_midway(&self) -> bool {
-        !matches!(self.next, Next::Length) || !self.message.frames.is_empty()
+    pub(super) fn is_partial(&self) -> bool {
+        !matches!(self.next, DecodeState::Length) || !self.message.frames.is_empty()
     }
 
     /// Whether an earlier frame of the message has a reservation.
-    pub(super) fn holds_room(&self) -> bool {
-        !self.message.room.is_none()
+    pub(super) fn has_reservation(&self) -> bool {
+        !self.message.reservation.is_none()
     }
 
     /// Attaches budget for the message up to the current frame.
-    pub(super) fn give_room(&mut self, room: Room) {
-        self.message.room = room;
-        self.has_room = true;
+    pub(super) fn set_reservation(&mut self, reservation: Reservation) {
+        self.message.reservation = reservation;
+        self.is_reserved = true;
     }
 
     /// Skips the current frame, if the message is large with it.
-    pub(super) fn pass_over(&mut self) {
-        if let Next::Frame { length, more } = self.next
-            && self.kept + length > LARGE
+    pub(super) fn skip_frame(&mut self) {
+        if let DecodeState::Frame { length, more } = self.next
+            && self.kept + length > LARGE_FRAME
         {
             let left = length as u64;
             self.message.skipped = self.message.skipped.saturating_add(left);
-            self.next = Next::Skipped { left, more };
+            self.next = DecodeState::Skipped { left, more };
         }
     }
 
-    fn begin(&mut self, flags: u8, length: u64) -> Result<Next, Broken> {
+    fn begin(&mut self, flags: u8, length: u64) -> Result<DecodeState, ConnectionError> {
         let short = usize::try_from(length).ok();
         if flags & COMMAND != 0 {
             let short = short.filter(|length| *length <= MAX_COMMAND);
-            let length = short.ok_or(Broken::Foreign("command too long"))?;
-            return Ok(Next::Command { length });
+            let length = short.ok_or(ConnectionError::Protocol("command too long"))?;
+            return Ok(DecodeState::Command { length });
         }
         if self.message.frames.len() == MAX_FRAMES {
-            return Err(Broken::Foreign("too many frames in a message"));
+            return Err(ConnectionError::Protocol("too many frames in a message"));
         }
         let more = flags & MORE != 0;
         match short.filter(|length| *length <= self.limit - self.kept) {
-            Some(length) => Ok(Next::Frame { length, more }),
-            None if length > MAX_SKIPPED => Err(Broken::Foreign("frame too long")),
+            Some(length) => Ok(DecodeState::Frame { length, more }),
+            None if length > MAX_SKIPPED => Err(ConnectionError::Protocol("frame too long")),
             None => {
                 self.message.skipped = self.message.skipped.saturating_add(length);
-                Ok(Next::Skipped { left: length, more })
+                Ok(DecodeState::Skipped { left: length, more })
             }
         }
     }
 
     fn end(&mut self, frame: Bytes, more: bool) -> Option<Message> {
-        self.next = Next::Length;
-        self.has_room = false;
+        self.next = DecodeState::Length;
+        self.is_reserved = false;
         self.message.frames.push(frame);
         if more {
             return None;

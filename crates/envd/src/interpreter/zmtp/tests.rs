@@ -34,7 +34,7 @@ async fn two_peers_handshake_and_exchange_messages() {
     sent.unwrap();
     assert_eq!(got.unwrap().frames, frames);
     drop(dealer);
-    assert!(matches!(router.next().await, Err(Broken::Closed)));
+    assert!(matches!(router.next().await, Err(ConnectionError::Closed)));
 }
 
 /// Two peers after their handshake, with a pipe of this capacity.
@@ -50,8 +50,8 @@ async fn two_ends(between: usize) -> (Socket<DuplexStream>, Socket<DuplexStream>
 #[tokio::test(start_paused = true)]
 async fn a_large_message_waits_for_budget_and_a_short_one_does_not() {
     let (mut their, mut our) = two_ends(1 << 10).await;
-    let budget = Budget::of(8 << 20);
-    our.within(&budget);
+    let budget = Budget::with_bytes(8 << 20);
+    our.set_budget(&budget);
     let large = [Bytes::from_static(b"head"), vec![7; 3 << 20].into()];
     let sending = tokio::spawn(async move {
         for _ in 0..2 {
@@ -60,7 +60,7 @@ async fn a_large_message_waits_for_budget_and_a_short_one_does_not() {
         }
         their
     });
-    let taken = budget.room(4 << 20).await;
+    let taken = budget.reserve(4 << 20).await;
     our.next().await.unwrap();
     let wait = Duration::from_secs(1);
     assert!(timeout(wait, our.next()).await.is_err());
@@ -70,43 +70,43 @@ async fn a_large_message_waits_for_budget_and_a_short_one_does_not() {
     // The reservation lives as long as the message.
     our.next().await.unwrap();
     assert!(timeout(wait, our.next()).await.is_err());
-    assert!(timeout(wait, budget.room(4 << 20)).await.is_err());
+    assert!(timeout(wait, budget.reserve(4 << 20)).await.is_err());
     // Skipping needs no budget.
     let passed = our.next_short().await.unwrap();
     assert_eq!((passed.frames[0].len(), passed.skipped), (4, 3 << 20));
     drop((message, sending.await.unwrap()));
-    timeout(wait, budget.room(8 << 20)).await.unwrap();
+    timeout(wait, budget.reserve(8 << 20)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_wait_for_budget_keeps_its_place() {
     let (mut their, mut our) = two_ends(4 << 20).await;
-    let budget = Budget::of(8 << 20);
-    our.within(&budget);
-    assert!(!our.is_midway());
+    let budget = Budget::with_bytes(8 << 20);
+    our.set_budget(&budget);
+    assert!(!our.is_partial());
     their.send(&[vec![7; 3 << 20].into()]).await.unwrap();
-    let taken = budget.room(8 << 20).await;
+    let taken = budget.reserve(8 << 20).await;
     let wait = Duration::from_secs(1);
     assert!(timeout(wait, our.next()).await.is_err());
-    assert!(our.is_midway());
+    assert!(our.is_partial());
     // A later request waits longer.
-    let mut later = Box::pin(budget.room(8 << 20));
+    let mut later = Box::pin(budget.reserve(8 << 20));
     assert!(timeout(wait, &mut later).await.is_err());
     assert!(timeout(wait, our.next()).await.is_err());
     drop(taken);
     let message = timeout(wait, our.next()).await.unwrap().unwrap();
-    assert!(message.room.was_waited_for() && !our.is_midway());
+    assert!(message.reservation.had_to_wait() && !our.is_partial());
     drop(message);
     timeout(wait, later).await.unwrap();
 
     // A message that is no longer wanted is not waited for.
     their.send(&[vec![7; 3 << 20].into()]).await.unwrap();
-    let taken = budget.room(8 << 20).await;
-    assert!(!taken.was_waited_for());
+    let taken = budget.reserve(8 << 20).await;
+    assert!(!taken.had_to_wait());
     assert!(timeout(wait, our.next()).await.is_err());
     assert_eq!(our.next_short().await.unwrap().skipped, 3 << 20);
     drop(taken);
-    timeout(wait, budget.room(8 << 20)).await.unwrap();
+    timeout(wait, budget.reserve(8 << 20)).await.unwrap();
 }
 
 #[tokio::test]
@@ -132,8 +132,8 @@ async fn the_buffer_of_a_large_message_is_freed() {
             };
             tokio::join!(sending, taking);
             // The buffer is freed, and the next one is small.
-            router.make_room(LEAST_READ);
-            assert!(router.buffer.capacity() <= MOST_READ);
+            router.reserve_buffer(MIN_READ);
+            assert!(router.buffer.capacity() <= MAX_READ);
         }
     }
 }
@@ -155,7 +155,10 @@ async fn an_invalid_greeting_is_rejected() {
         greeting[place] = 0;
         other.write_all(&greeting).await.unwrap();
         let greeted = Socket::over(one, Role::Dealer).await;
-        assert!(matches!(greeted.err(), Some(Broken::Foreign(_))), "{place}");
+        assert!(
+            matches!(greeted.err(), Some(ConnectionError::Protocol(_))),
+            "{place}"
+        );
     }
 }
 

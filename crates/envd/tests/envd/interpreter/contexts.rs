@@ -136,10 +136,10 @@ async fn executions_run_in_the_order_of_arrival() {
 
 #[tokio::test]
 async fn health_fails_until_the_templates_kernel_starts() {
-    let offer = json!({
+    let interpreter_config = json!({
         "kernels": ["{root}/kernels"], "user": USER, "cwd": "{root}/home", "start": ["python", "r"],
     });
-    let Some(mut options) = options(Some(offer.to_string())) else {
+    let Some(mut options) = options(Some(interpreter_config.to_string())) else {
         return;
     };
     let broken = r#"{"argv": ["/bin/sh", "-c", "echo no library; exit 3"], "language": "r"}"#;

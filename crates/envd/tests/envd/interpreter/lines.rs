@@ -3,10 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Interpreter, Said, interpreter, offer, options};
+use super::{ExecutionOutput, Interpreter, interpreter, interpreter_config, options};
 use crate::daemon::Daemon;
 
-fn kinds(said: &Said) -> Vec<&str> {
+fn kinds(said: &ExecutionOutput) -> Vec<&str> {
     said.0
         .iter()
         .map(|line| line["type"].as_str().unwrap())
@@ -76,7 +76,7 @@ async fn the_interpreter_starts_with_the_configuration_seen_by_init() {
     daemon.post_json("/init", json!({})).await;
     std::fs::create_dir(file.parent().unwrap()).unwrap();
     let root = daemon.root.path().to_str().unwrap().to_owned();
-    std::fs::write(&file, offer().replace("{root}", &root)).unwrap();
+    std::fs::write(&file, interpreter_config().replace("{root}", &root)).unwrap();
     daemon.post_json("/init", json!({})).await;
     // No earlier log entry reports it.
     let interpreter = Interpreter::of(daemon);

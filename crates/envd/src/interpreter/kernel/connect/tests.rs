@@ -42,17 +42,17 @@ async fn another_process_on_a_kernels_port_is_not_mistaken_for_it() {
             others.push(accept(socket).await);
         }
         let mut shell = accept(&shells).await;
-        let mut heard = accept(&heards).await;
+        let mut iopub = accept(&heards).await;
         let control = accept(&controls).await;
         let frames = answer(&theirs, &mut shell).await;
         shell.send(&frames).await.unwrap();
-        heard.send(&frames).await.unwrap();
-        (silent, others, shell, heard, control)
+        iopub.send(&frames).await.unwrap();
+        (silent, others, shell, iopub, control)
     };
     let ports = Ports::of_test([shell, iopub, control]);
     let ([mut shell, ..], (_, _, mut their_shell, ..)) =
         tokio::join!(to(ports, &mut session), kernel);
-    let (_, frames) = session.request("kernel_info_request", &Nothing {});
+    let (_, frames) = session.request("kernel_info_request", &EmptyContent {});
     shell.send(&frames).await.unwrap();
     answer(&theirs, &mut their_shell).await;
 }

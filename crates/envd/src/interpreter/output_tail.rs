@@ -12,43 +12,43 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinSet;
 
 /// Bytes kept.
-const KEPT: usize = 2 << 10;
+const TAIL_LENGTH: usize = 2 << 10;
 
 /// Timeout for remaining output after the exit.
-const LAST: Duration = Duration::from_millis(200);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The end of a kernel's output.
 #[derive(Default)]
-pub(super) struct LastWords {
-    kept: Arc<Mutex<VecDeque<u8>>>,
+pub(super) struct OutputTail {
+    tail: Arc<Mutex<VecDeque<u8>>>,
     readers: JoinSet<()>,
 }
 
-impl LastWords {
+impl OutputTail {
     /// Starts to read.
-    pub(super) fn of(streams: [OwnedFd; 2]) -> Self {
-        let kept = Arc::<Mutex<VecDeque<u8>>>::default();
+    pub(super) fn capture(streams: [OwnedFd; 2]) -> Self {
+        let tail = Arc::<Mutex<VecDeque<u8>>>::default();
         let mut readers = JoinSet::new();
         for stream in streams {
             // They are non-blocking pipes.
             if let Ok(stream) = Receiver::from_owned_fd(stream) {
-                readers.spawn(read(stream, Arc::clone(&kept)));
+                readers.spawn(read(stream, Arc::clone(&tail)));
             }
         }
-        Self { kept, readers }
+        Self { tail, readers }
     }
 
     /// The captured text, after the exit.
-    pub(super) async fn wait(&mut self) -> String {
+    pub(super) async fn after_exit(&mut self) -> String {
         let all = async { while self.readers.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(LAST, all).await;
-        self.now()
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, all).await;
+        self.so_far()
     }
 
     /// The captured text so far.
-    pub(super) fn now(&self) -> String {
-        let kept: Vec<u8> = self.kept.lock().iter().copied().collect();
-        let text = String::from_utf8_lossy(&kept);
+    pub(super) fn so_far(&self) -> String {
+        let tail: Vec<u8> = self.tail.lock().iter().copied().collect();
+        let text = String::from_utf8_lossy(&tail);
         match text.trim() {
             "" => "no output".to_owned(),
             text => text.to_owned(),
@@ -56,12 +56,12 @@ impl LastWords {
     }
 }
 
-async fn read(mut stream: Receiver, kept: Arc<Mutex<VecDeque<u8>>>) {
-    let mut buffer = [0; KEPT];
+async fn read(mut stream: Receiver, tail: Arc<Mutex<VecDeque<u8>>>) {
+    let mut buffer = [0; TAIL_LENGTH];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        let mut kept = kept.lock();
-        kept.extend(buffer.iter().take(count));
-        let surplus = kept.len().saturating_sub(KEPT);
-        kept.drain(..surplus);
+        let mut tail = tail.lock();
+        tail.extend(buffer.iter().take(count));
+        let surplus = tail.len().saturating_sub(TAIL_LENGTH);
+        tail.drain(..surplus);
     }
 }

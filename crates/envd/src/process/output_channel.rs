@@ -2,7 +2,7 @@
 //!
 //! Each subscriber has a bounded queue. If one is full, the process blocks on its output: nothing
 //! is lost and memory stays bounded. A single subscriber may block the process indefinitely, like a
-//! terminal. If there are others, a subscriber that blocks them for [`PATIENCE`] is disconnected
+//! terminal. If there are others, a subscriber that blocks them for [`SUBSCRIBER_TIMEOUT`] is disconnected
 //! and its stream ends with `resource_exhausted`. A subscriber that disconnects releases the
 //! process.
 
@@ -17,10 +17,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 /// Queue length of a subscriber in events of at most 32 KiB.
-const QUEUE: usize = 32;
+const QUEUE_LENGTH: usize = 32;
 
 /// How long a full subscriber may block other subscribers.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const SUBSCRIBER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit of subscribers per process.
 const MAX_SUBSCRIBERS: usize = 256;
@@ -40,7 +40,7 @@ pub(super) enum Event {
 
 /// Sending side.
 #[derive(Default)]
-pub(super) struct Feed {
+pub(super) struct OutputChannel {
     state: Mutex<State>,
     /// Notified when a subscriber joins or leaves.
     changed: Notify,
@@ -49,93 +49,101 @@ pub(super) struct Feed {
 #[derive(Default)]
 struct State {
     next: u64,
-    seats: Vec<Seat>,
+    subscribers: Vec<Subscriber>,
     closed: bool,
 }
 
 #[derive(Clone)]
-struct Seat {
+struct Subscriber {
     id: u64,
     queue: mpsc::Sender<Event>,
-    cut: Arc<AtomicBool>,
+    disconnected: Arc<AtomicBool>,
 }
 
 /// Receiving side.
 pub(super) struct Subscription {
     id: u64,
     events: mpsc::Receiver<Event>,
-    cut: Arc<AtomicBool>,
-    feed: Arc<Feed>,
+    disconnected: Arc<AtomicBool>,
+    channel: Arc<OutputChannel>,
 }
 
 /// Why subscribing failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum SubscribeError {
     /// The process has ended.
     Ended,
     /// Too many subscribers.
     Full,
 }
 
-impl Feed {
+impl OutputChannel {
     /// Subscribes from now on.
-    pub(super) fn subscribe(self: &Arc<Self>) -> Result<Subscription, Refusal> {
-        let (queue, events) = mpsc::channel(QUEUE);
-        let cut = Arc::new(AtomicBool::new(false));
+    pub(super) fn subscribe(self: &Arc<Self>) -> Result<Subscription, SubscribeError> {
+        let (queue, events) = mpsc::channel(QUEUE_LENGTH);
+        let disconnected = Arc::new(AtomicBool::new(false));
         let mut state = self.state.lock();
         if state.closed {
-            return Err(Refusal::Ended);
+            return Err(SubscribeError::Ended);
         }
-        if state.seats.len() >= MAX_SUBSCRIBERS {
-            return Err(Refusal::Full);
+        if state.subscribers.len() >= MAX_SUBSCRIBERS {
+            return Err(SubscribeError::Full);
         }
         let id = state.next;
         state.next += 1;
-        state.seats.push(Seat {
+        state.subscribers.push(Subscriber {
             id,
             queue,
-            cut: Arc::clone(&cut),
+            disconnected: Arc::clone(&disconnected),
         });
         drop(state);
         self.changed.notify_waiters();
         Ok(Subscription {
             id,
             events,
-            cut,
-            feed: Arc::clone(self),
+            disconnected,
+            channel: Arc::clone(self),
         })
     }
 
     /// Sends an event to all current subscribers.
     pub(super) async fn publish(&self, event: Event) {
-        let seats = self.state.lock().seats.clone();
+        let subscribers = self.state.lock().subscribers.clone();
         let mut full = Vec::new();
-        for seat in seats {
-            if let Err(mpsc::error::TrySendError::Full(_)) = seat.queue.try_send(event.clone()) {
-                full.push(seat);
+        for subscriber in subscribers {
+            if let Err(mpsc::error::TrySendError::Full(_)) =
+                subscriber.queue.try_send(event.clone())
+            {
+                full.push(subscriber);
             }
         }
         let mut deadline = None;
-        for seat in full {
-            self.wait_for(&seat, &event, &mut deadline).await;
+        for subscriber in full {
+            self.wait_for(&subscriber, &event, &mut deadline).await;
         }
     }
 
     /// Waits until a full queue has room, its subscriber leaves, or the subscriber is disconnected.
-    async fn wait_for(&self, seat: &Seat, event: &Event, deadline: &mut Option<Instant>) {
+    async fn wait_for(
+        &self,
+        subscriber: &Subscriber,
+        event: &Event,
+        deadline: &mut Option<Instant>,
+    ) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            let company = self.state.lock().seats.len() > 1;
-            if !company {
+            let has_others = self.state.lock().subscribers.len() > 1;
+            if !has_others {
                 *deadline = None;
             }
-            let patience = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let disconnect_at =
+                *deadline.get_or_insert_with(|| Instant::now() + SUBSCRIBER_TIMEOUT);
             tokio::select! {
-                _ = seat.queue.send(event.clone()) => return,
-                () = tokio::time::sleep_until(patience), if company => {
-                    seat.cut.store(true, Ordering::Release);
-                    self.leave(seat.id);
+                _ = subscriber.queue.send(event.clone()) => return,
+                () = tokio::time::sleep_until(disconnect_at), if has_others => {
+                    subscriber.disconnected.store(true, Ordering::Release);
+                    self.leave(subscriber.id);
                     return;
                 }
                 () = changed => {}
@@ -147,11 +155,14 @@ impl Feed {
     pub(super) async fn close(&self, last: Event) {
         self.state.lock().closed = true;
         self.publish(last).await;
-        self.state.lock().seats.clear();
+        self.state.lock().subscribers.clear();
     }
 
     fn leave(&self, id: u64) {
-        self.state.lock().seats.retain(|seat| seat.id != id);
+        self.state
+            .lock()
+            .subscribers
+            .retain(|subscriber| subscriber.id != id);
         self.changed.notify_waiters();
     }
 }
@@ -163,14 +174,14 @@ impl Subscription {
     }
 
     /// Whether the subscriber was disconnected because it blocked others.
-    pub(super) fn was_cut(&self) -> bool {
-        self.cut.load(Ordering::Acquire)
+    pub(super) fn was_disconnected(&self) -> bool {
+        self.disconnected.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.feed.leave(self.id);
+        self.channel.leave(self.id);
     }
 }
 

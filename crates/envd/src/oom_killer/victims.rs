@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::memory::MIB;
+use super::usage::MIB;
 use crate::process::Status;
 
 /// How long a record outlives its process. Longer is unsafe, because the id may be reused.
-const NOTICED: Duration = Duration::from_secs(10);
+const VICTIM_RETENTION: Duration = Duration::from_secs(10);
 
 /// Limit of ancestors recorded per victim.
-const DEPTH: usize = 32;
+const MAX_ANCESTORS: usize = 32;
 
 /// Exit code of a shell whose last command was killed by SIGKILL.
 const KILLED_CHILD: i32 = 128 + libc::SIGKILL;
@@ -36,20 +36,26 @@ pub(super) struct Victims(HashMap<i32, (Victim, Instant)>);
 impl Victims {
     /// Records a victim before it is killed. The walk over its ancestors stops at `own`, the
     /// daemon.
-    pub(super) fn note(&mut self, victim: &Victim, own: i32, parent: impl Fn(i32) -> Option<i32>) {
+    pub(super) fn record(
+        &mut self,
+        victim: &Victim,
+        own: i32,
+        parent: impl Fn(i32) -> Option<i32>,
+    ) {
         let now = Instant::now();
         self.0.retain(|pid, (_, at)| {
-            now.duration_since(*at) < NOTICED || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
+            now.duration_since(*at) < VICTIM_RETENTION
+                || fs::exists(format!("/proc/{pid}")).unwrap_or(true)
         });
         let above = |pid: &i32| parent(*pid).filter(|parent| *parent > 1 && *parent != own);
-        for pid in std::iter::successors(Some(victim.pid), above).take(DEPTH) {
+        for pid in std::iter::successors(Some(victim.pid), above).take(MAX_ANCESTORS) {
             self.0.insert(pid, (victim.clone(), now));
         }
     }
 
     /// Describes why a process ended, if it was killed for memory or is a shell that reports such a
     /// child.
-    pub(super) fn reason(&mut self, pid: i32, status: Status) -> Option<String> {
+    pub(super) fn take_reason(&mut self, pid: i32, status: Status) -> Option<String> {
         let (victim, _) = self.0.remove(&pid)?;
         let killed = match status {
             Status::Killed(signal) => signal == libc::SIGKILL && victim.pid == pid,
@@ -79,30 +85,36 @@ mod tests {
             size: 400 * MIB,
             total: 512 * MIB,
         };
-        victims.note(&victim, 1, |pid| (pid > 1).then_some((pid - 10).max(1)));
+        victims.record(&victim, 1, |pid| (pid > 1).then_some((pid - 10).max(1)));
         victims
     }
 
     #[test]
     fn the_reason_of_a_victim_is_reported_once() {
         let mut victims = victims();
-        let reason = victims.reason(30, Status::Killed(libc::SIGKILL));
+        let reason = victims.take_reason(30, Status::Killed(libc::SIGKILL));
         assert_eq!(
             reason.as_deref(),
             Some("out of memory: python3 was killed, having used 400 MiB of the sandbox's 512 MiB")
         );
-        assert_eq!(victims.reason(30, Status::Killed(libc::SIGKILL)), None);
+        assert_eq!(victims.take_reason(30, Status::Killed(libc::SIGKILL)), None);
     }
 
     #[test]
     fn a_shell_that_reports_a_killed_child_has_the_reason() {
         for pid in [10, 20] {
-            assert!(victims().reason(pid, Status::Exited(137)).is_some());
-            assert_eq!(victims().reason(pid, Status::Exited(1)), None);
+            assert!(victims().take_reason(pid, Status::Exited(137)).is_some());
+            assert_eq!(victims().take_reason(pid, Status::Exited(1)), None);
             // Killed for another reason: a deadline or a client.
-            assert_eq!(victims().reason(pid, Status::Killed(libc::SIGKILL)), None);
+            assert_eq!(
+                victims().take_reason(pid, Status::Killed(libc::SIGKILL)),
+                None
+            );
         }
-        assert_eq!(victims().reason(1, Status::Exited(137)), None);
-        assert_eq!(victims().reason(40, Status::Killed(libc::SIGKILL)), None);
+        assert_eq!(victims().take_reason(1, Status::Exited(137)), None);
+        assert_eq!(
+            victims().take_reason(40, Status::Killed(libc::SIGKILL)),
+            None
+        );
     }
 }

@@ -14,33 +14,33 @@ const FILE: &str = "etc/shoal/interpreter.json";
 const MAX_FILE: u64 = 64 << 10;
 
 /// Default kernel directories, Jupyter's system-wide ones.
-const KERNELS: [&str; 2] = [
+const DEFAULT_KERNEL_DIRECTORIES: [&str; 2] = [
     "/usr/local/share/jupyter/kernels",
     "/usr/share/jupyter/kernels",
 ];
 
 /// Languages whose context starts with the server by default.
-pub(super) const START: [&str; 2] = ["python", "javascript"];
+pub(super) const DEFAULT_START: [&str; 2] = ["python", "javascript"];
 
 /// The configuration. All fields are optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct Offer {
+pub(super) struct InterpreterConfig {
     /// Kernel directories.
     pub(super) kernels: Vec<PathBuf>,
     /// User of the kernels. Root by default, as in E2B: user code may write everywhere.
     pub(super) user: String,
     /// Default working directory.
     pub(super) cwd: String,
-    /// Languages whose context starts with the server. By default those of [`START`] that have a
+    /// Languages whose context starts with the server. By default those of [`DEFAULT_START`] that have a
     /// kernel.
     pub(super) start: Option<Vec<String>>,
 }
 
-impl Default for Offer {
+impl Default for InterpreterConfig {
     fn default() -> Self {
         Self {
-            kernels: KERNELS.map(PathBuf::from).to_vec(),
+            kernels: DEFAULT_KERNEL_DIRECTORIES.map(PathBuf::from).to_vec(),
             user: "root".to_owned(),
             cwd: "/home/user".to_owned(),
             start: None,
@@ -52,7 +52,7 @@ impl Default for Offer {
 ///
 /// # Errors
 /// If the file is invalid.
-pub(super) fn read(root: &Path) -> io::Result<Option<Offer>> {
+pub(super) fn read(root: &Path) -> io::Result<Option<InterpreterConfig>> {
     let text = match foreign_file::read(&root.join(FILE), MAX_FILE) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -65,7 +65,7 @@ pub(super) fn read(root: &Path) -> io::Result<Option<Offer>> {
 mod tests {
     use super::*;
 
-    fn of(text: Option<&str>) -> io::Result<Option<Offer>> {
+    fn of(text: Option<&str>) -> io::Result<Option<InterpreterConfig>> {
         let root = tempfile::tempdir().unwrap();
         if let Some(text) = text {
             let path = root.path().join(FILE);
@@ -78,16 +78,16 @@ mod tests {
     #[test]
     fn a_missing_file_disables_the_interpreter_and_an_empty_object_means_defaults() {
         assert_eq!(of(None).unwrap(), None);
-        assert_eq!(of(Some("{}")).unwrap(), Some(Offer::default()));
+        assert_eq!(of(Some("{}")).unwrap(), Some(InterpreterConfig::default()));
     }
 
     #[test]
     fn configured_values_are_used() {
         let said = r#"{"kernels": ["/k"], "user": "user", "cwd": "/", "start": [], "new": 1}"#;
-        let offer = of(Some(said)).unwrap().unwrap();
-        assert_eq!(offer.kernels, [PathBuf::from("/k")]);
-        assert_eq!((offer.user.as_str(), offer.cwd.as_str()), ("user", "/"));
-        assert_eq!(offer.start, Some(Vec::new()));
+        let config = of(Some(said)).unwrap().unwrap();
+        assert_eq!(config.kernels, [PathBuf::from("/k")]);
+        assert_eq!((config.user.as_str(), config.cwd.as_str()), ("user", "/"));
+        assert_eq!(config.start, Some(Vec::new()));
         assert!(of(Some("[1]")).is_err());
     }
 

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use rustix::process::Signal;
 use tokio::sync::oneshot;
 
-use crate::interpreter::last_words::LastWords;
-use crate::process::{Children, Running, Status};
+use crate::interpreter::output_tail::OutputTail;
+use crate::process::{Children, RunningProcess, Status};
 
 /// A kernel's process.
-pub(in crate::interpreter) struct Life {
+pub(in crate::interpreter) struct KernelProcess {
     children: Arc<Children>,
     /// Process id, also that of its process group.
     pub(super) pid: i32,
     exit: oneshot::Receiver<Status>,
     status: Option<Status>,
     /// End of its output.
-    pub(super) said: LastWords,
+    pub(super) output: OutputTail,
 }
 
-impl Life {
+impl KernelProcess {
     /// Wraps a running process.
-    pub(super) fn of(children: &Arc<Children>, running: Running) -> Self {
-        let Running {
+    pub(super) fn of(children: &Arc<Children>, running: RunningProcess) -> Self {
+        let RunningProcess {
             pid, exit, output, ..
         } = running;
         Self {
@@ -30,7 +30,7 @@ impl Life {
             pid,
             exit,
             status: None,
-            said: LastWords::of(output),
+            output: OutputTail::capture(output),
         }
     }
 
@@ -64,17 +64,17 @@ impl Life {
 }
 
 #[cfg(test)]
-impl Life {
+impl KernelProcess {
     /// A fake process, and a sender for its exit status.
     pub(super) fn of_test() -> (oneshot::Sender<Status>, Self) {
         let (ends, exit) = oneshot::channel();
-        let life = Self {
+        let process = Self {
             children: Arc::default(),
             pid: 0,
             exit,
             status: None,
-            said: LastWords::default(),
+            output: OutputTail::default(),
         };
-        (ends, life)
+        (ends, process)
     }
 }

@@ -7,12 +7,12 @@
 use super::variables::{Change, Dialect};
 
 /// Temporary name in a Python kernel while our code runs.
-pub(super) const OURS: &str = "__shoal";
+pub(super) const TEMP_NAME: &str = "__shoal";
 
 /// Python code that leaves no name behind and relies on none that a user can shadow: `import` is a
 /// keyword.
 pub(super) fn python(import: &str, code: &str) -> String {
-    format!("{import}\ntry:\n    {code}\nfinally:\n    del {OURS}")
+    format!("{import}\ntry:\n    {code}\nfinally:\n    del {TEMP_NAME}")
 }
 
 impl Dialect {
@@ -25,7 +25,7 @@ impl Dialect {
             Self::Python => of_python(),
             Self::Script => vec![
                 Change::new("Math.random", math_random(seed)),
-                Change::new("crypto", drawn(CRYPTO)).or(Some(drawn(PLAIN_CRYPTO))),
+                Change::new("crypto", drawn(CRYPTO)).with_fallback(Some(drawn(FALLBACK_CRYPTO))),
             ],
             // 32 bits without the sign.
             Self::R => vec![Change::new(
@@ -51,10 +51,11 @@ impl Dialect {
 /// entropy is added.
 fn of_python() -> Vec<Change> {
     let loaded = |module: &str, code: &str| {
-        let code = format!("if {module:?} in {OURS}.modules: {OURS}.modules[{module:?}].{code}");
-        Change::new(module, python(&format!("import sys as {OURS}"), &code))
+        let code =
+            format!("if {module:?} in {TEMP_NAME}.modules: {TEMP_NAME}.modules[{module:?}].{code}");
+        Change::new(module, python(&format!("import sys as {TEMP_NAME}"), &code))
     };
-    let bytes = format!("RAND_add({OURS}.modules[\"posix\"].urandom(32), 32.0)");
+    let bytes = format!("RAND_add({TEMP_NAME}.modules[\"posix\"].urandom(32), 32.0)");
     vec![
         loaded("random", "seed()"),
         loaded("numpy.random", "seed()"),
@@ -92,7 +93,7 @@ fn drawn(crypto: &str) -> String {
 const CRYPTO: &str = "(await import(\"node:crypto\")).webcrypto";
 
 /// The same for kernels without top-level `await`: node has one or the other.
-const PLAIN_CRYPTO: &str = "globalThis.crypto\n\
+const FALLBACK_CRYPTO: &str = "globalThis.crypto\n\
     ?? globalThis.process.getBuiltinModule(\"node:crypto\").webcrypto";
 
 /// Java's generators are accessible through `Unsafe` only.
@@ -124,12 +125,12 @@ const THREADS: &str = "java.lang.reflect.Field[] seeds = {\n\
 
 #[cfg(test)]
 mod tests {
-    use super::super::variables::tests::{ran, ran_plainly};
+    use super::super::variables::tests::{ran, run_without_await};
     use super::*;
 
     /// All changes joined.
     fn code(dialect: Dialect, seed: [u32; 4]) -> String {
-        dialect.together(dialect.reseed(seed).iter())
+        dialect.join_all(dialect.reseed(seed).iter())
     }
 
     #[test]
@@ -149,8 +150,8 @@ mod tests {
     fn javascript_without_await_is_reseeded() {
         let draw = |seed| {
             let code = Dialect::Script.reseed(seed);
-            let code = Dialect::Script.plainly_together(code.iter()).unwrap();
-            ran_plainly(&code, "process.stdout.write(`${Math.random()}`)")
+            let code = Dialect::Script.join_fallbacks(code.iter()).unwrap();
+            run_without_await(&code, "process.stdout.write(`${Math.random()}`)")
         };
         assert_eq!(draw([1; 4]), draw([1; 4]));
         assert_ne!(draw([1; 4]), draw([2; 4]));

@@ -16,7 +16,7 @@ pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
 /// A response.
-pub(crate) type Answer = Response<Body>;
+pub(crate) type HttpResponse = Response<Body>;
 
 /// A complete body.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
@@ -31,14 +31,14 @@ pub(crate) fn empty() -> Body {
 }
 
 /// A response without a body.
-pub(crate) fn status(status: StatusCode) -> Answer {
+pub(crate) fn status(status: StatusCode) -> HttpResponse {
     let mut answer = Response::new(empty());
     *answer.status_mut() = status;
     answer
 }
 
 /// A response with a JSON body.
-pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Answer {
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> HttpResponse {
     // Response bodies always serialise.
     let body = serde_json::to_vec(body).unwrap_or_default();
     let mut answer = Response::new(full(body));
@@ -49,12 +49,12 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Answer {
 }
 
 /// An error response.
-pub(crate) fn error(status: StatusCode, message: impl Into<String>) -> Answer {
+pub(crate) fn error(status: StatusCode, message: impl Into<String>) -> HttpResponse {
     json(status, &ErrorBody::new(status, message))
 }
 
 /// Adds `Cache-Control: no-store`.
-pub(crate) fn not_stored(mut answer: Answer) -> Answer {
+pub(crate) fn not_stored(mut answer: HttpResponse) -> HttpResponse {
     let no_store = HeaderValue::from_static("no-store");
     answer.headers_mut().insert(CACHE_CONTROL, no_store);
     answer

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until};
 
-use super::budget::Room;
-use super::context::{Context, Slot};
-use super::feed::{Feed, Left};
+use super::budget::Reservation;
+use super::context::{Context, KernelSlot};
 use super::lines::{self, Output};
+use super::output_channel::{Disconnected, OutputSender};
 use super::wire::Envelope;
 use super::zmtp::MAX_MESSAGE;
 
@@ -18,100 +18,104 @@ use super::zmtp::MAX_MESSAGE;
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Notice about possibly missing output.
-const MISSING: &str = "Some output may be missing: the client read too slowly, and \
+const MISSING_OUTPUT: &str = "Some output may be missing: the client read too slowly, and \
     the kernel of this language drops unread output";
 
 /// Response stream of an execution.
-pub(super) struct Telling {
+pub(super) struct ResponseStream {
     /// Output channel.
-    pub(super) feed: Feed,
+    pub(super) output_channel: OutputSender,
     /// Execution number, if the kernel reports none.
     pub(super) expected: u64,
-    counted: bool,
-    failed: bool,
+    count_sent: bool,
+    error_sent: bool,
     /// Notices sent after the first line: why state may be missing.
     pub(super) notices: Vec<String>,
     /// Whether final newlines are sent as separate lines.
-    pub(super) ends_apart: bool,
+    pub(super) split_newlines: bool,
     /// Time of the last line.
-    pub(super) silence: Instant,
+    pub(super) last_sent: Instant,
 }
 
-impl Telling {
+impl ResponseStream {
     /// A stream without output yet.
-    pub(super) fn new(feed: Feed) -> Self {
+    pub(super) fn new(output_channel: OutputSender) -> Self {
         Self {
-            feed,
+            output_channel,
             expected: 1,
-            counted: false,
-            failed: false,
+            count_sent: false,
+            error_sent: false,
             notices: Vec::new(),
-            ends_apart: false,
-            silence: Instant::now(),
+            split_newlines: false,
+            last_sent: Instant::now(),
         }
     }
 
     /// Waits for the context, sending keepalives.
-    pub(super) async fn turn(&mut self, context: &Context) -> Result<OwnedMutexGuard<Slot>, Left> {
-        let turn = context.turn();
+    pub(super) async fn acquire(
+        &mut self,
+        context: &Context,
+    ) -> Result<OwnedMutexGuard<KernelSlot>, Disconnected> {
+        let turn = context.acquire();
         tokio::pin!(turn);
         loop {
             tokio::select! {
                 biased;
                 // First: an execution whose client disconnected must not start.
-                () = self.feed.closed() => return Err(Left),
+                () = self.output_channel.closed() => return Err(Disconnected),
                 slot = &mut turn => return Ok(slot),
-                () = sleep_until(self.silence + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
+                () = sleep_until(self.last_sent + KEEPALIVE) => self.send(lines::KEEPALIVE).await?,
             }
         }
     }
 
     /// Handles a broadcast message. True if it was the last.
-    pub(super) async fn hear(
+    pub(super) async fn on_message(
         &mut self,
         envelope: Envelope,
-        room: Room,
+        reservation: Reservation,
         count: &mut u64,
-    ) -> Result<bool, Left> {
+    ) -> Result<bool, Disconnected> {
         if envelope.skipped > 0 {
-            self.too_long(&envelope);
+            self.report_oversized(&envelope);
             return Ok(false);
         }
         let now = super::now();
-        if self.ends_apart
+        if self.split_newlines
             && envelope.kind == "stream"
             && let Some(parts) = lines::end_apart(&envelope.content, &now)
         {
             drop(envelope);
-            self.begin();
-            for (part, room) in parts.into_iter().zip([room, Room::default()]) {
-                self.feed.send(part, room).await?;
-                self.silence = Instant::now();
+            self.send_count();
+            for (part, reservation) in parts.into_iter().zip([reservation, Reservation::default()])
+            {
+                self.output_channel.send(part, reservation).await?;
+                self.last_sent = Instant::now();
             }
             return Ok(false);
         }
-        let said = lines::read(&envelope.kind, &envelope.content, &now);
+        let output = lines::read(&envelope.kind, &envelope.content, &now);
         // Free the message while the line waits for budget.
         drop(envelope);
-        match said {
+        match output {
             Some(Output::Count(number)) => {
                 *count = number;
                 self.expected = number;
-                self.begin();
+                self.send_count();
             }
             Some(Output::Line(line)) => {
-                self.begin();
-                self.feed.send(line, room).await?;
-                self.silence = Instant::now();
+                self.send_count();
+                self.output_channel.send(line, reservation).await?;
+                self.last_sent = Instant::now();
             }
-            Some(Output::Error(line)) => self.error(line, room).await?,
+            Some(Output::Error(line)) => self.error(line, reservation).await?,
             Some(Output::Idle) => return Ok(true),
             None => {}
         }
         Ok(false)
     }
 
-    fn too_long(&mut self, envelope: &Envelope) {
+    fn report_oversized(&mut self, envelope: &Envelope) {
         let kind = envelope.kind.as_str();
         if !["stream", "display_data", "execute_result", "error"].contains(&kind) {
             return;
@@ -124,11 +128,12 @@ impl Telling {
     }
 
     /// Sends the first line once.
-    fn begin(&mut self) {
-        if !self.counted {
-            self.counted = true;
-            self.feed.say_with_next(lines::count(self.expected));
-            self.silence = Instant::now();
+    fn send_count(&mut self) {
+        if !self.count_sent {
+            self.count_sent = true;
+            self.output_channel
+                .send_with_next(lines::count(self.expected));
+            self.last_sent = Instant::now();
             for notice in take(&mut self.notices) {
                 self.say(lines::notice(&notice, &super::now()));
             }
@@ -136,47 +141,53 @@ impl Telling {
     }
 
     /// Sends an error line, unless one was sent before. Uses the reservation of its source message.
-    pub(super) async fn error(&mut self, line: Vec<u8>, room: Room) -> Result<(), Left> {
-        self.begin();
-        if !self.failed {
-            self.feed.send(line, room).await?;
-            self.silence = Instant::now();
-            self.failed = true;
+    pub(super) async fn error(
+        &mut self,
+        line: Vec<u8>,
+        reservation: Reservation,
+    ) -> Result<(), Disconnected> {
+        self.send_count();
+        if !self.error_sent {
+            self.output_channel.send(line, reservation).await?;
+            self.last_sent = Instant::now();
+            self.error_sent = true;
         }
         Ok(())
     }
 
     /// Sends an error of the daemon, without waiting.
     pub(super) fn fail(&mut self, name: &str, text: &str) {
-        self.begin();
-        if !std::mem::replace(&mut self.failed, true) {
+        self.send_count();
+        if !std::mem::replace(&mut self.error_sent, true) {
             self.say(lines::error(name, text));
         }
     }
 
     /// Sends a notice if output may be missing because the client read slowly.
-    pub(super) fn admit(&mut self) {
-        if self.feed.has_held() {
-            self.begin();
-            self.say(lines::notice(MISSING, &super::now()));
+    pub(super) fn notify_missing(&mut self) {
+        if self.output_channel.was_blocked() {
+            self.send_count();
+            self.say(lines::notice(MISSING_OUTPUT, &super::now()));
         }
     }
 
     /// Sends the final line, without waiting.
     pub(super) fn end(&mut self) {
-        self.begin();
+        self.send_count();
         self.say(lines::END);
     }
 
     fn say(&mut self, line: impl Into<Bytes>) {
-        self.feed.say(line);
-        self.silence = Instant::now();
+        self.output_channel.send_now(line);
+        self.last_sent = Instant::now();
     }
 
     /// Sends a line.
-    pub(super) async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Left> {
-        self.feed.send(line, Room::default()).await?;
-        self.silence = Instant::now();
+    pub(super) async fn send(&mut self, line: impl Into<Bytes>) -> Result<(), Disconnected> {
+        self.output_channel
+            .send(line, Reservation::default())
+            .await?;
+        self.last_sent = Instant::now();
         Ok(())
     }
 }

@@ -13,22 +13,22 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Size of a large transfer in bytes.
-const LARGE: u64 = 4 << 20;
+const LARGE_TRANSFER: u64 = 4 << 20;
 
 /// Delay between a large transfer and the trim: another may follow at once, and the last pieces are
 /// still being sent.
-const WHILE: Duration = Duration::from_secs(1);
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 
 /// Trims the heap after large transfers.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
-    due: AtomicBool,
+pub(crate) struct HeapTrimmer {
+    scheduled: AtomicBool,
 }
 
-impl Memory {
+impl HeapTrimmer {
     /// Records a finished transfer of `bytes`.
-    pub(crate) fn moved(self: &Arc<Self>, bytes: u64) {
-        if bytes < LARGE || self.due.swap(true, Ordering::AcqRel) {
+    pub(crate) fn record_transfer(self: &Arc<Self>, bytes: u64) {
+        if bytes < LARGE_TRANSFER || self.scheduled.swap(true, Ordering::AcqRel) {
             return;
         }
         // No runtime while the daemon shuts down.
@@ -37,8 +37,8 @@ impl Memory {
         };
         let this = Arc::clone(self);
         runtime.spawn(async move {
-            tokio::time::sleep(WHILE).await;
-            this.due.store(false, Ordering::Release);
+            tokio::time::sleep(TRIM_DELAY).await;
+            this.scheduled.store(false, Ordering::Release);
             // Detached: its result does not matter.
             drop(tokio::task::spawn_blocking(|| {
                 // SAFETY: touches only the C library's own lists, under its own locks.

@@ -10,8 +10,8 @@
 //! Memory of gVisor's own kernel is not accounted to the sandbox: a fork bomb of ten thousand
 //! processes still ends it.
 
-mod choice;
-mod memory;
+mod selection;
+mod usage;
 mod victims;
 
 use std::collections::HashSet;
@@ -27,155 +27,156 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::choice::{Ended, Sizes};
-use self::memory::{MIB, Memory, OFTEN};
+use self::selection::{ProcessSizes, RecentKills};
+use self::usage::{MIB, MIN_INTERVAL, MemoryUsage};
 use self::victims::{Victim, Victims};
 use crate::log::Log;
 use crate::process::Status;
 use crate::procfs;
 
 /// Delay before the first check. Most commands end sooner.
-const FIRST: Duration = Duration::from_millis(20);
+const FIRST_CHECK_DELAY: Duration = Duration::from_millis(20);
 
 /// Buffer size for `/proc/meminfo`; the fields used are at its start.
-const MEMINFO: usize = 4 << 10;
+const MEMINFO_MAX: usize = 4 << 10;
 
 /// Whether the kernel lacks an OOM killer for the sandbox, that is, whether it is gVisor.
-pub(crate) fn is_ours() -> bool {
+pub(crate) fn is_needed() -> bool {
     let version = fs::read_to_string("/proc/version").unwrap_or_default();
     version.to_ascii_lowercase().contains("gvisor")
 }
 
 /// Monitors memory and kills processes.
 #[derive(Debug)]
-pub(crate) struct Want {
+pub(crate) struct OomKiller {
     /// Number of active processes and kernels.
-    busy: watch::Sender<usize>,
+    active: watch::Sender<usize>,
     /// Memory of the sandbox in MiB, as set by the control plane; 0 if unset. The kernel reports
     /// the value at its start only.
     total_mib: AtomicU32,
-    ended: Mutex<HashSet<i32>>,
+    killed: Mutex<HashSet<i32>>,
     victims: Mutex<Victims>,
 }
 
 /// Keeps the monitor active until dropped.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<Want>);
+pub(crate) struct ActiveGuard(Arc<OomKiller>);
 
-impl Drop for Busy {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
-        self.0.busy.send_modify(|busy| *busy -= 1);
+        self.0.active.send_modify(|active| *active -= 1);
     }
 }
 
-impl Default for Want {
+impl Default for OomKiller {
     fn default() -> Self {
         Self {
-            busy: watch::Sender::new(0),
+            active: watch::Sender::new(0),
             total_mib: AtomicU32::new(0),
-            ended: Mutex::default(),
+            killed: Mutex::default(),
             victims: Mutex::default(),
         }
     }
 }
 
-impl Want {
+impl OomKiller {
     /// Registers an active process or kernel.
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.busy.send_modify(|busy| *busy += 1);
-        Busy(Arc::clone(self))
+    pub(crate) fn track_active(self: &Arc<Self>) -> ActiveGuard {
+        self.active.send_modify(|active| *active += 1);
+        ActiveGuard(Arc::clone(self))
     }
 
     /// Sets the memory of the sandbox.
-    pub(crate) fn has(&self, mib: u32) {
+    pub(crate) fn set_total_mib(&self, mib: u32) {
         self.total_mib.store(mib, Ordering::Relaxed);
     }
 
     /// Whether this process was killed for its memory. Clears the mark.
-    pub(crate) fn has_ended(&self, pid: i32) -> bool {
-        self.ended.lock().remove(&pid)
+    pub(crate) fn take_killed(&self, pid: i32) -> bool {
+        self.killed.lock().remove(&pid)
     }
 
     /// Describes why a process ended, if it was killed for memory. Clears the mark.
-    pub(crate) fn reason(&self, pid: i32, status: Status) -> Option<String> {
-        self.victims.lock().reason(pid, status)
+    pub(crate) fn take_reason(&self, pid: i32, status: Status) -> Option<String> {
+        self.victims.lock().take_reason(pid, status)
     }
 
     /// Monitors memory until reading it fails.
     ///
     /// # Errors
     /// If `/proc/meminfo` cannot be read.
-    pub(crate) async fn look_after(&self, log: &Log) -> io::Result<()> {
+    pub(crate) async fn run(&self, log: &Log) -> io::Result<()> {
         let meminfo = File::open("/proc/meminfo")?;
-        let mut busy = self.busy.subscribe();
-        let mut ended: Option<Ended> = None;
+        let mut active = self.active.subscribe();
+        let mut killed: Option<RecentKills> = None;
         // The sender lives in `self`, so this ends only with the daemon.
-        while busy.wait_for(|busy| *busy > 0).await.is_ok() {
-            sleep(FIRST).await;
-            let mut sizes: Option<Sizes> = None;
-            while *busy.borrow() > 0 {
-                let memory = self.look(&meminfo)?;
-                sizes = sizes.filter(|sizes| sizes.hold(memory));
-                if memory.is_short() && sizes.is_none() {
-                    sizes = Some(self.ask(memory));
+        while active.wait_for(|active| *active > 0).await.is_ok() {
+            sleep(FIRST_CHECK_DELAY).await;
+            let mut sizes: Option<ProcessSizes> = None;
+            while *active.borrow() > 0 {
+                let usage = self.read_usage(&meminfo)?;
+                sizes = sizes.filter(|sizes| sizes.is_fresh(usage));
+                if usage.is_low() && sizes.is_none() {
+                    sizes = Some(self.measure(usage));
                 }
-                let pause = memory.pause();
-                if pause.is_none() && !ended.is_some_and(|ended| ended.explains(memory)) {
-                    let known = sizes.as_mut().and_then(Sizes::largest);
-                    let largest = known.or_else(|| {
-                        let fresh = sizes.insert(self.ask(memory));
-                        fresh.largest()
+                let poll_interval = usage.poll_interval();
+                if poll_interval.is_none() && !killed.is_some_and(|killed| killed.is_pending(usage))
+                {
+                    let cached = sizes.as_mut().and_then(ProcessSizes::pop_largest);
+                    let largest = cached.or_else(|| {
+                        let fresh = sizes.insert(self.measure(usage));
+                        fresh.pop_largest()
                     });
-                    ended = largest.map(|(size, pid)| {
-                        self.end(pid, size, memory, log);
-                        Ended::and(ended, size, memory.taken)
+                    killed = largest.map(|(size, pid)| {
+                        self.kill(pid, size, usage, log);
+                        RecentKills::and(killed, size, usage.used)
                     });
                 }
-                sleep(pause.unwrap_or(OFTEN)).await;
+                sleep(poll_interval.unwrap_or(MIN_INTERVAL)).await;
             }
         }
         Ok(())
     }
 
     /// Reads the memory usage.
-    fn look(&self, meminfo: &File) -> io::Result<Memory> {
-        let mut text = [0; MEMINFO];
+    fn read_usage(&self, meminfo: &File) -> io::Result<MemoryUsage> {
+        let mut text = [0; MEMINFO_MAX];
         let length = meminfo.read_at(&mut text, 0)?;
         let text = String::from_utf8_lossy(text.get(..length).unwrap_or_default());
-        let read = Memory::read(&text).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(self.known(read))
+        let read = MemoryUsage::read(&text).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(self.with_configured_total(read))
     }
 
     /// Replaces the total by the control plane's value, if set.
-    fn known(&self, read: Memory) -> Memory {
+    fn with_configured_total(&self, read: MemoryUsage) -> MemoryUsage {
         match self.total_mib.load(Ordering::Relaxed) {
             0 => read,
-            mib => Memory {
+            mib => MemoryUsage {
                 total: u64::from(mib) * MIB,
                 ..read
             },
         }
     }
 
-    fn ask(&self, memory: Memory) -> Sizes {
+    fn measure(&self, usage: MemoryUsage) -> ProcessSizes {
         let own = getpid().as_raw_pid();
-        let mut ended = self.ended.lock();
-        // Drop processes that have exited: only kernels are queried by `has_ended`.
-        ended.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
-        Sizes::ask(memory, |pid| pid == own || ended.contains(&pid))
+        let mut killed = self.killed.lock();
+        // Drop processes that have exited: only kernels are queried by `take_killed`.
+        killed.retain(|pid| fs::exists(format!("/proc/{pid}")).unwrap_or_default());
+        ProcessSizes::measure(usage, |pid| pid == own || killed.contains(&pid))
     }
 
-    fn end(&self, pid: i32, size: u64, memory: Memory, log: &Log) {
-        self.ended.lock().insert(pid);
+    fn kill(&self, pid: i32, size: u64, usage: MemoryUsage, log: &Log) {
+        self.killed.lock().insert(pid);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let victim = Victim {
             pid,
             name: name.trim_end().to_owned(),
             size,
-            total: memory.total,
+            total: usage.total,
         };
         let own = getpid().as_raw_pid();
-        self.victims.lock().note(&victim, own, procfs::parent);
+        self.victims.lock().record(&victim, own, procfs::parent);
         if let Some(process) = Pid::from_raw(pid) {
             // It may have exited on its own.
             let _ = kill_process(process, Signal::KILL);
@@ -183,65 +184,65 @@ impl Want {
         let entry = log.warn("want", "process killed: out of memory");
         let entry = entry.with("pid", pid).with("name", name.trim_end());
         let entry = entry.with("mib", size / MIB);
-        entry.with("total_mib", memory.total / MIB).send();
+        entry.with("total_mib", usage.total / MIB).send();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::memory::memory;
+    use super::usage::usage;
     use super::*;
 
     #[test]
     fn the_control_planes_total_wins() {
-        let want = Want::default();
-        let read = memory(2048, 1);
-        assert_eq!(want.known(read), read);
-        want.has(4096);
-        assert_eq!(want.known(read).total, 4096 * MIB);
-        assert_eq!(want.known(read).taken, MIB);
+        let oom_killer = OomKiller::default();
+        let read = usage(2048, 1);
+        assert_eq!(oom_killer.with_configured_total(read), read);
+        oom_killer.set_total_mib(4096);
+        assert_eq!(oom_killer.with_configured_total(read).total, 4096 * MIB);
+        assert_eq!(oom_killer.with_configured_total(read).used, MIB);
     }
 
     #[test]
     fn memory_usage_is_read_every_time() {
         let place = tempfile::NamedTempFile::new().unwrap();
-        let want = Want::default();
+        let oom_killer = OomKiller::default();
         for mib in [10, 20, 5] {
             let text = format!("MemTotal: 1048576 kB\nAnonPages: {} kB\n", mib << 10);
             fs::write(place.path(), text).unwrap();
-            let seen = want.look(place.as_file()).unwrap();
-            assert_eq!((seen.total, seen.taken), (1024 * MIB, mib * MIB));
+            let seen = oom_killer.read_usage(place.as_file()).unwrap();
+            assert_eq!((seen.total, seen.used), (1024 * MIB, mib * MIB));
         }
         fs::write(place.path(), "nothing").unwrap();
-        assert!(want.look(place.as_file()).is_err());
+        assert!(oom_killer.read_usage(place.as_file()).is_err());
     }
 
     #[test]
     fn a_killed_process_is_not_chosen_again() {
-        let want = Want::default();
+        let oom_killer = OomKiller::default();
         let (own, parent) = (getpid(), rustix::process::getppid().unwrap());
         let chosen = || {
-            let mut sizes = want.ask(memory(256, 100));
-            let all = std::iter::from_fn(|| sizes.largest());
+            let mut sizes = oom_killer.measure(usage(256, 100));
+            let all = std::iter::from_fn(|| sizes.pop_largest());
             all.map(|(_, pid)| pid).collect::<Vec<_>>()
         };
         let pid = parent.as_raw_pid();
         assert!(!chosen().contains(&own.as_raw_pid()));
         // The list ends early when another process shrinks in the meantime.
         assert!((0..100).any(|_| chosen().contains(&pid)));
-        want.ended.lock().insert(pid);
+        oom_killer.killed.lock().insert(pid);
         assert!(!chosen().contains(&pid));
-        assert!(want.has_ended(pid), "remembered while it exists");
+        assert!(oom_killer.take_killed(pid), "remembered while it exists");
     }
 
     #[tokio::test]
     async fn the_monitor_is_active_while_something_runs() {
-        let want = Arc::<Want>::default();
-        let busy = [want.busy(), want.busy()];
-        assert_eq!(*want.busy.borrow(), 2);
-        drop(busy);
-        assert_eq!(*want.busy.borrow(), 0);
-        want.ended.lock().insert(7);
-        assert!(want.has_ended(7) && !want.has_ended(7));
+        let oom_killer = Arc::<OomKiller>::default();
+        let active = [oom_killer.track_active(), oom_killer.track_active()];
+        assert_eq!(*oom_killer.active.borrow(), 2);
+        drop(active);
+        assert_eq!(*oom_killer.active.borrow(), 0);
+        oom_killer.killed.lock().insert(7);
+        assert!(oom_killer.take_killed(7) && !oom_killer.take_killed(7));
     }
 }
