@@ -69,7 +69,7 @@ impl Default for Config {
         Self {
             port: shoal_protocol::ENVD_PORT,
             bind: None,
-            interpreter_port: crate::interpreter::PORT,
+            interpreter_port: shoal_protocol::INTERPRETER_PORT,
             events: None,
             default_user: "root".to_owned(),
             default_workdir: None,

@@ -12,15 +12,15 @@ use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::signature::{self, Claim, InvalidSignature, Operation};
 use tokio::sync::Semaphore;
 
+use crate::auth::{AuthPolicy, UNAUTHORIZED_MESSAGE};
 use crate::clock::unix_now;
 use crate::heap::HeapTrimmer;
 use crate::log::Log;
 use crate::path::InvalidPath;
 use crate::query;
 use crate::response::{self, HttpResponse};
-use crate::router::UNAUTHORIZED_MESSAGE;
 use crate::server::Peer;
-use crate::settings::{AuthPolicy, Settings};
+use crate::settings::Settings;
 use crate::user::{User, Users};
 
 mod compose;

@@ -8,20 +8,10 @@ use std::io;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use crate::process::{InheritedLimits, UMASK, close_inherited};
+
 /// Descriptor limit: four per process, a few per connection and watcher.
 const MAX_DESCRIPTORS: u64 = 65_536;
-
-/// Umask of the daemon, which its children inherit.
-pub(crate) const UMASK: u32 = 0o022;
-
-/// Limits to restore in children, because the daemon changed its own.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct InheritedLimits {
-    /// Original limit of open descriptors.
-    pub(crate) descriptors: Option<Rlimit>,
-    /// Whether the daemon has a non-default priority.
-    pub(crate) niced: bool,
-}
 
 /// Hardens the process. Must run before it starts threads or opens files.
 ///
@@ -31,7 +21,7 @@ pub(crate) struct InheritedLimits {
 pub(crate) fn harden() -> io::Result<InheritedLimits> {
     fill_standard_descriptors()?;
     // The parent may have leaked descriptors.
-    crate::process::raw::close_inherited();
+    close_inherited();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     rustix::process::umask(Mode::from_raw_mode(UMASK));
     let niced = rustix::process::getpriority_process(None).is_ok_and(|nice| nice != 0);

@@ -18,12 +18,11 @@ use tokio::sync::Mutex;
 use crate::active_time::ActiveTime;
 use crate::clock;
 use crate::config::Config;
-use crate::interpreter::Interpreter;
 use crate::log::Log;
 use crate::oom_killer::OomKiller;
 use crate::response::{self, HttpResponse};
 use crate::server::Peer;
-use crate::settings::{Settings, Variables};
+use crate::settings::{Settings, Variables, is_variable};
 
 mod host_files;
 
@@ -42,7 +41,6 @@ pub(crate) struct Init {
     oom_killer: Arc<OomKiller>,
     log: Log,
     files: HostFiles,
-    interpreter: Interpreter,
     set_clock: bool,
     /// Serialises requests.
     serial: Mutex<()>,
@@ -55,7 +53,6 @@ impl Init {
         time: Arc<ActiveTime>,
         oom_killer: Arc<OomKiller>,
         log: Log,
-        interpreter: Interpreter,
         config: &Config,
     ) -> Self {
         Self {
@@ -64,15 +61,9 @@ impl Init {
             oom_killer,
             log,
             files: HostFiles::new(&config.system_root),
-            interpreter,
             set_clock: config.set_clock,
             serial: Mutex::new(()),
         }
-    }
-
-    /// The server of kernels, which looks for them whenever a run begins.
-    pub(crate) fn interpreter(&self) -> &Interpreter {
-        &self.interpreter
     }
 
     /// Handles a request.
@@ -134,7 +125,6 @@ impl Init {
         });
         // The settings apply even if a file could not be written.
         let _ = written.await;
-        self.interpreter.discover().await;
         self.log.info("init", "settings taken").send();
         response::status(StatusCode::NO_CONTENT)
     }
@@ -200,9 +190,4 @@ impl Init {
 fn parse(body: &[u8]) -> serde_json::Result<InitRequest> {
     let fields: Map<String, Value> = serde_json::from_slice(body)?;
     serde_json::from_value(Value::Object(fields))
-}
-
-/// Whether a process can be started with this variable. An invalid one would fail every start.
-pub(crate) fn is_variable(name: &str, value: &str) -> bool {
-    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }

@@ -32,10 +32,10 @@ use tokio::sync::Mutex;
 
 use crate::active_time::ActiveTime;
 use crate::config::Config;
-use crate::hardening::InheritedLimits;
 use crate::log::Log;
 use crate::oom_killer::OomKiller;
 use crate::process::Children;
+use crate::process::InheritedLimits;
 use crate::server;
 use crate::settings::Settings;
 use crate::user::Users;
@@ -66,9 +66,6 @@ use config::InterpreterConfig;
 use contexts::Contexts;
 use kernel::Launcher;
 use routes::Routes;
-
-/// The port that clients expect (spec).
-pub(crate) const PORT: u16 = shoal_protocol::INTERPRETER_PORT;
 
 /// Directory of connection files, relative to the system root.
 const CONNECTION_DIRECTORY: &str = "run/shoal/kernels";

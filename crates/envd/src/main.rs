@@ -21,6 +21,8 @@
 //! The daemon has no periodic timers when idle, so an idle sandbox uses memory but no CPU.
 
 mod active_time;
+mod auth;
+mod caller;
 mod clock;
 mod config;
 mod cors;
@@ -58,19 +60,19 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use active_time::ActiveTime;
+use caller::Caller;
 use config::{Access, Config, Invocation};
 use files::Files;
 use filesystem::FilesystemService;
 use freezer::Freezer;
-use hardening::InheritedLimits;
 use init::Init;
 use interpreter::Interpreter;
 use log::Log;
 use metrics::Meter;
 use oom_killer::OomKiller;
-use process::{Children, ProcessService, Processes};
+use process::{Children, InheritedLimits, ProcessService, Processes};
 use router::Routes;
-use rpc::{Caller, Rpc};
+use rpc::Rpc;
 use settings::Settings;
 use user::Users;
 
@@ -147,7 +149,7 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
         let (oom_killer, log) = (Arc::clone(&oom_killer), log.clone());
         tokio::spawn(async move {
             if let Err(error) = oom_killer.run(&log).await {
-                let entry = log.warn("want", "memory monitor failed");
+                let entry = log.warn("memory", "memory monitor failed");
                 entry.with("error", error.to_string()).send();
             }
         });
@@ -155,7 +157,7 @@ async fn run(config: &Config, inherited_limits: InheritedLimits) -> io::Result<(
     let drain = log.clone();
     tokio::spawn(async move { drain.drain().await });
     log.ready(port);
-    routes.init.interpreter().discover().await;
+    routes.interpreter.discover().await;
     tokio::select! {
         () = server::serve(listener, routes, log) => {}
         () = reap(&children, &mut ended_child) => {}
@@ -208,9 +210,9 @@ fn routes(
             Arc::clone(&time),
             Arc::clone(oom_killer),
             log.clone(),
-            interpreter,
             config,
         ),
+        interpreter,
         freezer: Freezer::new(time, log.clone()),
         meter: Arc::new(Meter::default()),
         log: log.clone(),

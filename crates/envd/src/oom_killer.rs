@@ -181,7 +181,7 @@ impl OomKiller {
             // It may have exited on its own.
             let _ = kill_process(process, Signal::KILL);
         }
-        let entry = log.warn("want", "process killed: out of memory");
+        let entry = log.warn("memory", "process killed: out of memory");
         let entry = entry.with("pid", pid).with("name", name.trim_end());
         let entry = entry.with("mib", size / MIB);
         entry.with("total_mib", usage.total / MIB).send();

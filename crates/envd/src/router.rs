@@ -8,10 +8,12 @@ use hyper::body::Incoming;
 use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::is_internal_route;
 
+use crate::auth::UNAUTHORIZED_MESSAGE;
 use crate::cors;
 use crate::files::Files;
 use crate::freezer::Freezer;
 use crate::init::Init;
+use crate::interpreter::Interpreter;
 use crate::log::Log;
 use crate::metrics::Meter;
 use crate::response::{self, HttpResponse};
@@ -28,10 +30,6 @@ const UNAUTHENTICATED_ROUTES: [(Method, &str); 4] = [
     (Method::POST, "/init"),
 ];
 
-/// Message for a missing or wrong token. The text is E2B's.
-pub(crate) const UNAUTHORIZED_MESSAGE: &str =
-    "unauthorized access, please provide a valid access token or method signing if supported";
-
 /// The daemon's services.
 pub(crate) struct Routes {
     /// Settings, for authentication.
@@ -42,6 +40,8 @@ pub(crate) struct Routes {
     pub(crate) files: Files,
     /// `/init`.
     pub(crate) init: Init,
+    /// The code interpreter, which looks for kernels after each `/init`.
+    pub(crate) interpreter: Interpreter,
     /// `/freeze` and `/unfreeze`.
     pub(crate) freezer: Freezer,
     /// `/metrics`.
@@ -109,7 +109,7 @@ impl Routes {
                 let environment = self.settings.environment();
                 response::not_stored(response::json(StatusCode::OK, &*environment))
             }
-            (&Method::POST, "/init") => self.init.handle(request).await,
+            (&Method::POST, "/init") => self.init(request).await,
             (&Method::POST, "/freeze") => self.freezer.freeze(request.uri().query()).await,
             (&Method::POST, "/unfreeze") => self.freezer.unfreeze(),
             (_, "/health" | "/metrics" | "/envs" | "/init" | "/freeze" | "/unfreeze") => {
@@ -117,6 +117,15 @@ impl Routes {
             }
             _ => response::error(StatusCode::NOT_FOUND, "not found"),
         }
+    }
+
+    /// Applies settings. The sandbox starts or resumes, so its kernels may be new, or need them.
+    async fn init(&self, request: Request<Incoming>) -> HttpResponse {
+        let response = self.init.handle(request).await;
+        if response.status().is_success() {
+            self.interpreter.discover().await;
+        }
+        response
     }
 
     async fn metrics(&self) -> HttpResponse {

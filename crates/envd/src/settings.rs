@@ -8,11 +8,17 @@ use shoal_protocol::init::IDENTITY_VARIABLES;
 use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
 
+use crate::auth::AuthPolicy;
 use crate::config::{Access, Config};
 use crate::server::Peer;
 
 /// Environment variables, by name.
 pub(crate) type Variables = BTreeMap<String, String>;
+
+/// Whether a process can be started with this variable. An invalid one would fail every start.
+pub(crate) fn is_variable(name: &str, value: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
+}
 
 /// Current values.
 #[derive(Debug, Clone)]
@@ -29,28 +35,6 @@ struct Values {
     default_user: Arc<str>,
     default_workdir: Option<Arc<str>>,
     last_init: Option<OffsetDateTime>,
-}
-
-/// Authentication required of a caller.
-#[derive(Debug, Clone)]
-pub(crate) enum AuthPolicy {
-    /// None.
-    Open,
-    /// This token.
-    Token(AccessToken),
-    /// No token is set yet: every caller is rejected.
-    Locked,
-}
-
-impl AuthPolicy {
-    /// Whether a request with this token is accepted.
-    pub(crate) fn admits(&self, offered: Option<&[u8]>) -> bool {
-        match (self, offered) {
-            (Self::Open, _) => true,
-            (Self::Token(token), Some(offered)) => token.matches(offered),
-            (Self::Token(_), None) | (Self::Locked, _) => false,
-        }
-    }
 }
 
 /// User and working directory of requests that name none.

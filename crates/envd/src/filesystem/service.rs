@@ -22,9 +22,9 @@ use tokio::time::Instant;
 use super::watch::{Options, Watch, WatchResult};
 use super::watchers::{UnknownWatcher, Watchers};
 use super::{FileError, entry, tree};
+use crate::caller::Caller;
 use crate::log::Log;
 use crate::path;
-use crate::rpc::Caller;
 use crate::user::{Directory, User};
 
 /// Queue length of a watch stream. The kernel queues more.

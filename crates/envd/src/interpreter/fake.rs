@@ -14,7 +14,7 @@ use super::kernel::{Kernel, Launcher};
 use super::wire::Session;
 use super::zmtp::{Role, Socket};
 use crate::config::Config;
-use crate::hardening::InheritedLimits;
+use crate::process::InheritedLimits;
 use crate::process::Status;
 use crate::settings::Settings;
 use crate::user::Users;

@@ -16,10 +16,10 @@ use super::context::Context;
 use super::contexts::{ContextError, Contexts, HealthError};
 use super::execution::{self, ExecutionSpec};
 use super::output_channel::channel;
+use crate::auth::UNAUTHORIZED_MESSAGE;
 use crate::cors;
 use crate::log::Log;
 use crate::response::{self, HttpResponse};
-use crate::router::UNAUTHORIZED_MESSAGE;
 use crate::server::{Peer, RequestHandler};
 use crate::settings::{Settings, Variables};
 
@@ -160,7 +160,7 @@ impl Routes {
             text(StatusCode::TOO_MANY_REQUESTS, message)
         })?;
         let mut variables = parsed.env_vars.unwrap_or_default();
-        variables.retain(|name, value| crate::init::is_variable(name, value));
+        variables.retain(|name, value| crate::settings::is_variable(name, value));
         let spec = ExecutionSpec {
             code: parsed.code,
             variables,

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use shoal_protocol::process::ProcessConfig;
 use tokio::sync::oneshot;
 
+use super::InheritedLimits;
 use super::command::{self, Command};
 use super::exit::Status;
 use super::streams::{self, DaemonEnds};
 use super::supervise::{StartError, command_line, start_error};
 use super::{Children, raw};
-use crate::hardening::InheritedLimits;
 use crate::settings::{Defaults, Variables};
 use crate::user::User;
 

@@ -215,7 +215,7 @@ fn exec_child(state: &mut ChildState<'_>) -> Result<Never, c_int> {
         check(libc::dup2(spec.stdio[0].as_raw_fd(), 0).into())?;
         check(libc::dup2(spec.stdio[1].as_raw_fd(), 1).into())?;
         check(libc::dup2(spec.stdio[2].as_raw_fd(), 2).into())?;
-        libc::umask(crate::hardening::UMASK);
+        libc::umask(super::UMASK);
     }
     set_priorities(spec);
     state.step = Step::User;

@@ -23,14 +23,14 @@ use shoal_protocol::process::{
 };
 use tokio::time::Instant;
 
+use super::InheritedLimits;
 use super::input::InputError;
 use super::output_channel::{Event, SubscribeError, Subscription};
 use super::supervise::{self, StartError, StartSpec};
 use super::table::{LookupResult, NotFound};
 use super::{Process, Processes, streams};
+use crate::caller::Caller;
 use crate::clock::sleep_until;
-use crate::hardening::InheritedLimits;
-use crate::rpc::Caller;
 
 /// How long a kill request waits for the process to exit.
 const KILL_WAIT_TIMEOUT: Duration = Duration::from_secs(1);

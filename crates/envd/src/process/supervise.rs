@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::InheritedLimits;
 use super::children::Child;
 use super::command::{Command, InvalidCommand};
 use super::exit::Status;
@@ -19,7 +20,6 @@ use super::streams::{self, DaemonEnds, ProcessEnds};
 use super::table::{MAX_PROCESSES, Processes};
 use super::{Process, raw};
 use crate::active_time::ActiveDeadline;
-use crate::hardening::InheritedLimits;
 use crate::log::lines::Lines;
 use crate::polled::Polled;
 use crate::settings::{Defaults, Variables};
