@@ -105,7 +105,7 @@ async fn queued_code_is_bounded_in_bytes() {
     let refused = interpreter.post("/execute", &long).await;
     assert_eq!(refused.status, 429);
     assert!(
-        refused.text().contains("more than 64 MiB wait"),
+        refused.text().contains("exceed 64 MiB"),
         "{}",
         refused.text()
     );
