@@ -1,4 +1,4 @@
-"""The real program as a person or a script calls it."""
+"""Runs the real program, as people and scripts do."""
 
 from __future__ import annotations
 

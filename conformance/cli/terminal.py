@@ -1,4 +1,4 @@
-"""A program in a terminal, driven as a person would."""
+"""Drives a program in a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shoal template build`: a Dockerfile, from its first line to a sandbox."""
+"""`shoal template build`: from a Dockerfile to a sandbox."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def built(client):
         client.run("template", "rm", name)
 
 
-def test_a_dockerfile_of_several_stages_becomes_a_template(client, image, built, tmp_path):
+def test_a_multi_stage_dockerfile_becomes_a_template(client, image, built, tmp_path):
     (tmp_path / "app").mkdir()
     (tmp_path / "app/main.sh").write_text("#!/bin/sh\necho running\n")
     (tmp_path / "app/secret.env").write_text("KEY=1\n")
@@ -86,7 +86,7 @@ CMD ["sh", "-c", "echo started > /tmp/started; sleep infinity"]
     assert "Did you mean" not in missing.err
 
 
-def test_files_come_from_an_image_that_is_nothing_but_a_program_and_all_of_a_stage(client, registry, image, built, tmp_path):
+def test_files_are_copied_from_a_bare_image_and_from_a_whole_stage(client, registry, image, built, tmp_path):
     tool = registry.add("only/tool:1", {"tool": "#!/bin/sh\necho tooled\n", "share/deep/a": "a", "share/b": "b"})
     (tmp_path / "Dockerfile").write_text(f"""\
 FROM {image} AS whole
@@ -118,7 +118,7 @@ COPY --from=whole / /srv/whole/
     assert refused.code != 0 and "no /bin/sh" in refused.err + refused.out, refused
 
 
-def test_what_fails_points_at_its_line(client, image, built, tmp_path):
+def test_a_failed_step_points_at_its_line(client, image, built, tmp_path):
     built.add("cli-failed")
     (tmp_path / "Dockerfile").write_text(f"FROM {image}\n\nRUN echo before\nRUN echo why >&2; \\\n    exit 3\n")
     failed = client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-failed")
@@ -138,14 +138,14 @@ def test_what_fails_points_at_its_line(client, image, built, tmp_path):
     ],
     ids=["no-from", "onbuild", "no-file", "add-url", "platform", "empty"],
 )
-def test_what_cannot_be_built_is_refused_before_anything_is_done(client, tmp_path, text, said):
+def test_an_invalid_dockerfile_is_refused_before_the_build(client, tmp_path, text, said):
     (tmp_path / "Dockerfile").write_text(text)
     refused = client.run("template", "build", "-f", str(tmp_path / "Dockerfile"), "-t", "cli-refused")
     assert refused.code != 0 and said in refused.err, refused.err
     assert "cli-refused" not in client.ok("template", "ls")
 
 
-def test_a_template_of_the_installation_is_built_by_its_name(client):
+def test_a_built_in_template_is_built_by_its_name(client):
     # Building one takes minutes: `conformance/interpreter` does it.
     unknown = client.run("template", "build", "code-interpreter-v9")
     assert unknown.code == 66 and "it can build code-interpreter-v1" in unknown.err
@@ -244,7 +244,7 @@ def test_a_build_that_failed_is_listed_with_its_reason_and_removed(client, image
     assert client.run("template", "get", "cli-broken").code == 66
 
 
-def test_from_means_a_template_before_an_image(client, image, built, tmp_path):
+def test_from_prefers_a_template_over_an_image(client, image, built, tmp_path):
     built.update({"cli-below", "cli-above"})
     below = f"FROM {image}\nENV OF=below\nRUN echo below > /srv/below\n"
     assert build(client, tmp_path, below, "-t", "cli-below:v1").code == 0

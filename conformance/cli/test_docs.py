@@ -1,4 +1,4 @@
-"""The shell blocks of the pages in `docs/` run as they stand."""
+"""The shell blocks of the pages in `docs/` run."""
 
 from __future__ import annotations
 

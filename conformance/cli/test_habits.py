@@ -1,4 +1,4 @@
-"""What users of docker, kubectl and e2b type, and what they get."""
+"""Commands that users of docker, kubectl and e2b type out of habit."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_run_makes_a_sandbox_for_one_command(client):
         (("create", "base", "-t", "base"), "cannot be used with"),
     ],
 )
-def test_what_has_no_meaning_says_what_to_use(client, words, said):
+def test_unsupported_commands_suggest_an_alternative(client, words, said):
     answer = client.run(*words)
     assert answer.code == USAGE and said in answer.err, answer
 
 
-def test_an_image_that_is_no_template_says_how_it_becomes_one(client):
+def test_an_image_name_explains_how_to_create_a_template(client):
     answer = client.run("create", "-t", "python:3.13-slim")
     assert answer.code == NOT_FOUND, answer
     assert "shoal template create python --image python:3.13-slim" in answer.err, answer
@@ -98,7 +98,7 @@ def test_ctrl_c_ends_a_command_with_130(client, sandbox):
 # --- which sandbox ------------------------------------------------------------------------------
 
 
-def test_a_sandbox_is_found_by_its_name_and_by_the_beginning_of_its_id(client, named):
+def test_a_sandbox_is_found_by_name_and_by_id_prefix(client, named):
     made, name = named
     for said in (name, made[:12], f"sbx-base-{made}"):
         answer = client.run("get", said, "--json")
@@ -115,7 +115,7 @@ def test_a_sandbox_is_found_by_its_name_and_by_the_beginning_of_its_id(client, n
     assert client.ok("kill", name) == made
 
 
-def test_the_beginning_of_two_ids_names_neither(shared, client):
+def test_an_ambiguous_id_prefix_is_an_error(shared, client):
     key = client.ok("key", "create", "two", "--team", "habits-two")
     theirs = Client(shared, SHOAL_API_KEY=key)
     made = [theirs.ok("create", "--runtime", "runc") for _ in range(2)]
@@ -193,7 +193,7 @@ def test_resize_fork_and_resume_take_units(client):
         client.run("kill", made)
 
 
-def test_one_that_has_ended_says_when_and_why(client):
+def test_an_ended_sandbox_reports_when_and_why(client):
     made = client.ok("create", "--runtime", "runc", "--timeout", "2s")
     following = client.start("logs", "--follow", made)
     out, _ = following.communicate(timeout=60)
@@ -217,7 +217,7 @@ def test_top_is_sorted_and_summed_up(client, sandbox, fresh):
 # --- the server ---------------------------------------------------------------------------------
 
 
-def test_doctor_tells_a_port_that_another_installation_serves(client, tmp_path):
+def test_doctor_reports_a_port_of_another_installation(client, tmp_path):
     listen = f"127.0.0.1:{client.server.port}"
     told = client.run("doctor", "--listen", listen, "--data", str(tmp_path), "--json").json
     (port,) = [check for check in told["checks"] if check["what"] == "port"]
@@ -227,7 +227,7 @@ def test_doctor_tells_a_port_that_another_installation_serves(client, tmp_path):
     assert port["detail"] == f"{listen} is served by shoal", port
 
 
-def test_what_no_terminal_reads_has_no_colours(client, tmp_path):
+def test_output_without_a_terminal_has_no_colours(client, tmp_path):
     # The file is kept between runs: the last start is of this server.
     log = (client.server.data / "server.log").read_bytes().splitlines()
     assert b"\x1b[" not in [line for line in log if b"serving" in line][-1]

@@ -1,4 +1,4 @@
-"""What the attacker suite stands on: an installation of its own, two tenants, small sandboxes."""
+"""Fixtures of the attacker suite: its own installation, two tenants, small sandboxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose calls fail where a test says: out of descriptors, out of memory."""
+"""A server with injected failures of system calls: out of descriptors, out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is heard for how long, whose name means what, and what a stranger can leave in a log."""
+"""Keys and tokens that end, names across tenants, registries of tenants, and log flooding."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def squatter(server):
         call.delete(f"/templates/{template}")
 
 
-def test_a_name_never_leads_to_a_strangers_template(server, squatter):
+def test_a_name_never_means_another_teams_template(server, squatter):
     victim = Call(server, "other")
     unknown = victim.post("/v2/sandboxes", {"templateID": "no-such-name"})
     for name in ("pytools", "pytools:default", "bsae", "code-interpreter-v2", "other/pytools", "default/pytools"):
@@ -122,7 +122,7 @@ def test_a_stranger_cannot_push_a_tenants_entries_out_of_the_log(server):
 # --- keys that are deleted ---------------------------------------------------------------------
 
 
-def test_a_deleted_key_acts_no_more_in_an_open_terminal(server, minted):
+def test_deleting_a_key_ends_its_terminals(server, minted):
     sandbox = create(server, "runc", team="other", timeout=600)
     try:
         key, secret = minted("other")
@@ -148,7 +148,7 @@ def test_a_deleted_key_acts_no_more_in_an_open_terminal(server, minted):
         sandbox.kill()
 
 
-def test_a_stream_that_a_key_opened_ends_with_the_key(server, minted):
+def test_deleting_a_key_ends_its_streams(server, minted):
     sandbox = create(server, "runc", team="other", timeout=600)
     try:
         key, secret = minted("other")
@@ -216,7 +216,7 @@ def listener():
         yield made
 
 
-def test_a_tenants_registry_is_at_a_public_address_and_leads_nowhere_else(scratch, internet, listener):
+def test_tenants_registries_are_contacted_at_public_addresses_only(scratch, internet, listener):
     port = listener.getsockname()[1]
     public, plain = "198.51.100.7:5000", ["198.51.100.7:5000", "10.200.0.5:7777", f"203.0.113.1:{port}"]
     settings = ["templates.custom_images=any", f"images.plain_http={','.join(plain)}"]
@@ -265,7 +265,7 @@ def reads(server, sandbox_id: str, token: str) -> int:
     return Call(server, None).get("/files?path=/home/user/mine.txt", headers=headers)[0]
 
 
-def test_a_rotated_token_opens_nothing_and_the_new_one_all(server, runtime):
+def test_after_a_rotation_only_the_new_token_works(server, runtime):
     sandbox = create(server, runtime, team="other", timeout=600)
     call, old = Call(server, "other"), sandbox._envd_access_token
     name = sandbox.sandbox_id

@@ -1,4 +1,4 @@
-"""What answers tell tenants of the machine when things break: nothing. The log tells all."""
+"""Error answers reveal nothing of the machine to tenants; the log has the details."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def failures(server, sandbox):
     yield "uploads", aside(data / "uploads"), ("GET", f"/templates/{SMALL}/files/{upload}", None), None
 
 
-def test_broken_things_are_told_to_the_log_alone(breakable):
+def test_details_of_failures_are_only_in_the_log(breakable):
     tenant = breakable.options("other")
     sandbox = Sandbox.create(SMALL, **tenant)
     met = []
@@ -126,7 +126,7 @@ def test_broken_things_are_told_to_the_log_alone(breakable):
     assert Sandbox.create(SMALL, **tenant).kill() and sandbox.kill()
 
 
-def test_damaged_memory_is_told_without_its_place(breakable):
+def test_errors_about_damaged_memory_name_no_path(breakable):
     tenant = breakable.options("other")
     sandbox = Sandbox.create(SMALL, **tenant)
     snapshot = sandbox.create_snapshot()

@@ -1,4 +1,4 @@
-"""The audit log: what it tells, and what it never does."""
+"""The audit log records every change and no secret."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def told(server, name: str, action: str, target: str | None = None) -> dict:
     return wait_until(newest, 10, f"{action} in the audit log")
 
 
-def test_a_life_is_told_and_no_secret_of_it(audited):
+def test_the_audit_log_has_a_sandboxs_life_and_no_secrets(audited):
     call, other = Call(audited), Call(audited, "other")
     sandbox = create(audited, "runsc", envs={"PASSWORD": SECRET}, secure=True)
     sandbox.commands.run(f"echo {SECRET}")
@@ -79,7 +79,7 @@ def test_a_life_is_told_and_no_secret_of_it(audited):
     assert not [secret for secret in secrets if secret in written]
 
 
-def test_traffic_that_wakes_and_tokens_that_are_refused_are_told(audited):
+def test_wakes_by_traffic_and_refused_tokens_are_recorded(audited):
     sandbox = Sandbox.create(
         SMALL, lifecycle={"on_timeout": "pause", "auto_resume": True}, **audited.options(),
     )
@@ -94,7 +94,7 @@ def test_traffic_that_wakes_and_tokens_that_are_refused_are_told(audited):
         sandbox.kill()
 
 
-def test_a_stranger_and_a_tenant_wash_away_no_event_of_another(audited):
+def test_no_caller_rotates_away_anothers_events(audited):
     told(audited, "default", "key.create")
     before = events(audited, "default")
     other, stranger = Call(audited, "other"), Call(audited, None)

@@ -1,4 +1,4 @@
-"""Who may ask what: every route, with no key, a wrong one, and another tenant's."""
+"""Every route without a key, with a wrong one, and with another tenant's."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_every_route_of_the_program_is_in_the_lists():
     ],
     ids=lambda headers: str(headers)[:40],
 )
-def test_without_a_good_key_no_route_opens(server, ours, headers):
+def test_every_route_requires_a_valid_key(server, ours, headers):
     stranger = Call(server, None)
     for method, path, body in all_routes():
         status, answer = stranger(method, path.format(id=ours.sandbox_id, name="other"), body, headers=headers)
@@ -198,7 +198,7 @@ def test_without_a_good_key_no_route_opens(server, ours, headers):
     assert ours.is_running()
 
 
-def test_a_key_in_the_wrong_case_or_place_is_none(server, ours):
+def test_a_key_in_the_wrong_case_or_place_is_invalid(server, ours):
     key = server.key
     stranger = Call(server, None)
     for headers in ({"X-API-Key": key.upper()}, {"X-API-Key": f" {key} x"}, {"X-API-Key": key[:-1]},
@@ -211,7 +211,7 @@ def test_a_key_in_the_wrong_case_or_place_is_none(server, ours):
     assert other != key
 
 
-def test_anothers_sandbox_is_no_sandbox(server, ours, theirs):
+def test_another_teams_sandbox_is_not_found(server, ours, theirs):
     for method, path, body in of_a_sandbox():
         foreign = theirs(method, path.format(id=ours.sandbox_id), body)
         missing = theirs(method, path.format(id=UNKNOWN), body)
@@ -225,7 +225,7 @@ def test_anothers_sandbox_is_no_sandbox(server, ours, theirs):
     assert ours.get_info().lifecycle is not None
 
 
-def test_what_is_an_admins_is_nobody_elses(server, theirs):
+def test_admin_routes_require_an_admin_key(server, theirs):
     keys = Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"]
     known = next(key["id"] for key in keys if key["admin"])
     for method, path, body, admin in NATIVE:
@@ -236,7 +236,7 @@ def test_what_is_an_admins_is_nobody_elses(server, theirs):
     assert Call(server).get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
 
 
-def test_keys_and_figures_of_a_team_are_its_own(server, theirs):
+def test_keys_and_metrics_of_a_team_are_private(server, theirs):
     admin = Call(server)
     keys = admin.get(NATIVE_PREFIX + "/keys")[1]["data"]
     of_others = next(key["id"] for key in keys if key["team"] == "other")
@@ -260,7 +260,7 @@ def test_keys_and_figures_of_a_team_are_its_own(server, theirs):
     assert admin.get(NATIVE_PREFIX + "/keys")[1]["data"] == keys
 
 
-def test_anothers_build_is_no_build(server, theirs):
+def test_another_teams_build_is_not_found(server, theirs):
     mine = Call(server)
     begun = mine.post("/v3/templates", {"name": "mine-alone"})[1]
     for prefix in PREFIXES:
@@ -278,7 +278,7 @@ def test_anothers_build_is_no_build(server, theirs):
     assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]
 
 
-def test_a_build_asks_no_registry_that_its_caller_may_not_name(server, theirs):
+def test_a_build_contacts_no_forbidden_registry(server, theirs):
     """An image's name is an address on this machine's network."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.2)
@@ -293,7 +293,7 @@ def test_a_build_asks_no_registry_that_its_caller_may_not_name(server, theirs):
             listener.accept()
 
 
-def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
+def test_an_upload_url_works_for_its_team_only(server, theirs):
     mine = Call(server)
     begun = mine.post("/v3/templates", {"name": "files-alone"})[1]
     files = "ab" * 32
@@ -325,7 +325,7 @@ def test_files_are_sent_by_whom_the_address_was_given_to(server, theirs):
     assert theirs.get(f"/templates/{theirs_begun['templateID']}/files/{files}")[1]["present"] is False
 
 
-def test_what_is_listed_is_each_teams_own(server, ours, theirs):
+def test_lists_contain_only_the_teams_own(server, ours, theirs):
     for method, path, body in NATIVE_OWN:
         body = body and {name: [one.format(id=ours.sandbox_id) for one in value] for name, value in body.items()}
         status, answer = theirs(method, NATIVE_PREFIX + path, body)
@@ -342,7 +342,7 @@ def test_what_is_listed_is_each_teams_own(server, ours, theirs):
         assert caller.get(NATIVE_PREFIX + "/sandbox/mine")[0] == 404
 
 
-def test_no_door_opens_for_strangers_or_tells_them_what_is_there(server, ours, theirs, private):
+def test_path_urls_are_closed_to_strangers_and_reveal_nothing(server, ours, theirs, private):
     key, token = server.key, private.traffic_access_token
     for door in DOORS:
         for name in (ours.sandbox_id, private.sandbox_id, UNKNOWN, "mine", "..", "%2e%2e", "%00", "x" * 5000):
@@ -363,7 +363,7 @@ def test_no_door_opens_for_strangers_or_tells_them_what_is_there(server, ours, t
     assert Call(server).get(f"/sandbox/{ours.sandbox_id}/envs?port=49983")[0] == 401
 
 
-def test_no_cursor_shows_another_teams_list(server, ours, theirs):
+def test_cursors_do_not_reveal_another_teams_list(server, ours, theirs):
     status, _ = Call(server).get("/v2/sandboxes?limit=1")
     assert status == 200
     for cursor in ("../..", "\x00", "A" * 5000, base64.b64encode(b"0:" + ours.sandbox_id.encode()).decode()):
@@ -377,7 +377,7 @@ def test_no_cursor_shows_another_teams_list(server, ours, theirs):
      "*", "%25", "i" * 5000, "i\u00e9".encode().hex(), "-", "--", "%F0%9F%92%A3", "shoal.db", "I" * 21,
      "%2e%2e%2fshoal.db", "..;/health", "~", "$(id)", "%60id%60", "'%20OR%201=1--"],
 )
-def test_no_id_is_a_path(server, bad):
+def test_ids_are_not_paths(server, bad):
     call = Call(server)
     for method, path, body in of_a_sandbox():
         status, answer = call(method, path.replace("{id}", bad), body)
@@ -405,7 +405,7 @@ def test_metadata_and_filters_are_data(server):
 
 
 @pytest.mark.parametrize("runtime_name", ["../../bin/sh", "runsc --root=/", "sh", "runc\n", ""])
-def test_a_runtime_is_one_of_those_there_are(server, runtime_name):
+def test_an_unknown_runtime_is_refused(server, runtime_name):
     status, answer = Call(server).post(
         "/v2/sandboxes", {"templateID": SMALL, "metadata": {"shoal/runtime": runtime_name}}
     )
@@ -426,7 +426,7 @@ DAEMON = [
 ]
 
 
-def test_the_daemon_asks_for_its_token(server, ours, bystander):
+def test_the_daemon_requires_its_token(server, ours, bystander):
     good, foreign = token_of(server, ours), bystander._envd_access_token
     assert foreign and foreign != good
     for wrong in (None, "", "x", good[:-1], good + "0", good.upper(), foreign, server.key):
@@ -443,7 +443,7 @@ def sign(path: str, operation: str, user: str, token: str, expires: int | None =
     return "v1_" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
-def test_a_signature_opens_one_path_for_one_user_one_way_and_for_a_time(server, ours):
+def test_a_signed_url_is_for_one_path_user_direction_and_time(server, ours):
     token, later, call = token_of(server, ours), int(time.time()) + 60, Call(server, None)
 
     def get(path, signature, user="", expires=None, method="GET", body=None, headers=None):
@@ -504,7 +504,7 @@ def private(server):
     made.kill()
 
 
-def test_a_private_port_asks_for_the_traffic_token(server, private, ours):
+def test_a_private_port_requires_the_traffic_token(server, private, ours):
     token, stranger = private.traffic_access_token, Call(server, None)
     assert token
     for host in (False, True):
@@ -520,7 +520,7 @@ def test_a_private_port_asks_for_the_traffic_token(server, private, ours):
         assert stranger.get("/envs", headers=envd(private, **{token_header: token}))[0] == 401
 
 
-def test_the_gateway_passes_on_neither_token_nor_key_of_its_own(server, private):
+def test_the_gateway_forwards_no_credentials(server, private):
     private.files.write("/tmp/show.py", (
         "import http.server\n"
         "class H(http.server.BaseHTTPRequestHandler):\n"
@@ -553,7 +553,7 @@ def test_internal_routes_of_the_daemon_are_not_reached_from_outside(server, ours
                     assert status in (400, 404, 405), (method, path, status)
 
 
-def test_what_is_gone_or_closed_answers_nothing(server):
+def test_ended_sandboxes_and_closed_ports_do_not_answer(server):
     gone = create(server, "runc")
     token = gone._envd_access_token
     stranger = Call(server, None)

@@ -65,7 +65,7 @@ def measure(server) -> dict[str, int]:
 
 
 @pytest.mark.timeout(1200)
-def test_nothing_grows(churning):
+def test_no_resource_grows(churning):
     begun = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda n: cycle(churning, n), range(CYCLES // 5)))

@@ -131,7 +131,7 @@ def check(server: Installation, ledger: Ledger) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_server_that_is_killed_loses_nothing_and_leaves_nothing(crashing):
+def test_a_crash_loses_nothing_and_leaves_nothing(crashing):
     print(f"seed {SEED}, {ROUNDS} rounds")
     chance, ledger = random.Random(SEED), Ledger()
     clients = [Client(crashing, ledger, chance.random()) for _ in range(CLIENTS)]

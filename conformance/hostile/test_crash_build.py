@@ -48,7 +48,7 @@ def snapshots_noted(server) -> set[str]:
 
 
 @pytest.mark.timeout(1500)
-def test_a_build_that_the_server_does_not_survive_leaves_nothing(server):
+def test_a_crash_during_a_build_leaves_nothing(server):
     print(f"SHOAL_CRASH_SEED={SEED}")
     chance = random.Random(SEED)
     call, outcomes = Call(server), {"ready": 0, "error": 0}

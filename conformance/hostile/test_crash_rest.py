@@ -240,7 +240,7 @@ def has_memory(server: Installation, sandbox: str, process: int) -> None:
 
 
 @pytest.mark.timeout(1000)
-def test_a_server_that_is_killed_while_it_saves_loses_nothing(crashing):
+def test_a_crash_during_a_save_loses_nothing(crashing):
     print(f"seed {SEED}, {ROUNDS} rounds")
     chance, ledger = random.Random(SEED), Ledger()
     clients = [Client(crashing, ledger, chance.random()) for _ in range(CLIENTS)]

@@ -99,7 +99,7 @@ def head_of(sandbox, port: int, path: str = "/") -> bytes:
     ).encode()
 
 
-def test_one_connection_that_asks_thousands_of_ports_stops_nobody(small, attacker, neighbour):
+def test_one_client_of_thousands_of_ports_does_not_block_others(small, attacker, neighbour):
     """Each port costs a connection into the sandbox; few of them are kept."""
     with socket.create_connection(("127.0.0.1", small.port), timeout=30) as line:
         for port in range(FIRST, FIRST + PORTS):
@@ -115,7 +115,7 @@ def test_one_connection_that_asks_thousands_of_ports_stops_nobody(small, attacke
     assert "cannot be accepted" not in small.log_tail(100_000)
 
 
-def test_requests_that_hang_are_refused_to_their_sandbox_alone(small, attacker, neighbour):
+def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbour):
     """Hundreds of clients, each with a request that is never answered."""
     lines, refused = [], 0
     try:
@@ -175,7 +175,7 @@ class Streams:
         return found
 
 
-def test_streams_of_http2_are_counted_by_what_they_cost(small, attacker, neighbour):
+def test_http2_streams_are_counted_individually(small, attacker, neighbour):
     """A few connections of a client with hundreds of streams, each to another port."""
     wait_until(lambda: descriptors(small) < 300, 60, "the descriptors of the last test")
     begun, answered = descriptors(small), []
@@ -201,7 +201,7 @@ def test_streams_of_http2_are_counted_by_what_they_cost(small, attacker, neighbo
     wait_until(lambda: descriptors(small) < begun + 50, 30, "the descriptors to be given back")
 
 
-def test_clients_that_rest_make_room_for_others(small, neighbour):
+def test_idle_clients_make_room_for_others(small, neighbour):
     """As many idle connections as the server takes: those that wait behind them are served."""
     lines = []
     try:
@@ -256,7 +256,7 @@ def test_bodies_that_never_end_leave_memory_for_others(small, neighbour):
             line.close()
 
 
-def test_a_body_of_countless_values_is_refused_before_they_are_kept(small):
+def test_a_body_with_too_many_values_is_refused_before_parsing(small):
     step = b'{"type":"RUN","args":["x"]},'
     body = b'{"steps":[' + step * ((16 << 20) // len(step) - 10) + b'{"type":"RUN","args":["x"]}]}'
     begun = resident_kib(small.process.pid)

@@ -1,4 +1,4 @@
-"""What a sandbox reaches and what it does not, measured where packets would arrive."""
+"""What a sandbox reaches and what it does not, observed where packets would arrive."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def own_addresses() -> list[str]:
     return found
 
 
-def test_the_machine_itself_reaches_all_that_is_refused_below(internet):
+def test_the_machine_reaches_all_addresses_of_these_tests(internet):
     """Otherwise a refusal would prove nothing."""
     for address in [*PUBLIC, *NEVER.values(), RESOLVER, ROUTER_V6]:
         with socket.create_connection((address, PORT), timeout=5) as out:
             assert out.recv(64)
 
 
-def test_the_internet_is_open_and_what_is_private_is_not(sandbox, internet):
+def test_public_addresses_are_open_and_private_ones_are_not(sandbox, internet):
     never = [*NEVER.values(), RESOLVER, "127.0.0.2", "0.0.0.0", "224.0.0.251", "239.1.2.3",
              "255.255.255.255", "240.0.0.1", "192.0.0.9"]
     before = len(internet.packets())
@@ -91,7 +91,7 @@ def test_a_private_address_has_no_other_spelling(sandbox):
     assert opened(probe(sandbox, spelled)) == set()
 
 
-def test_no_internet_is_none_at_all(server, runtime, internet):
+def test_without_internet_nothing_is_reachable(server, runtime, internet):
     closed = create(server, runtime, allow_internet_access=False)
     try:
         wanted = both([*PUBLIC, *NEVER.values(), RESOLVER, "10.11.0.1"])
@@ -108,7 +108,7 @@ def test_no_internet_is_none_at_all(server, runtime, internet):
         closed.kill()
 
 
-def test_the_machine_is_no_peer(sandbox, server):
+def test_the_machine_is_unreachable(sandbox, server):
     """Not its loopback, not one of its addresses, whatever listens there: the server does."""
     listener = socket.create_server(("0.0.0.0", 0))
     try:
@@ -179,7 +179,7 @@ def test_rules_by_address_and_range(sandbox, server, internet):
         assert opened(results) == set(both(expected)), rules
 
 
-def test_a_name_server_that_is_no_use_is_followed_by_the_next_one(sandbox, server, internet):
+def test_a_silent_name_server_is_followed_by_the_next(sandbox, server, internet):
     asked = ("name", "any.example", 0)
     # The machine itself is no name server of a sandbox, wherever it stands in the list.
     for servers in ([PUBLIC[0]], [HOST, PUBLIC[1]], [HOST, HOST, PUBLIC[2]]):
@@ -193,7 +193,7 @@ def test_a_name_server_that_is_no_use_is_followed_by_the_next_one(sandbox, serve
     put(server, sandbox)
 
 
-def test_a_rule_cuts_what_is_connected(sandbox, server, internet):
+def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
     """A stream and a flow of datagrams that lasted end with the rule that forbids them."""
     talk = (
         "import socket,time\n"
@@ -218,7 +218,7 @@ def test_a_rule_cuts_what_is_connected(sandbox, server, internet):
     talking.kill()
 
 
-def test_sources_cannot_be_made_up(sandbox, internet):
+def test_source_addresses_cannot_be_spoofed(sandbox, internet):
     wanted = [("spoofed", PUBLIC[0], PORT), ("raw", PUBLIC[0], PORT)]
     # What is asked to be sent on may be answered by whoever was to send it on, and no other.
     wanted += [("routed", address, PORT) for address in NEVER.values()]
@@ -231,7 +231,7 @@ def test_sources_cannot_be_made_up(sandbox, internet):
     assert not {packet["to"] for packet in arrived} & set(NEVER.values())
 
 
-def test_ping_is_judged_as_everything_else(sandbox, server, internet):
+def test_ping_follows_the_rules_too(sandbox, server, internet):
     pings = [("ping", address, 0) for address in [*PUBLIC, *NEVER.values(), RESOLVER]]
     assert {one[1] for one in opened(probe(sandbox, pings))} <= set(PUBLIC)
     raw = [("icmp", PUBLIC[0], 0)]
@@ -240,7 +240,7 @@ def test_ping_is_judged_as_everything_else(sandbox, server, internet):
     assert opened(probe(sandbox, pings)) == set()
 
 
-def test_names_are_asked_at_the_router_alone(sandbox, server, internet):
+def test_dns_works_through_the_router_only(sandbox, server, internet):
     assert probe(sandbox, [("name", "any.example", 0)])[("name", "any.example", 0)] == (
         "open", PUBLIC[0],
     )
@@ -262,7 +262,7 @@ def test_a_hosts_file_opens_nothing(sandbox, internet):
         run(sandbox, "cat /tmp/hosts.saved > /etc/hosts", root=True)
 
 
-def test_root_inside_changes_no_rule_and_no_address(sandbox, internet):
+def test_root_inside_cannot_change_rules_or_addresses(sandbox, internet):
     for command in (
         "ip address add 203.0.113.77/24 dev eth0", "ip link set eth0 down",
         "ip route replace default via 10.11.0.3", "ip link add x type dummy",

@@ -1,4 +1,4 @@
-"""A hostile program inside, as the user and as root: what it can see and touch is the sandbox's."""
+"""A hostile program inside, as user and as root, sees and touches only its sandbox."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def secret():
 
 
 @WHO
-def test_no_capability_is_there_that_opens_the_machine(sandbox, root):
+def test_no_dangerous_capability_is_held(sandbox, root):
     status = run(sandbox, "cat /proc/self/status", root).out
     fields = dict(line.split(":\t") for line in status.splitlines() if ":\t" in line)
     # chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service audit_write setfcap
@@ -39,7 +39,7 @@ def test_no_capability_is_there_that_opens_the_machine(sandbox, root):
     assert fields["NoNewPrivs"] == "0"
 
 
-def test_a_shared_kernel_stands_behind_a_user_namespace_and_a_filter(sandbox, runtime):
+def test_runc_has_a_user_namespace_and_a_seccomp_filter(sandbox, runtime):
     status = run(sandbox, "cat /proc/1/status; cat /proc/self/uid_map; cat /proc/self/gid_map", root=True).out
     if runtime == "runc":
         assert "Seccomp:\t2" in status
@@ -51,7 +51,7 @@ def test_a_shared_kernel_stands_behind_a_user_namespace_and_a_filter(sandbox, ru
         assert run(sandbox, "uname -r").out.strip() != os.uname().release
 
 
-def test_the_processes_of_a_sandbox_are_nobody_on_the_machine(sandbox, server, runtime):
+def test_processes_of_a_sandbox_are_unused_users_of_the_machine(sandbox, server, runtime):
     """What runs on the machine for it: without privilege, filtered, in namespaces of its own."""
     sandbox.commands.run("sleep 1000", background=True)
     pids = server.processes(sandbox.sandbox_id)
@@ -241,7 +241,7 @@ def test_no_system_call_opens_the_machine(sandbox, runtime, root):
             assert done[name] == (-1, errno.EPERM), (name, done[name])
 
 
-def test_a_user_namespace_gives_nothing_more(sandbox, runtime):
+def test_a_nested_user_namespace_gains_nothing(sandbox, runtime):
     """Where one can be made at all, it is the user-space kernel's own."""
     said = run(sandbox, "unshare -Urmn sh -c 'mount -t tmpfs x /mnt && echo mounted; ip link add d0 type dummy && echo linked; "
                "cat /root/shoal-secret-of-the-machine'")
@@ -250,7 +250,7 @@ def test_a_user_namespace_gives_nothing_more(sandbox, runtime):
         assert said.code != 0 and "mounted" not in said.out and "linked" not in said.out
 
 
-def test_processes_of_the_machine_cannot_be_named(sandbox, server):
+def test_processes_of_the_machine_are_invisible(sandbox, server):
     """Numbers of processes outside mean nothing inside."""
     said = python(sandbox, (
         "import os,signal\n"
@@ -283,7 +283,7 @@ def test_the_token_of_the_daemon_is_in_no_listing(sandbox, server):
     assert token not in server.log_tail(1 << 24) and server.keys["other"] not in server.log_tail(1 << 24)
 
 
-def test_nothing_of_another_sandbox_is_to_be_seen(sandbox, bystander):
+def test_other_sandboxes_are_invisible(sandbox, bystander):
     name = bystander.sandbox_id
     for command in (f"grep -r {name} /proc/*/cmdline /proc/*/environ /proc/*/mountinfo /proc/net /etc /run 2>/dev/null",
                     f"find / -xdev -name '*{name}*' 2>/dev/null | grep .", f"ls /.shoal /run /var/lib | grep {name}",
@@ -309,7 +309,7 @@ def test_abstract_sockets_of_the_machine_are_out_of_reach(sandbox):
         assert "REACHED" not in said.out
 
 
-def test_a_program_marked_as_roots_is_not_the_machines(sandbox, server):
+def test_a_setuid_program_is_not_setuid_on_the_machine(sandbox, server):
     """Root inside leaves a program that runs as its owner; no other user of the machine finds it."""
     assert run(sandbox, "cp /bin/sh /home/user/rootshell && chown 0:0 /home/user/rootshell && chmod 6755 /home/user/rootshell", root=True).code == 0
     directory = server.data / "sandboxes" / sandbox.sandbox_id

@@ -1,4 +1,4 @@
-"""A sandbox that takes all it can get: it alone suffers, it can be ended, and nothing stays."""
+"""A sandbox that exhausts resources harms only itself, can be killed, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_the_one_that_takes_all_suffers_alone(server, runtime, neighbour, name):
+def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
     attacker = create(server, runtime, timeout=300)
     sandbox = attacker.sandbox_id
     begun = resident_kib(server.process.pid)
@@ -121,7 +121,7 @@ def test_the_one_that_takes_all_suffers_alone(server, runtime, neighbour, name):
     assert server.process.poll() is None
 
 
-def test_a_full_disk_is_the_sandboxs_own(server, runtime, neighbour):
+def test_a_full_disk_affects_only_the_sandbox(server, runtime, neighbour):
     """What is written is bounded, the writer is told, and removing makes room again."""
     full = create(server, runtime)
     try:
@@ -141,7 +141,7 @@ def test_a_full_disk_is_the_sandboxs_own(server, runtime, neighbour):
         full.kill()
 
 
-def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_goes_on(server, runtime):
+def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_continues(server, runtime):
     """As Linux does it, also where the whole sandbox is one process to the machine."""
     poor = create(server, runtime)
     bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
@@ -154,7 +154,7 @@ def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_goes_on(serve
         poor.kill()
 
 
-def test_a_command_that_used_up_the_memory_says_so(server):
+def test_a_command_that_used_up_the_memory_reports_it(server):
     """The largest process is killed, and the error of its command has the reason."""
     poor = create(server, "runsc")
     bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
@@ -172,7 +172,7 @@ def test_a_command_that_used_up_the_memory_says_so(server):
         poor.kill()
 
 
-def test_the_log_of_the_server_is_not_what_sandboxes_say(server, runtime):
+def test_sandbox_output_is_not_in_the_servers_log(server, runtime):
     """A flood of log lines is bounded on its way, and on disk."""
     loud = create(server, runtime)
     try:
@@ -198,7 +198,7 @@ def test_a_program_that_floods_its_output_stores_nothing_in_the_server(server, r
         flooding.kill()
 
 
-def test_limits_are_in_force_where_the_machine_keeps_them(server, sandbox, runtime):
+def test_limits_are_set_in_the_cgroups(server, sandbox, runtime):
     groups = [group for group in server.groups() if group.name == sandbox.sandbox_id]
     read = lambda name: [  # noqa: E731
         (group / name).read_text().strip() for group in groups if (group / name).exists()
@@ -211,7 +211,7 @@ def test_limits_are_in_force_where_the_machine_keeps_them(server, sandbox, runti
     assert os.path.exists(Path("/proc") / str(min(server.processes(sandbox.sandbox_id))))
 
 
-def test_sandboxes_that_are_forgotten_end_by_themselves(server, runtime):
+def test_sandboxes_end_at_their_deadline(server, runtime):
     made = create(server, runtime, timeout=2)
     made.commands.run(FORK, background=True, timeout=0)
     wait_until(lambda: made.sandbox_id not in Call(server).ids(), 30, "the end by time")

@@ -100,7 +100,7 @@ def sweep(server, faults, prepare, operation, settle):
 
 @pytest.mark.parametrize("runtime", ["runc", "runsc"])
 @pytest.mark.parametrize("what", ["create", "destroy", "pause", "resume", "snapshot", "exec"])
-def test_nothing_is_left_when_a_call_fails(faulty, faults, runtime, what):
+def test_failed_calls_leave_nothing_behind(faulty, faults, runtime, what):
     if runtime == "runc" and what in ("pause", "resume", "snapshot"):
         pytest.skip("the memory of this runtime is not saved")
     session = Session(faulty)

@@ -1,4 +1,4 @@
-"""Links and `..` through every way to a file: all of them end inside the sandbox."""
+"""Symlinks and `..` in every file API stay inside the sandbox."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rpc(server, sandbox, method: str, body: dict, root: bool = True):
 
 
 @pytest.mark.parametrize("user", ["user", "root"])
-def test_what_is_read_is_the_sandboxs(server, sandbox, outside, user):
+def test_reads_stay_inside_the_sandbox(server, sandbox, outside, user):
     for n, target in enumerate(targets(outside)):
         run(sandbox, f"ln -sfn {target} /tmp/link{n}; ln -sfn {Path(target).parent} /tmp/dir{n}", root=True)
         for path in (target, f"/tmp/link{n}", f"/tmp/dir{n}/{Path(target).name}", f"/tmp/dir{n}/../{Path(target).name}"):
@@ -57,7 +57,7 @@ def test_what_is_read_is_the_sandboxs(server, sandbox, outside, user):
 
 
 @pytest.mark.parametrize("user", ["user", "root"])
-def test_what_is_written_is_the_sandboxs(server, sandbox, outside, user):
+def test_writes_stay_inside_the_sandbox(server, sandbox, outside, user):
     octets = headers(sandbox) | {"Content-Type": "application/octet-stream"}
     for n, target in enumerate(targets(outside)):
         run(sandbox, f"ln -sfn {target} /tmp/wlink{n}", root=True)
@@ -74,7 +74,7 @@ def test_what_is_written_is_the_sandboxs(server, sandbox, outside, user):
     run(sandbox, "rm -rf /root/shoal-outside /tmp/*link*", root=True)
 
 
-def test_what_is_moved_removed_or_watched_is_the_sandboxs(server, sandbox, outside):
+def test_moves_removals_and_watches_stay_inside_the_sandbox(server, sandbox, outside):
     for n, target in enumerate(targets(outside)):
         run(sandbox, f"ln -sfn {Path(target).parent} /tmp/mdir{n}; mkdir -p /tmp/tree{n}; ln -sfn {Path(target).parent} /tmp/tree{n}/in", root=True)
         name = Path(target).name
@@ -94,7 +94,7 @@ def test_what_is_moved_removed_or_watched_is_the_sandboxs(server, sandbox, outsi
         assert path.read_text() == MARK
 
 
-def test_the_native_api_sees_the_sandboxs_files_too(server, sandbox, outside):
+def test_the_native_api_stays_inside_the_sandbox(server, sandbox, outside):
     call, files = Call(server), f"/api/v1/sandbox/files/{sandbox.sandbox_id}"
     form = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nchanged\r\n--b--\r\n'
     multipart = {"Content-Type": "multipart/form-data; boundary=b"}
@@ -112,7 +112,7 @@ def test_the_native_api_sees_the_sandboxs_files_too(server, sandbox, outside):
     run(sandbox, "rm -rf /root/shoal-outside /tmp/nlink* /tmp/ndir*", root=True)
 
 
-def test_a_race_of_links_ends_inside(server, sandbox, outside):
+def test_a_symlink_race_stays_inside(server, sandbox, outside):
     """A path that changes between a directory and a link to a directory of the machine's name."""
     name = outside[1].parent
     run(sandbox, f"mkdir -p /home/user/race/a {name}")

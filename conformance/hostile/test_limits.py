@@ -1,4 +1,4 @@
-"""A tenant that takes all it may have: the others create, write, pause and take snapshots meanwhile."""
+"""A tenant at all of its limits does not stop others from creating, writing, pausing and snapshotting."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def greedy(tight):
 
 
 @pytest.mark.parametrize("how", [FILL, SMALL_FILES], ids=["large files", "small files"])
-def test_one_that_fills_its_disk_leaves_the_others_theirs(tight, greedy, how):
+def test_a_team_that_fills_its_disk_does_not_affect_others(tight, greedy, how):
     options = tight.options("greedy")
     for _ in range(4):
         try:
@@ -98,7 +98,7 @@ def test_one_that_fills_its_disk_leaves_the_others_theirs(tight, greedy, how):
     assert team(tight, "greedy")["sandboxes"]["used"] == 0
 
 
-def test_snapshots_and_pauses_are_in_the_sum(tight, greedy):
+def test_snapshots_and_pauses_count_in_the_teams_disk(tight, greedy):
     options = tight.options("greedy")
     held = lambda: team(tight, "greedy")["diskMB"]["used"]  # noqa: E731
     wait_until(lambda: held() < 8, 120, "the disk is given back")
@@ -127,7 +127,7 @@ def test_snapshots_and_pauses_are_in_the_sum(tight, greedy):
     goes_on(tight)
 
 
-def test_uploads_are_counted_for_all_teams(scratch):
+def test_uploads_of_all_teams_are_bounded(scratch):
     with furnished(scratch, "uploads", "limits.uploads=40MiB", "limits.uploads_per_team=30MiB") as server:
         sent = {}
         for name, size in (("default", 24), ("other", 24)):
@@ -148,14 +148,14 @@ def test_uploads_are_counted_for_all_teams(scratch):
     [({"memoryMB": 200_000}, {"memory": 200_000}, "of memory"), ({"cpuCount": 32}, {"cpu": 32}, "of cpu")],
     ids=["memory", "cpu"],
 )
-def test_a_template_lifts_no_limit_of_the_machine(tight, size, asked, what):
+def test_a_template_cannot_exceed_the_machines_limits(tight, size, asked, what):
     status, answer = Call(tight, "greedy").post("/v3/templates", {"name": "large"} | size)
     assert status == 400 and what in answer["message"] and "at most" in answer["message"], answer
     status, answer = Call(tight, "greedy").post("/v2/sandboxes", {"templateID": "base"} | asked)
     assert status == 409 and what in answer["message"], answer
 
 
-def test_no_group_weighs_more_than_the_machine_has(tight, greedy):
+def test_no_cgroup_weighs_more_than_the_machine(tight, greedy):
     made = Sandbox.create("base", timeout=60, **tight.options("greedy"))
     greedy.append(made)
     processors = os.cpu_count()

@@ -1,4 +1,4 @@
-"""What another user of the machine finds of an installation: nothing."""
+"""Another user of the machine can read nothing of an installation."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def crowded(scratch, tmp_path_factory):
         yield installation
 
 
-def test_nobody_opens_lists_or_locks_anything(crowded):
+def test_other_users_open_list_and_lock_nothing(crowded):
     state = STATE / crowded.instance
     paths = walk(crowded.data) + walk(state) + walk(STATE / "slots") + [str(STATE), str(crowded.export)]
     assert len(paths) > 100
@@ -153,7 +153,7 @@ def test_a_sandbox_reads_no_path_of_the_machine(crowded):
             assert path not in said, said
 
 
-def test_a_start_closes_what_an_earlier_version_left_open(crowded):
+def test_a_start_tightens_modes_of_earlier_versions(crowded):
     data, state = crowded.data, STATE / crowded.instance
     crowded.crash()
     was_open = [data, data / "disk.btrfs", data / "lock", data / "shoal.db", data / "logs", data / "uploads", state / "lock", state / "netns"]
@@ -172,7 +172,7 @@ def test_a_start_closes_what_an_earlier_version_left_open(crowded):
     assert len(told) == 1 and str(data) in told[0], told
 
 
-def test_nobody_keeps_a_server_from_its_start(crowded):
+def test_other_users_cannot_prevent_a_start(crowded):
     """Whoever can open a lock can hold it."""
     crowded.stop()
     locks = [crowded.data / "lock", crowded.data / "images/lock", STATE / crowded.instance / "lock"]

@@ -1,4 +1,4 @@
-"""Another user of the machine: reaches no sandbox, not even one that has just begun to start."""
+"""Another user of the machine reaches no sandbox, not even during its start."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_another_user_reaches_no_sandbox_that_starts(server, runtime):
     assert "ECONNREFUSED" not in came["refused"], came["refused"]
 
 
-def test_a_daemon_that_starts_is_closed_even_to_whom_the_machine_lets_through(server, runtime):
+def test_a_starting_daemon_requires_its_token_from_root_too(server, runtime):
     with neighbour(server, ROOT, 49983) as came:
         starts(server, runtime)
     answers = [(knock, said) for _, knock, said in came["answers"] if said]
@@ -125,7 +125,7 @@ def private(server, runtime):
     made.kill()
 
 
-def test_a_private_port_is_the_gateways_alone(server, private):
+def test_a_private_port_is_reachable_through_the_gateway_only(server, private):
     where = {"e2b-sandbox-id": private.sandbox_id, "e2b-sandbox-port": "8765"}
     token = {"e2b-traffic-access-token": private.traffic_access_token}
     stranger = Call(server, None)
@@ -192,7 +192,7 @@ def datagrams_and_pings(address: str) -> list[str]:
     return went
 
 
-def test_no_other_protocol_is_a_way_around(server, private):
+def test_other_protocols_are_refused_too(server, private):
     address = address_of(server, 8765)
     ranges = Path("/proc/sys/net/ipv4/ping_group_range")
     before = ranges.read_text()
@@ -203,7 +203,7 @@ def test_no_other_protocol_is_a_way_around(server, private):
         ranges.write_text(before)
 
 
-def test_a_network_beside_it_on_the_machine_is_no_way_around(server, private):
+def test_other_networks_of_the_machine_are_refused_too(server, private):
     """What a container of another program would be: an interface of its own that the machine routes."""
     address = address_of(server, 8765)
     name = f"nb{server.instance}"
@@ -250,7 +250,7 @@ def knock_at(names: list[str]) -> list[str]:
     return opened
 
 
-def test_no_local_socket_of_the_server_or_a_runtime_opens(server, private, runtime):
+def test_local_sockets_of_the_server_and_runtimes_are_closed(server, private, runtime):
     names = sockets_of(server)
     if runtime == "runsc":
         assert names, "a kernel in user space is controlled by a socket"
@@ -258,7 +258,7 @@ def test_no_local_socket_of_the_server_or_a_runtime_opens(server, private, runti
     assert as_user(NOBODY, lambda: knock_at(names)) == []
 
 
-def test_what_is_not_secured_is_open_to_clients_and_not_to_whom_passes_the_gateway(server, runtime):
+def test_unsecured_sandboxes_are_open_through_the_gateway_only(server, runtime):
     made = unsecured(server, runtime)
     try:
         assert run(made, "echo works").out == "works\n"

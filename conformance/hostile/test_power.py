@@ -109,7 +109,7 @@ def is_whole(sandbox: Sandbox, process: int) -> None:
 
 
 @pytest.mark.parametrize("kind, memory", [("ext4", True), ("ext4", False), ("btrfs", True)])
-def test_what_was_said_to_be_saved_is_there_after_a_power_failure(scratch, kind, memory):
+def test_answered_saves_survive_a_power_failure(scratch, kind, memory):
     with powered(scratch, kind) as (power, installation):
         call = Call(installation)
         paused, its_process = furnished_sandbox(installation)

@@ -1,4 +1,4 @@
-"""What the server, and with it every program that it starts, may ask of the kernel."""
+"""Capabilities and system calls of the server and of every program that it starts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_server_has_only_what_it_needs(server):
         assert said["Seccomp"] == "2"
 
 
-def test_what_runs_outside_of_a_sandbox_for_it_has_no_more(server, sandbox):
+def test_helper_processes_have_no_more_privileges(server, sandbox):
     for pid in server.processes(sandbox.sandbox_id):
         said = status_of(pid)
         assert said["Seccomp"] == "2", said
@@ -76,7 +76,7 @@ def test_what_runs_outside_of_a_sandbox_for_it_has_no_more(server, sandbox):
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("runc"), reason="needs runc")
-def test_a_program_that_the_server_starts_is_refused_what_nothing_needs(scratch):
+def test_started_programs_inherit_the_system_call_filter(scratch):
     report, wrapper = scratch / "refused.json", scratch / "runc-that-tries"
     wrapper.write_text(WRAPPER.format(python=sys.executable, report=str(report), calls=CALLS, runc=shutil.which("runc")))
     wrapper.chmod(stat.S_IRWXU)

@@ -1,4 +1,4 @@
-"""What is saved of sandboxes: damaged, without room, carried elsewhere, after the machine."""
+"""Saved sandboxes: damaged, on a full disk, exported and imported, after a restart."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_damaged_memory_is_refused_and_leaves_nothing(server, taken):
     assert inside.commands.run("echo on").stdout == "on\n"
 
 
-def test_a_memory_of_another_build_or_machine_is_refused_with_a_word(server, taken):
+def test_memory_of_another_build_or_machine_is_refused_with_a_reason(server, taken):
     _, snapshot, directory = taken
     manifest = directory / "manifest.json"
     good = json.loads(manifest.read_text())
@@ -115,7 +115,7 @@ def test_a_memory_of_another_build_or_machine_is_refused_with_a_word(server, tak
     manifest.write_text(json.dumps(good))
 
 
-def test_a_full_disk_fails_a_save_and_harms_nobody(server):
+def test_a_full_disk_fails_a_save_and_harms_nothing(server):
     inside = counting(server)
     held = server.data / "disk/ballast"
     # A program whose memory takes more than the little room that is left.
@@ -142,7 +142,7 @@ def test_a_full_disk_fails_a_save_and_harms_nobody(server):
     inside.kill()
 
 
-def test_what_rests_costs_nothing_and_outlives_the_server(server):
+def test_a_paused_sandbox_costs_nothing_and_outlives_the_server(server):
     inside = counting(server)
     sandbox = inside.sandbox_id
     inside.pause()
@@ -164,7 +164,7 @@ def test_what_rests_costs_nothing_and_outlives_the_server(server):
     inside.kill()
 
 
-def test_a_snapshot_is_carried_to_another_installation(server, scratch):
+def test_a_snapshot_moves_to_another_installation(server, scratch):
     inside = counting(server)
     snapshot = inside.create_snapshot("carried")
     file = scratch / "carried.snapshot"
@@ -223,7 +223,7 @@ def test_a_snapshot_is_carried_to_another_installation(server, scratch):
         assert call.delete(f"/templates/{name}")[0] == 204
 
 
-def test_files_alone_are_carried_to_another_installation(server, scratch):
+def test_a_files_only_snapshot_moves_to_another_installation(server, scratch):
     """A sandbox of `runc`, whose files have the owners of its own users."""
     inside = Sandbox.create("base", timeout=600, metadata={"shoal/runtime": "runc"}, **server.options())
     fill(inside)
@@ -290,7 +290,7 @@ def survey(inside: Sandbox) -> str:
     return seen
 
 
-def test_no_import_waits_for_what_never_answers(server, scratch):
+def test_an_import_does_not_block_on_special_files(server, scratch):
     """A pipe or a device in the place of the file, by its own name or behind a link."""
     pipe, link = scratch / "pipe.snapshot", scratch / "link.snapshot"
     os.mkfifo(pipe)
@@ -304,7 +304,7 @@ def test_no_import_waits_for_what_never_answers(server, scratch):
     assert snapshots(server) == []
 
 
-def test_a_hostile_import_is_refused_and_does_not_hold_up_a_stop(scratch):
+def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
     """Sealed by a stranger whom the admin trusts: what it says is looked at all the same."""
     with furnished(scratch, "stranger", "disk.size=1GiB") as server:
         inside = Sandbox.create(SMALL, timeout=600, **server.options())
@@ -410,7 +410,7 @@ def forge(real: Path, target: Path, change, members=(), size: int | None = None)
         out.write(b"shoal-seal " + b"0" * 64 + b" " + b"0" * 64 + b"\n")
 
 
-def test_what_was_acknowledged_before_the_last_snapshot_is_in_it(server):
+def test_a_final_snapshot_has_all_acknowledged_writes(server):
     """Who ends a sandbox with its snapshot loses nothing that was said to be written."""
     inside = Sandbox.create("base", timeout=600, **server.options())
     # More memory takes longer to be kept, and longer to be lost.
@@ -446,7 +446,7 @@ def flipped(whole: bytes) -> bytes:
     return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
 
 
-def test_only_an_admin_carries_snapshots(server):
+def test_exports_and_imports_require_an_admin_key(server):
     stranger = Call(server, team="other")
     for what, body in (
         ("export", {"snapshot": "x", "path": "/tmp/x"}), ("import", {"path": "/etc/passwd"}),
@@ -477,7 +477,7 @@ def test_a_clone_of_a_hostile_original_touches_nothing_of_the_machine(server):
     Call(server).delete(f"/templates/{snapshot.snapshot_id}")
 
 
-def test_a_template_says_what_is_kept_when_nobody_does(server):
+def test_a_template_sets_what_is_kept_by_default(server):
     server.add_template("files", persistentContents=["ip", "filesystem"])
     inside = Sandbox.create("files", timeout=600, **server.options())
     call = Call(server)
@@ -493,7 +493,7 @@ def test_a_template_says_what_is_kept_when_nobody_does(server):
     inside.kill()
 
 
-def test_memory_is_never_taken_below_what_is_used(server):
+def test_memory_is_not_reduced_below_its_use(server):
     inside = Sandbox.create("base", timeout=600, **server.options())
     hog(inside, 300)
     call = Call(server)

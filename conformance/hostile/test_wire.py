@@ -1,4 +1,4 @@
-"""Requests that no honest client sends: smuggled, endless, slow, doubled, huge."""
+"""Malicious requests: smuggled, endless, slow, ambiguous, huge."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
         b"X: a\rContent-Length: 40\r\n",
     ],
 )
-def test_no_request_hides_in_another(server, target, framing):
+def test_requests_cannot_be_smuggled(server, target, framing):
     """Whatever the two ends might count differently is one request, or none."""
     target.commands.run("rm -f /tmp/asked")
     body = b"0\r\n\r\n" + SMUGGLED
@@ -109,7 +109,7 @@ def test_no_request_hides_in_another(server, target, framing):
     "chunks",
     [b"4\r\nabcd\r\n0\r\n\r\n", b"4;x=" + b"y" * 100 + b"\r\nabcd\r\n0\r\n\r\n"],
 )
-def test_chunks_are_passed_on_whole(server, target, chunks):
+def test_chunked_bodies_are_forwarded_completely(server, target, chunks):
     data = b"POST /c HTTP/1.1\r\n" + head(target) + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunks
     heard = talk(server, data)
     assert answers(heard) == [200] and b'"abcd"' in heard
@@ -120,7 +120,7 @@ def test_chunks_are_passed_on_whole(server, target, chunks):
     [b"-1\r\n", b"4\nabcd\n0\n\n", b"FFFFFFFFFFFFFFFFF\r\n", b"4\r\nabcdEXTRA\r\n0\r\n\r\n", b"0x4\r\nabcd\r\n0\r\n\r\n",
      b"4" + b";" + b"x" * 100_000 + b"\r\nabcd\r\n0\r\n\r\n", b" 4\r\nabcd\r\n0\r\n\r\n"],
 )
-def test_chunks_that_are_none_end_the_request(server, target, chunks):
+def test_malformed_chunks_end_the_request(server, target, chunks):
     target.commands.run("rm -f /tmp/asked")
     talk(server, b"POST /c HTTP/1.1\r\n" + head(target) + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + SMUGGLED)
     asked = target.commands.run("cat /tmp/asked 2>/dev/null || true").stdout
@@ -128,7 +128,7 @@ def test_chunks_that_are_none_end_the_request(server, target, chunks):
     assert Call(server).get("/health")[0] == 204
 
 
-def test_a_target_is_one(server, target, bystander):
+def test_ambiguous_targets_are_refused(server, target, bystander):
     """Two ids, two hosts, a host and a pair: whichever counts, it is asked for its own token."""
     token = Call(server).get(f"/sandboxes/{target.sandbox_id}")[1]["envdAccessToken"]
     mine, theirs = target.sandbox_id, bystander.sandbox_id
@@ -162,7 +162,7 @@ def test_the_gateway_is_no_open_proxy(server, target, line):
         assert Call(server).get("/health")[0] == 204
 
 
-def test_headers_without_end_are_cut(server):
+def test_endless_headers_are_refused(server):
     for name, data in {
         "one that is long": b"GET / HTTP/1.1\r\nX: " + b"a" * (4 << 20),
         "many": b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % n for n in range(20_000)),
@@ -188,14 +188,14 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_is_none_is_refused(server, name):
+def test_malformed_bodies_are_refused(server, name):
     for path in ("/v2/sandboxes", "/sandboxes"):
         status, answer = Call(server).post(path, BODIES[name])
         assert status in (400, 404, 413, 415, 422), (name, status, answer)
     assert Call(server).get("/health")[0] == 204
 
 
-def test_a_body_without_end_is_cut(server):
+def test_endless_bodies_are_refused(server):
     begun = resident_kib(server.process.pid)
     start = f"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nX-API-Key: {server.key}\r\nContent-Type: application/json\r\n"
     for framing in (b"Content-Length: 99999999999\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"):
@@ -216,7 +216,7 @@ def test_a_body_without_end_is_cut(server):
 @pytest.mark.parametrize(
     "first", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"PRI * HTTP/2.0\r\n", b"P"], ids=repr
 )
-def test_who_says_nothing_is_not_waited_for(server, first):
+def test_silent_clients_time_out(server, first):
     """Slowloris: before a request is whole, a connection has seconds."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
         line.sendall(first)
@@ -226,7 +226,7 @@ def test_who_says_nothing_is_not_waited_for(server, first):
         assert time.monotonic() - begun < 15
 
 
-def test_who_speaks_a_byte_a_second_is_not_waited_for(server):
+def test_slow_clients_time_out(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
         begun, closed = time.monotonic(), False
         for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: aaaaaaaaaaaaaa":
@@ -243,7 +243,7 @@ def test_who_speaks_a_byte_a_second_is_not_waited_for(server):
         assert closed and time.monotonic() - begun < 15
 
 
-def test_a_client_may_rest_between_two_requests_and_not_within_one(server):
+def test_clients_may_be_idle_between_requests_but_not_within_one(server):
     """Clients keep connections for later; one that begins a head is to end it."""
     ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
@@ -258,7 +258,7 @@ def test_a_client_may_rest_between_two_requests_and_not_within_one(server):
         assert time.monotonic() - begun < 15
 
 
-def test_a_thousand_idle_connections_stop_nobody(server, target):
+def test_a_thousand_idle_connections_do_not_block_others(server, target):
     before = len(os.listdir(f"/proc/{server.process.pid}/fd"))
     lines = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(1000)]
     try:
@@ -274,7 +274,7 @@ def test_a_thousand_idle_connections_stop_nobody(server, target):
     wait_until(lambda: descriptors() < before + 50, 20, "the descriptors to be given back")
 
 
-def test_slow_bodies_at_the_gateway_stop_nobody(server, target):
+def test_slow_bodies_at_the_gateway_do_not_block_others(server, target):
     """Half uploads to one sandbox; another request to it, and the API, go on."""
     start = b"POST /slow HTTP/1.1\r\n" + head(target) + b"Content-Length: 1000\r\n\r\nx"
     lines = []
@@ -291,7 +291,7 @@ def test_slow_bodies_at_the_gateway_stop_nobody(server, target):
             line.close()
 
 
-def test_a_sandbox_that_never_ends_its_answer_is_not_stored(server, target):
+def test_endless_answers_are_not_buffered(server, target):
     """Ten clients that do not read what a port floods: the server keeps none of it."""
     target.files.write("/tmp/flood.py", (
         "import socket\n"
@@ -328,7 +328,7 @@ def test_a_sandbox_that_never_ends_its_answer_is_not_stored(server, target):
      b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n"],
     ids=lambda answer: repr(answer[:30]),
 )
-def test_an_answer_that_is_none_harms_nobody(server, target, answer):
+def test_malformed_answers_harm_nothing(server, target, answer):
     target.files.write("/tmp/answer", answer)
     target.files.write("/tmp/liar.py", (
         "import socket\n"
@@ -369,7 +369,7 @@ def test_a_page_of_another_origin_gets_no_credentials(server, target):
     assert b"access-control-allow-credentials" not in heard.lower()
 
 
-def test_creations_at_once_do_not_pass_a_limit_or_stop_the_server(server):
+def test_parallel_creates_do_not_exceed_a_limit(server):
     """Fifty at once from one tenant, which all stop waiting: the other is served meanwhile."""
     def abandon(_):
         line = socket.create_connection(("127.0.0.1", server.port), timeout=10)

@@ -1,4 +1,4 @@
-"""One server with the template, as a user's `run_code` meets it."""
+"""A server with the template for `run_code`."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def shown(run, code: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_figure_is_the_chart_that_it_shows(run, name):
+async def test_a_figure_has_its_chart(run, name):
     result = await shown(run, (CHARTS / f"{name}.py").read_text())
     expected = json.loads((CHARTS / f"{name}.json").read_text())
     assert result.chart.to_dict() == near(expected)
@@ -48,7 +48,7 @@ async def test_a_figure_that_is_not_shown_is_displayed_after_the_code(run):
     assert not (await run("1;")).results
 
 
-async def test_what_cannot_be_read_has_its_picture(run):
+async def test_an_unreadable_figure_still_has_a_picture(run):
     code = """
 import e2b_charts
 real = e2b_charts.chart_figure_to_dict

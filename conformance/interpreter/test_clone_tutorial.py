@@ -79,7 +79,7 @@ def said(server, script: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_script_of_the_manual(server):
+def test_the_tutorials_scripts_run(server):
     first = said(server, CREATE + INITIALIZE)
     ids = [line.split(": ")[1] for line in first[:2]]
     assert first[2:] == [ONE, "hello", ONE, "hello"]

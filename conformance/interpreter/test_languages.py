@@ -1,4 +1,4 @@
-"""Every language keeps its state, has its variables and starts where it should."""
+"""State, variables and working directories in every language."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_state_is_kept_from_call_to_call(run, language):
 
 
 @pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
-async def test_a_variable_of_a_call_is_there_for_that_call_alone(run, language):
+async def test_a_variable_of_a_call_lasts_for_that_call_only(run, language):
     _, _, show, _ = CASES[language]
     blue = "a 'b' \"c\" $d \\ ü"
     assert said(await run(show, language=language, envs={"COLOUR": blue})) == blue
@@ -42,7 +42,7 @@ async def test_a_variable_of_a_call_is_there_for_that_call_alone(run, language):
 
 
 @pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
-async def test_a_context_starts_where_it_is_said(sandbox, run, language):
+async def test_a_context_starts_in_its_directory(sandbox, run, language):
     *_, where = CASES[language]
     assert said(await run(where, language=language)) == "/home/user"
     context = await done(sandbox.create_code_context(cwd="/tmp", language=language))
@@ -102,7 +102,7 @@ async def test_contexts_are_apart_listed_restarted_and_removed(sandbox, run):
         await done(sandbox.run_code("1", context=one))
 
 
-async def test_a_language_that_is_not_there_is_told(sandbox):
+async def test_an_unknown_language_is_an_error(sandbox):
     with pytest.raises(SandboxException, match="(?i)cobol"):
         await done(sandbox.run_code("x", language="cobol"))
 
@@ -160,7 +160,7 @@ async def test_modules_of_node_need_no_prefix(sandbox, language):
         ("java", 'throw new IllegalStateException("no");', "RuntimeException"),
     ],
 )
-async def test_what_fails_is_an_error_of_the_language_and_the_next_call_works(sandbox, run, language, code, name):
+async def test_failures_are_errors_of_the_language_and_the_next_call_works(sandbox, run, language, code, name):
     failed = await done(sandbox.run_code(code, language=language))
     assert failed.error.name.endswith(name), failed.error
     assert failed.text is None

@@ -1,4 +1,4 @@
-"""The template in a pool: kernels that run before somebody asks for them."""
+"""A pool of the template: kernels that already run when a sandbox is claimed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pooled(server):
     return full(server, TEMPLATE, SIZE)
 
 
-def test_what_the_sdk_creates_is_a_member_whose_kernel_runs(server, pooled):
+def test_the_sdk_gets_a_member_with_a_running_kernel(server, pooled):
     drawn = set()
     for member in pooled:
         with Sandbox.create(timeout=120, metadata={"own": "1"}, **server.options()) as sandbox:
@@ -51,7 +51,7 @@ def test_what_the_sdk_creates_is_a_member_whose_kernel_runs(server, pooled):
     assert pool(server, TEMPLATE)["misses"] == 0
 
 
-def test_kernels_that_were_held_still_answer_whoever_gets_them(server, pooled):
+def test_frozen_kernels_answer_after_a_claim(server, pooled):
     still = lambda: all(is_still(server, member) for member in pooled)  # noqa: E731
     wait_until(still, 60, "the members are held still")
     with Sandbox.create(timeout=120, **server.options()) as sandbox:
@@ -70,7 +70,7 @@ def test_variables_and_other_languages_reach_a_member(server, pooled):
         assert sandbox.run_code("const n: number = 42; n", language="ts").text == "42"
 
 
-def test_a_member_asks_for_the_token_of_whoever_has_it_or_for_none(server, pooled):
+def test_a_claimed_member_has_its_owners_token_or_none(server, pooled):
     options = server.options()
     with Sandbox.create(timeout=120, secure=False, **options) as sandbox:
         assert sandbox.sandbox_id in pooled
@@ -78,7 +78,7 @@ def test_a_member_asks_for_the_token_of_whoever_has_it_or_for_none(server, poole
         assert sandbox.commands.run("echo hello").stdout == "hello\n"
 
 
-def test_what_was_warmed_up_over_the_template_is_in_every_member(server):
+def test_every_member_has_the_warmed_up_state(server):
     put(server, entry(size=1, warmupCmd="touch,/tmp/warm"))
     for _ in range(2):
         member = full(server, TEMPLATE, 1)
@@ -87,7 +87,7 @@ def test_what_was_warmed_up_over_the_template_is_in_every_member(server):
             assert sandbox.files.exists("/tmp/warm")
 
 
-def test_what_an_entry_stands_on_has_to_be_there(server):
+def test_an_entry_needs_an_existing_template(server):
     put(server, {"name": "odd", "template": "never-built", "description": "d"})
     status, answer = post(server, {"templateID": "odd", "timeout": 60})
     assert status == 404

@@ -1,4 +1,4 @@
-"""What was kept in memory is there after a pause, in a clone, and in a fork."""
+"""Kernel state after a pause, in a clone, and in a fork."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 """
 
 
-async def test_state_goes_through_a_pause(sdk):
+async def test_state_survives_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
     await done(sandbox.run_code("x = [1, 2]; f = lambda: sum(x)"))
     await done(sandbox.run_code("let y = 5", language="js"))
@@ -23,7 +23,7 @@ async def test_state_goes_through_a_pause(sdk):
     await done(sandbox.kill())
 
 
-async def test_clones_go_on_from_the_same_state_and_are_apart(sdk):
+async def test_clones_start_from_the_same_state_and_are_independent(sdk):
     original = await sdk.create(timeout=300, envs={"WHO": "original"})
     await done(original.run_code("x = 1; import os"))
     taken = await done(original.create_snapshot())
@@ -53,7 +53,7 @@ def drawn(execution) -> list[str]:
     return (execution.text or "".join(execution.logs.stdout)).split()
 
 
-async def test_clones_have_another_chance_in_every_language_where_it_was_used_before(sdk):
+async def test_clones_have_other_random_numbers_in_every_language(sdk):
     original = await sdk.create(timeout=300)
     for language, draw in DRAW.items():
         drawn(await done(original.run_code(draw, language=language)))
@@ -71,7 +71,7 @@ async def test_clones_have_another_chance_in_every_language_where_it_was_used_be
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
-async def test_openssl_has_another_chance_in_a_clone(sdk):
+async def test_openssl_is_reseeded_in_a_clone(sdk):
     original = await sdk.create(timeout=300)
     draw = "import ssl; ssl.RAND_bytes(16).hex()"
     await done(original.run_code(draw))
@@ -84,7 +84,7 @@ async def test_openssl_has_another_chance_in_a_clone(sdk):
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
-async def test_no_two_sandboxes_have_the_same_chance(sdk):
+async def test_no_two_sandboxes_share_random_numbers(sdk):
     original = await sdk.create(timeout=300)
     # Its generators are seeded before it is taken.
     await done(original.run_code(RANDOM))

@@ -1,4 +1,4 @@
-"""What comes out of Python: texts, data, pictures."""
+"""Results of Python: text, data, pictures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pd.DataFrame({
     assert "<table" in result.html and "2024-05-06" in result.text
 
 
-async def test_lists_and_dictionaries_are_json_when_json_can_say_them(run):
+async def test_lists_and_dictionaries_are_json_if_representable(run):
     assert (await only(run, "[1, {'a': None, 'b': 'ü'}]")).json == [1, {"a": None, "b": "ü"}]
     assert (await only(run, "{'a': [1.5, True]}")).json == {"a": [1.5, True]}
     for code in ("{'a': float('nan')}", "[object()]", "{(1, 2): 3}", "[1, {2}]"):
@@ -38,7 +38,7 @@ async def test_lists_and_dictionaries_are_json_when_json_can_say_them(run):
         assert result.json is None and result.text, code
 
 
-async def test_nothing_is_cut(run):
+async def test_results_are_complete(run):
     assert (await only(run, "list(range(3000))")).text.count(",") == 2999
     assert len((await only(run, "'x' * 200_000")).text) == 200_000
 
@@ -49,7 +49,7 @@ async def test_a_text_has_no_quotes_and_no_colours(sandbox, run):
     assert failed.error.name == "KeyError" and "\x1b" not in failed.error.traceback
 
 
-async def test_what_is_displayed_comes_in_order_and_is_not_the_result(run):
+async def test_displayed_objects_come_in_order_and_are_not_the_result(run):
     execution = await run("""
 from IPython.display import HTML, Markdown, Latex, SVG, Javascript, JSON, display
 display(HTML("<b>b</b>")); display(Markdown("*m*")); display(Latex("$x$"))
@@ -79,7 +79,7 @@ async def test_a_figure_of_plotly_is_passed_on(run):
     assert "application/vnd.plotly.v1+json" in result.extra
 
 
-async def test_what_most_programs_use_is_loaded_when_a_sandbox_starts(sdk):
+async def test_common_packages_are_loaded_at_the_start(sdk):
     sandbox = await sdk.create(timeout=120)
     code = "import sys; [name in sys.modules for name in ('numpy', 'pandas', 'matplotlib.pyplot')]"
     execution = await done(sandbox.run_code(code))

@@ -1,4 +1,4 @@
-"""What is said while code runs, and how it is ended."""
+"""Streams, timeouts and interruptions of executions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ print("one", flush=True); time.sleep(1); print("two", file=sys.stderr, flush=Tru
     assert at["two"] - at["one"] > 0.5 and at["three"] - at["two"] > 0.5
 
 
-async def test_results_and_errors_are_told(sandbox):
+async def test_results_and_errors_reach_callbacks(sandbox):
     results, errors = [], []
     await done(sandbox.run_code("display(1); 2", on_result=results.append, on_error=errors.append))
     assert [result.text for result in results] == ["1", "2"] and errors == []
@@ -42,7 +42,7 @@ async def test_results_and_errors_are_told(sandbox):
     assert [error.name for error in errors] == ["NameError"] and len(results) == 2
 
 
-async def test_much_output_is_whole(run):
+async def test_large_output_is_complete(run):
     execution = await run("for n in range(100_000): print(n)")
     assert "".join(execution.logs.stdout).split() == [str(n) for n in range(100_000)]
 
@@ -65,7 +65,7 @@ KEPT = {
     ("typescript", "let n: number = 0; while (true) n++;", "console.log('ok')"),
     ("java", "Thread.sleep(300_000);", "System.out.println(\"ok\");"),
 ])
-async def test_a_call_that_takes_too_long_is_interrupted_and_its_state_stays(sandbox, language, forever, fine):
+async def test_a_timeout_interrupts_a_call_and_keeps_the_state(sandbox, language, forever, fine):
     await done(sandbox.run_code(KEPT[language][0], language=language))
     with pytest.raises(TimeoutException, match="(?i)timed out"):
         await done(sandbox.run_code(forever, language=language, timeout=3))
@@ -94,7 +94,7 @@ async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
             await asyncio.wait_for(call, 30)
 
 
-async def test_calls_of_a_context_take_turns_and_those_of_two_do_not(sandbox, sdk):
+async def test_calls_run_one_by_one_in_a_context_and_in_parallel_in_two(sandbox, sdk):
     other = await done(sandbox.create_code_context())
     slow, quick = "import time; time.sleep(3); 'slow'", "'quick'"
 
@@ -111,7 +111,7 @@ async def test_calls_of_a_context_take_turns_and_those_of_two_do_not(sandbox, sd
     await done(sandbox.remove_code_context(other))
 
 
-async def test_a_kernel_that_dies_is_told_and_started_again(sdk):
+async def test_a_dead_kernel_is_reported_and_restarted(sdk):
     sandbox = await sdk.create(timeout=120)
     died = await done(sandbox.run_code("import os; os._exit(1)"))
     assert died.error is not None, died
@@ -126,7 +126,7 @@ async def test_a_sandbox_that_is_connected_to_has_the_same_state(sdk, sandbox):
     assert (await done(connected.run_code("there"))).text == "still"
 
 
-async def test_what_is_printed_while_nobody_reads_is_there_for_who_reads_later(server, sdk):
+async def test_output_waits_for_a_slow_reader(server, sdk):
     sandbox = await sdk.create(timeout=300)
     lines = 2000
     code = f"""

@@ -1,4 +1,4 @@
-"""The template itself: everybody's, built when it is first asked for."""
+"""The built-in template: available to all teams, built on demand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_is_a_template_of_the_installation_which_every_team_may_use(server):
     assert taken.status_code == 400 and "taken" in taken.json()["message"]
 
 
-def test_building_it_again_does_nothing_that_was_done(server):
+def test_a_second_build_is_cached(server):
     built = build(server)
     assert built.returncode == 0 and built.stdout.strip() == TEMPLATE
     assert "CACHED [finalize]" in built.stderr and "Successfully installed" not in built.stderr

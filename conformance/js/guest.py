@@ -1,4 +1,4 @@
-"""A program of a sandbox that listens: plain answers, an endless stream of events, a WebSocket."""
+"""A server for sandboxes: plain answers, an endless event stream, a WebSocket."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A program in a terminal, as a person at a keyboard has it."""
+"""Drives a program in a terminal."""
 
 from __future__ import annotations
 

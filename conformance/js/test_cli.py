@@ -1,4 +1,4 @@
-"""The released `@e2b/cli`, run as a person runs it."""
+"""The released `@e2b/cli`."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def version(server) -> int:
     return Call(server).get(TEMPLATES)[1]["data"]["version"]
 
 
-def test_a_sandbox_of_an_entry_is_what_the_entry_says(server):
+def test_a_sandbox_has_the_settings_of_its_entry(server):
     sandbox = Sandbox.create(
         "code", metadata={"own": "request"}, envs={"FROM": "request"}, **server.options()
     )
@@ -97,7 +97,7 @@ def test_a_sandbox_of_an_entry_is_what_the_entry_says(server):
         sandbox.kill()
 
 
-def test_a_build_stands_on_what_an_entry_says(server):
+def test_a_build_can_be_based_on_an_entry(server):
     options = {name: value for name, value in server.options().items() if name != "sandbox_url"}
     template = Template().from_template("code").run_cmd("pwd > /tmp/said; echo $OTHER >> /tmp/said")
     Template.build(template, "on-an-entry", cpu_count=1, memory_mb=256, **options)
@@ -109,7 +109,7 @@ def test_a_build_stands_on_what_an_entry_says(server):
         Call(server).delete("/templates/on-an-entry")
 
 
-def test_a_port_is_waited_for_and_arguments_go_to_what_is_started(server):
+def test_a_create_waits_for_the_port_and_passes_arguments(server):
     """An entry that starts a server, which takes its time."""
     held = Call(server).get(TEMPLATES)[1]["data"]["templates"]
     line = "exec python3 -c 'import sys, time, http.server as h; time.sleep(2); h.test(h.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind=\"0.0.0.0\")'"
@@ -129,7 +129,7 @@ def test_a_port_is_waited_for_and_arguments_go_to_what_is_started(server):
 
 
 @pytest.mark.parametrize("name", ["python.3.11", "nodejs.18", "golang.1.21"])
-def test_a_dynamic_template_means_the_image_that_the_seed_prints(server, registry, name):
+def test_a_dynamic_template_resolves_as_in_agent_sandboxs_example(server, registry, name):
     image, _, tag = name.partition(".")
     for _ in range(2):
         sandbox = Sandbox.create(f"faas-code-{name}", **server.options())
@@ -141,7 +141,7 @@ def test_a_dynamic_template_means_the_image_that_the_seed_prints(server, registr
     assert registry.asked.count(asked) == 1
 
 
-def test_what_is_no_template_and_no_image_says_so(server):
+def test_an_unknown_name_is_an_error(server):
     for name, part in (
         ("nothing.1", "template 'nothing.1' not found"),
         ("faas-code", "template 'faas-code' not found"),
@@ -156,7 +156,7 @@ def test_what_is_no_template_and_no_image_says_so(server):
     assert Call(server).ids() == []
 
 
-def test_an_image_alone_is_custom_and_nothing_at_all_is_the_default(server, registry):
+def test_an_image_only_is_custom_and_nothing_is_the_default(server, registry):
     call = Call(server)
     image = f"{registry.address}/agent-sandbox/python:3.11"
     status, made = call.post("/e2b/v1/sandboxes", {"image": image, "metadata": {"shoal/runtime": "runc"}})
@@ -227,7 +227,7 @@ def test_a_restart_keeps_it_and_takes_what_was_edited_meanwhile(server):
     assert len(call.get(TEMPLATES)[1]["data"]["templates"]) == len(held)
 
 
-def test_resolve_shows_which_entry_which_image_and_who_said_what(client, registry):
+def test_resolve_shows_entry_image_and_origins(client, registry):
     shown = client.run("template", "resolve", "faas-code-python.3.11", "--json").json
     assert (shown["kind"], shown["name"]) == ("dynamic", "faas-code")
     assert shown["captured"] == {"name": "python", "version": "3.11"}

@@ -1,4 +1,4 @@
-"""Commands: what they print, how they end, what they are given, and how they are found again."""
+"""Commands: output, exit codes, input, listing and reconnecting."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ async def wait_for(handle, **more):
     return await done(handle.wait(**more))
 
 
-async def test_output_and_errors_come_apart(commands):
+async def test_stdout_and_stderr_are_separate(commands):
     result = await done(commands.run("echo out; echo err >&2"))
     assert (result.stdout, result.stderr, result.exit_code, result.error) == ("out\n", "err\n", 0, None)
 
@@ -41,7 +41,7 @@ async def test_a_command_that_kills_itself_has_a_signal_for_an_end(commands):
     assert raised.value.error == "signal: terminated"
 
 
-async def test_an_unknown_program_is_the_shells_business(commands):
+async def test_an_unknown_program_fails_in_the_shell(commands):
     with pytest.raises(CommandExitException) as raised:
         await done(commands.run("no-such-program"))
     assert raised.value.exit_code == 127
@@ -62,7 +62,7 @@ async def test_a_missing_working_directory_is_refused(commands):
         await done(commands.run("pwd", cwd="/nowhere"))
 
 
-async def test_root_is_root_and_begins_where_all_do(commands):
+async def test_root_starts_in_the_default_directory(commands):
     result = await done(commands.run("id -un; id -u; echo $HOME; pwd", user="root"))
     assert result.stdout == "root\n0\n/root\n/home/user\n"
 
@@ -111,14 +111,14 @@ async def test_callbacks_get_each_stream(commands):
     assert "".join(err) == "e1\ne2\ne3\n" == result.stderr
 
 
-async def test_output_that_is_not_kept_is_still_told(commands):
+async def test_callbacks_work_without_kept_output(commands):
     out = []
     result = await done(commands.run("echo told", on_stdout=out.append, retain_output=False))
     assert out == ["told\n"]
     assert result.stdout is None
 
 
-async def test_letters_of_many_bytes_survive_any_cut(commands):
+async def test_multibyte_characters_survive_chunk_boundaries(commands):
     text = "grüße 世界 🐟 " * 20_000
     result = await done(commands.run("python3 -c \"print('grüße 世界 🐟 ' * 20000, end='')\""))
     assert result.stdout == text
@@ -128,7 +128,7 @@ async def test_bytes_that_are_no_text_are_replaced(commands):
     assert (await done(commands.run(r"printf 'a\xffb'"))).stdout == "a\ufffdb"
 
 
-async def test_a_flood_of_output_arrives_whole(commands):
+async def test_large_output_arrives_complete(commands):
     size = 16 * 1024 * 1024
     total = [0]
 
@@ -142,13 +142,13 @@ async def test_a_flood_of_output_arrives_whole(commands):
     assert total[0] == size
 
 
-async def test_a_flood_that_nobody_reads_harms_no_other_command(commands):
+async def test_unread_output_does_not_affect_other_commands(commands):
     flood = await done(commands.run("yes", background=True, timeout=0))
     assert (await done(commands.run("echo still here"))).stdout == "still here\n"
     await done(flood.kill())
 
 
-async def test_a_background_command_goes_on_and_is_awaited(commands):
+async def test_a_background_command_runs_and_can_be_awaited(commands):
     handle = await done(commands.run("read x; exit $x", background=True, stdin=True))
     assert handle.pid > 0
     await done(commands.send_stdin(handle.pid, "7\n"))
@@ -204,7 +204,7 @@ async def test_a_command_is_killed(commands):
     assert await done(commands.kill(handle.pid)) is False
 
 
-async def test_killing_what_is_not_there_is_false(commands):
+async def test_killing_a_missing_process_returns_false(commands):
     assert await done(commands.kill(999_999)) is False
 
 
@@ -238,7 +238,7 @@ async def test_connecting_to_no_process_is_refused(commands):
         await done(commands.connect(999_999))
 
 
-async def test_leaving_does_not_end_a_command(commands):
+async def test_disconnecting_does_not_end_a_command(commands):
     handle = await done(commands.run("sleep 1002", background=True, timeout=0))
     await done(handle.disconnect())
     assert handle.pid in [process.pid for process in await done(commands.list())]
@@ -267,7 +267,7 @@ async def test_many_commands_run_at_once(commands, sdk):
         assert [handle.wait().stdout for handle in handles] == [f"{n}\n" for n in range(20)]
 
 
-async def test_a_long_command_line_is_taken(commands):
+async def test_a_long_command_line_works(commands):
     word = "x" * 100_000
     assert (await done(commands.run(f"printf %s {word} | wc -c"))).stdout.strip() == "100000"
 

@@ -1,4 +1,4 @@
-"""Files: read, write, list, look at, move, remove, with the users of a sandbox."""
+"""Files: read, write, list, stat, move and remove, as different users."""
 
 import io
 
