@@ -1,33 +1,33 @@
-# The doors for people and for continuous integration.
+# Targets for people and for CI.
 .PHONY: run build envd test lint fmt bench fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
 
-# Installs what is missing, builds, makes the template `base`, and serves.
+# Install missing tools, build, create the template `base`, and serve.
 run:
 	scripts/setup run
 	$(MAKE) build
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal serve $(ARGS)
 
-# The program and, beside it, the daemon that runs inside sandboxes.
+# The program, and the daemon for sandboxes beside it.
 build: envd
 	cargo build --release --locked -p shoal-server
 	install -m 755 $(ENVD) target/release/shoal-envd
 
-# The daemon: static, because it runs in every image.
+# The daemon. Static, because it runs in every image.
 envd:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --profile envd --locked \
 		-p shoal-envd --target $(TARGET)
 
-# What Shoal is beside the bare tools, into BENCHMARKS.md.
+# Compare Shoal with the bare tools; writes BENCHMARKS.md.
 bench:
 	scripts/setup bench
 	$(MAKE) build
 	cargo build --release --locked -p shoal-bench
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
 
-# cargo-deny is on the path, or where `setup lint` has put it.
+# cargo-deny is on the path, or where `setup lint` installed it.
 TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"
 
 lint:
@@ -36,22 +36,21 @@ lint:
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@if $(TOOLS) command -v cargo-deny >/dev/null; then $(MAKE) --no-print-directory deny; \
 		elif [ -n "$$CI" ]; then echo "lint: cargo-deny is missing"; exit 1; \
-		else echo "lint: skipped: dependencies are not looked at without cargo-deny"; fi
+		else echo "lint: skipped: checking dependencies needs cargo-deny"; fi
 
 test:
 	scripts/test
 
-# Every fuzz target for a minute; FUZZ_SECONDS says how long. The seeds are part of `test`.
+# Every fuzz target for a minute (FUZZ_SECONDS). `test` runs the seeds.
 fuzz:
 	RUSTUP_TOOLCHAIN=nightly fuzz/run
 
-# What may be depended on, and what is known against it: that needs a database, which not every
-# machine reaches.
+# Check licences, bans and sources of dependencies; and advisories, if their database is reachable.
 deny:
 	$(TOOLS) cargo deny --locked check --hide-inclusion-graph licenses bans sources
 	@if $(TOOLS) timeout 30 cargo deny fetch db >/dev/null 2>&1; then \
 		$(TOOLS) cargo deny --locked check advisories; \
-		else echo "deny: skipped: advisories, as their database is not reached"; fi
+		else echo "deny: skipped: the advisory database is unreachable"; fi
 
 fmt:
 	cargo fmt --all
