@@ -51,12 +51,15 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
     let certificates = load_certificates(&config)?;
     let users = Arc::new(SandboxLayers::of(&config.data));
     let mut store = StoreConfig::at(config.data.join("images"));
-    store.registry.plain_http.clone_from(&config.plain_http);
+    store
+        .registry
+        .plain_http
+        .clone_from(&config.templates.plain_http);
     store
         .registry
         .private
-        .clone_from(&config.private_registries);
-    store.registry.denied = vec![config.network_range.into()];
+        .clone_from(&config.templates.private_registries);
+    store.registry.denied = vec![config.network.range.into()];
     let images = Arc::new(ImageStore::open(store, users)?);
     let driver = OciDriver::open(oci, images.clone())?;
     let served = serve(
@@ -89,7 +92,7 @@ async fn serve(
     certificates: Option<Certificates>,
 ) -> anyhow::Result<()> {
     let Listeners { listener, metrics } = listeners;
-    let shares = Shares::of(descriptors::raise(), config.sandboxes);
+    let shares = Shares::of(descriptors::raise(), config.limits.sandboxes);
     let engine = Engine::open(EngineParts {
         config: engine_config(config)?,
         store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
@@ -111,9 +114,9 @@ async fn serve(
     let gateway = Gateway::new(
         GatewayConfig {
             domain: config.domain.clone(),
-            connections: config.connections,
+            connections: config.network.connections,
             upstreams: shares.upstreams,
-            trusted_proxies: config.trusted_proxies.clone(),
+            trusted_proxies: config.network.trusted_proxies.clone(),
         },
         Arc::new(AuditedCatalog::new(Arc::new(engine.catalog()), audit.log())),
     );
@@ -167,24 +170,24 @@ async fn serve(
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
     Ok(OciConfig {
         data: config.data.clone(),
-        envd: match &config.envd {
+        envd: match &config.runtime.envd {
             Some(path) => path.clone(),
             None => envd_beside_this_program()?,
         },
         runtimes: RuntimeConfig {
-            runsc: config.runsc.clone(),
-            runc: config.runc.clone(),
-            default: config.runtime,
-            platform: config.platform.clone(),
+            runsc: config.runtime.runsc.clone(),
+            runc: config.runtime.runc.clone(),
+            default: config.runtime.default,
+            platform: config.runtime.platform.clone(),
             ..RuntimeConfig::default()
         },
         network: NetworkConfig {
-            range: config.network_range,
-            dns: config.network_dns.clone(),
-            warm: config.warm_slots,
+            range: config.network.range,
+            dns: config.network.dns.clone(),
+            warm: config.network.warm_slots,
         },
         disk: config.disk.clone(),
-        starts: config.starts.unwrap_or_else(starts_at_once),
+        starts: config.runtime.starts.unwrap_or_else(starts_at_once),
     })
 }
 
@@ -209,11 +212,11 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
     let export_key = config.export_key.as_deref().map(export_key::read);
     Ok(EngineConfig {
         limits: Limits {
-            max_timeout: config.max_timeout,
-            sandboxes: config.sandboxes,
-            sandboxes_per_team: config.sandboxes_per_team,
-            cpu_per_team: config.cpu_per_team,
-            endless: config.never_timeout,
+            max_timeout: config.limits.max_timeout,
+            sandboxes: config.limits.sandboxes,
+            sandboxes_per_team: config.limits.sandboxes_per_team,
+            cpu_per_team: config.limits.cpu_per_team,
+            endless: config.limits.never_timeout,
             memory_per_team: config.limits.memory_per_team,
             disk_per_team: config.limits.disk_per_team,
             snapshots_per_team: config.limits.snapshots_per_team,
@@ -223,11 +226,11 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
         defaults: config.templates.defaults.clone(),
         custom_images: config.templates.custom_images,
         build_on_demand: config.templates.build_on_demand,
-        runtimes: config.runtimes_allowed.clone(),
+        runtimes: config.runtime.allowed.clone(),
         uploads_per_team: config.limits.uploads_per_team.map(Mib::bytes),
         uploads_of_all: config.limits.uploads.map(Mib::bytes),
         logs_per_team: config.limits.logs_per_team.bytes(),
-        keep_ended: config.keep_ended,
+        keep_ended: config.limits.keep_ended,
         export_key: export_key.transpose()?,
         ..EngineConfig::new(&config.data)
     })
@@ -236,9 +239,9 @@ fn engine_config(config: &Config) -> anyhow::Result<EngineConfig> {
 fn api_config(config: &Config, calls: usize, audit: Arc<dyn AuditLog>) -> ApiConfig {
     ApiConfig {
         domain: announce::public_domain(config),
-        rate_limit: config.rate_calls.map(|calls| RateLimit {
+        rate_limit: config.limits.rate.calls.map(|calls| RateLimit {
             calls,
-            per: config.rate_per,
+            per: config.limits.rate.per,
         }),
         in_flight: InFlight {
             calls,

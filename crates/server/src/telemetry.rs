@@ -49,7 +49,7 @@ pub(crate) struct Telemetry {
 /// # Errors
 /// When the filter makes no sense, or traces cannot be sent.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
-    let filter = EnvFilter::builder().parse(&config.log_level)?;
+    let filter = EnvFilter::builder().parse(&config.log.level)?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
     let traces = traces.then(|| trace_provider(None)).transpose()?;
     let trace_layer = traces
@@ -62,7 +62,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let text = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match config.log_format {
+    match config.log.format {
         LogFormat::Text => registry.with(text).try_init()?,
         LogFormat::Json => registry.with(text.json()).try_init()?,
     }

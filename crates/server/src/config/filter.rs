@@ -1,17 +1,17 @@
-//! What is logged.
+//! The filter of the log.
 
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// How far a word may be from a level to have been meant as one.
+/// The maximum edit distance of a suggestion.
 const NEAR: usize = 2;
 
-/// Reads a level, or a list of levels and of `target=level`. A word alone is none of these, though a
-/// filter would take it for a target of which nothing is ever heard.
+/// Checks a list of levels and `target=level`. Other single words are refused: the filter would take
+/// them for targets and log nothing.
 ///
 /// # Errors
-/// What is wrong with it, and what may have been meant.
+/// The mistake, with a suggestion.
 pub(super) fn check(text: &str) -> Result<(), String> {
     for part in text.split(',') {
         let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
@@ -33,7 +33,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     EnvFilter::builder()
         .parse(text)
         .map(|_| ())
-        .map_err(|error| format!("{text:?} is no filter: {error}"))
+        .map_err(|error| format!("{text:?} is not a valid filter: {error}"))
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_would_silence_everything_is_no_filter() {
+    fn a_word_that_would_silence_everything_is_refused() {
         for (bad, part) in [
             ("wran", "did you mean warn?"),
             ("info,shoal_engine", "\"shoal_engine\" is neither a level"),

@@ -1,11 +1,11 @@
-//! Reads settings one by one and remembers what was wrong with each.
+//! Reads settings one by one and collects the mistakes.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use super::{SETTINGS, Sources};
 
-/// Reads from sources; every mistake is kept until the end.
+/// Reads settings and collects mistakes until the end.
 pub(super) struct Reader<'a> {
     sources: &'a Sources,
     mistakes: Vec<String>,
@@ -19,14 +19,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a setting with `parse`; none is a mistake, and has been noted.
+    /// Reads a setting with `parse`. None is a mistake, which is recorded.
     pub(super) fn with<T>(
         &mut self,
         name: &str,
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let (text, place) = self.said(name);
+        let (text, place) = self.text_of(name);
         let value = parse(text);
         if value.is_none() {
             self.mistakes
@@ -35,8 +35,8 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// The text of a setting, and how to name where it was said.
-    fn said(&self, name: &str) -> (&'a str, String) {
+    /// The text of a setting, and the name of its source.
+    fn text_of(&self, name: &str) -> (&'a str, String) {
         if let Some((text, place)) = self.sources.get(name) {
             return (text.trim(), place);
         }
@@ -47,13 +47,13 @@ impl<'a> Reader<'a> {
         )
     }
 
-    /// Notes what is wrong with a setting that could be read.
+    /// Records a mistake in a setting that could be parsed.
     pub(super) fn refuse(&mut self, name: &str, why: impl Display) {
-        let (_, place) = self.said(name);
+        let (_, place) = self.text_of(name);
         self.mistakes.push(format!("{place}: {why}"));
     }
 
-    /// Reads a setting that knows how to be read.
+    /// Reads a setting by `FromStr`.
     pub(super) fn parse<T: FromStr>(&mut self, name: &str, expected: &str) -> Option<T> {
         self.with(name, expected, |text| {
             text.parse().ok().filter(|_| !text.is_empty())
@@ -76,8 +76,19 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Everything that was wrong.
+    /// All mistakes.
     pub(super) fn finish(self) -> Vec<String> {
         self.mistakes
     }
+}
+
+/// The items of a list separated by commas.
+pub(super) fn items(text: &str) -> impl Iterator<Item = &str> {
+    let items = text.split(',').map(str::trim);
+    items.filter(|item| !item.is_empty())
+}
+
+/// Parses a number above zero.
+pub(super) fn positive(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number| *number > 0)
 }

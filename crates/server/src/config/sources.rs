@@ -1,4 +1,4 @@
-//! Where settings come from, as texts.
+//! The sources of settings, as strings.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,47 +8,47 @@ use anyhow::Context;
 
 use super::SETTINGS;
 
-/// What begins the names of our variables in the environment.
+/// The prefix of the server's environment variables.
 const PREFIX: &str = "SHOAL_";
 
-/// Variables with our prefix that are no settings of the server: the client's.
+/// Variables with this prefix that belong to the client.
 const NOT_SETTINGS: [&str; 3] = ["SHOAL_CONFIG", "SHOAL_API_KEY", "SHOAL_URL"];
 
-/// Variables of Agent-Sandbox for the same settings. Ours win.
+/// Agent-Sandbox's variables for the same settings. The `SHOAL_` ones win.
 const ALIASES: [(&str, &str); 3] = [
     ("SANDBOX_TEMPLATES_CONFIG_FILE", "templates.file"),
     ("SANDBOX_DEFAULT_TEMPLATE", "templates.default"),
     ("SANDBOX_DEFAULT_IMAGE", "templates.default_image"),
 ];
 
-/// Texts from all sources, by dotted name.
+/// The values of all sources, by dotted name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
     flags: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
-    /// By the name of the variable, as these are not made from the setting's.
+    /// By variable, because these names do not follow the settings' names.
     aliases: BTreeMap<&'static str, String>,
     file: BTreeMap<String, String>,
-    /// What is wrong with the sources themselves.
+    /// Mistakes in the sources themselves.
     pub(super) mistakes: Vec<String>,
-    /// What may be a mistake, and stops nothing.
+    /// Possible mistakes, which do not stop the start.
     warnings: Vec<String>,
 }
 
 impl Sources {
-    /// Takes flags, which win over all else.
+    /// Adds flags, which override everything else.
     pub(crate) fn with_flags(
         mut self,
         flags: impl IntoIterator<Item = (&'static str, Option<String>)>,
     ) -> Self {
-        let said = flags
+        let values = flags
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        self.flags.extend(said);
+        self.flags.extend(values);
         self
     }
 
-    /// Takes `name=value` for any setting; they win like flags.
+    /// Adds `name=value` for any setting, with the precedence of flags.
     pub(crate) fn with_settings(mut self, settings: &[String]) -> Self {
         let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
         for text in settings {
@@ -68,7 +68,7 @@ impl Sources {
         self
     }
 
-    /// Takes the variables of an environment that are ours.
+    /// Adds the server's variables of an environment.
     pub(crate) fn with_environment(
         mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -112,16 +112,16 @@ impl Sources {
         self
     }
 
-    /// Takes a TOML file.
+    /// Adds a TOML file.
     ///
     /// # Errors
-    /// When it cannot be read or is no TOML.
+    /// When it cannot be read or is not TOML.
     pub(crate) fn with_file(mut self, path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the configuration {}", path.display()))?;
         let table: toml::Table = text
             .parse()
-            .with_context(|| format!("the configuration {} is no TOML", path.display()))?;
+            .with_context(|| format!("the configuration {} is not valid TOML", path.display()))?;
         let mut flat = BTreeMap::new();
         flatten("", &table, &mut flat);
         let known: Vec<&str> = SETTINGS.iter().map(|setting| setting.name).collect();
@@ -137,12 +137,12 @@ impl Sources {
         Ok(self)
     }
 
-    /// What may be a mistake, and stops nothing: variables with our prefix that are no settings.
+    /// Possible mistakes: variables with the prefix that are not settings.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The text of a setting, and how to name where it was said.
+    /// The text of a setting, and the name of its source.
     pub(super) fn get(&self, name: &str) -> Option<(&str, String)> {
         if let Some(text) = self.flags.get(name) {
             return Some((text, format!("--{}", name.replace('.', "-"))));
@@ -161,12 +161,12 @@ impl Sources {
     }
 }
 
-/// The name of a setting in the environment.
+/// The environment variable of a setting.
 pub(crate) fn variable(name: &str) -> String {
     format!("{PREFIX}{}", name.replace('.', "_").to_ascii_uppercase())
 }
 
-/// Says that a name is not known, and which one may have been meant.
+/// The message for an unknown name, with the closest known one.
 fn unknown(name: &str, known: &[&str]) -> String {
     let near = known
         .iter()

@@ -1,8 +1,9 @@
-//! Sizes with their units.
+//! Sizes, times and processors.
 
-use shoal_core::resources::Mib;
+pub(super) use shoal_core::quantity::duration;
+use shoal_core::resources::{Mib, MilliCpu};
 
-/// Reads `512MiB` or `10GiB`; `M` and `G` mean the same.
+/// Parses `512MiB` or `10GiB`; `M` and `G` mean the same.
 pub(super) fn parse_size(text: &str) -> Option<Mib> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(split);
@@ -18,6 +19,19 @@ pub(super) fn parse_size(text: &str) -> Option<Mib> {
         .checked_mul(mebibytes)
         .filter(|n| *n > 0)
         .map(Mib)
+}
+
+/// Parses a number of processors.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range is checked"
+)]
+pub(super) fn parse_processors(text: &str) -> Option<MilliCpu> {
+    let number: f64 = text.parse().ok()?;
+    (0.001..=1e6)
+        .contains(&number)
+        .then_some(MilliCpu((number * 1000.0) as u32))
 }
 
 #[cfg(test)]

@@ -1,0 +1,78 @@
+//! Templates and images.
+
+use std::path::PathBuf;
+
+use shoal_core::image::ImageName;
+use shoal_engine::{BuildOnDemand, CustomImages, Defaults};
+
+use super::read::{Reader, items};
+
+const REGISTRIES: &str = "registries separated by commas, like registry.lan:5000";
+
+/// The settings `templates.*` and `images.*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TemplatesConfig {
+    /// The file with the catalogue.
+    pub(crate) file: PathBuf,
+    /// The template and image of a request without either.
+    pub(crate) defaults: Defaults,
+    /// The keys whose requests may name an image.
+    pub(crate) custom_images: CustomImages,
+    /// The keys whose requests may start the build of a built-in template.
+    pub(crate) build_on_demand: BuildOnDemand,
+    /// Registries without TLS.
+    pub(crate) plain_http: Vec<String>,
+    /// Registries at private addresses that tenants may name.
+    pub(crate) private_registries: Vec<String>,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<TemplatesConfig> {
+    let file = reader.parse("templates.file", "a path");
+    let template = reader.optional("templates.default", "a template name", |text| {
+        text.parse().ok()
+    });
+    let name = "an image name like python:3.11";
+    let image = reader.optional("templates.default_image", name, |text| text.parse().ok());
+    let custom_images = reader.with(
+        "templates.custom_images",
+        "admin or any",
+        |text| match text {
+            "admin" => Some(CustomImages::Admins),
+            "any" => Some(CustomImages::Everyone),
+            _ => None,
+        },
+    );
+    let build_on_demand = reader.with(
+        "templates.build_on_demand",
+        "admin or any",
+        |text| match text {
+            "admin" => Some(BuildOnDemand::Admins),
+            "any" => Some(BuildOnDemand::Everyone),
+            _ => None,
+        },
+    );
+    let plain_http = reader.with("images.plain_http", REGISTRIES, |text| {
+        items(text).map(parse_registry).collect()
+    });
+    let private_registries = reader.with("images.private_registries", REGISTRIES, |text| {
+        items(text).map(parse_registry).collect()
+    });
+    Some(TemplatesConfig {
+        file: file?,
+        defaults: Defaults {
+            template: template?,
+            image: image?,
+        },
+        custom_images: custom_images?,
+        build_on_demand: build_on_demand?,
+        plain_http: plain_http?,
+        private_registries: private_registries?,
+    })
+}
+
+/// A registry as in an image name: a host and perhaps a port.
+fn parse_registry(text: &str) -> Option<String> {
+    let image: Option<ImageName> = format!("{text}/x").parse().ok();
+    let is_host = !text.contains('/') && text.contains(['.', ':']);
+    image.filter(|_| is_host).map(|_| text.to_owned())
+}
