@@ -221,7 +221,7 @@ def test_doctor_reports_a_port_of_another_installation(client, tmp_path):
     listen = f"127.0.0.1:{client.server.port}"
     told = client.run("doctor", "--listen", listen, "--data", str(tmp_path), "--json").json
     (port,) = [check for check in told["checks"] if check["what"] == "port"]
-    assert port["health"] == "good" and "a server of shoal runs: see --data" in port["detail"], port
+    assert port["health"] == "good" and "a shoal server runs: see --data" in port["detail"], port
     ours = client.run("doctor", "--listen", listen, "--data", str(client.server.data), "--json").json
     (port,) = [check for check in ours["checks"] if check["what"] == "port"]
     assert port["detail"] == f"{listen} is served by shoal", port

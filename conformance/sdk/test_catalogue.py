@@ -200,7 +200,7 @@ def test_the_file_is_followed_and_a_bad_edit_changes_nothing(server):
     file.write_text('[{"name": "bad", "colour": "red"}]')
     told = wait_until(lambda: call.get(TEMPLATES)[1]["data"]["lastError"], 10, "a refusal")
     assert "unknown field `colour`" in told["message"] and told["source"] == str(file)
-    assert "templates are refused" in server.log_tail(), server.log_tail()
+    assert "refused the template catalogue" in server.log_tail(), server.log_tail()
     assert call.get(TEMPLATES)[1]["data"]["templates"][-1]["name"] == "edited"
     # As an editor writes: a new file in the place of the old.
     beside = file.with_suffix(".new")

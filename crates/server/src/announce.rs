@@ -1,4 +1,4 @@
-//! Lines for a shell that a start prints: how clients reach the server.
+//! The shell lines that a start prints: how clients reach the server.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::api_key::FirstKey;
 use crate::config::Config;
 
-/// Prints the lines. `authority` is the certificate that clients have to trust, if it was made here.
+/// Prints the lines. `authority` is the self-signed authority that clients must trust.
 pub(crate) fn print(config: &Config, key: &FirstKey, authority: Option<&Path>) {
     print!("{}", lines(config, key, authority, has_sudo()));
 }
@@ -41,8 +41,8 @@ fn lines(config: &Config, key: &FirstKey, authority: Option<&Path>, sudo: bool) 
     lines
 }
 
-/// The domain as clients have to say it, with the port when that is not the usual one. Without
-/// TLS clients cannot use it: they ask for `https`.
+/// The domain for clients, with the port unless it is 443. None without TLS, because clients use
+/// `https` for domains.
 pub(crate) fn public_domain(config: &Config) -> Option<String> {
     config.tls.as_ref()?;
     let (domain, port) = (config.domain.as_ref()?, config.listen.port());
@@ -53,7 +53,7 @@ pub(crate) fn public_domain(config: &Config) -> Option<String> {
     })
 }
 
-/// An address at which a client on this machine reaches the listener.
+/// An address of the listener for clients on this machine.
 fn reachable(listen: SocketAddr) -> SocketAddr {
     match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
@@ -62,13 +62,13 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Whether this machine has `sudo`: in a container root often works without it.
+/// Whether `sudo` exists; containers often run as root without it.
 fn has_sudo() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join("sudo").is_file())
 }
 
-/// A path as a word for a shell.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_printed_by_the_start_that_made_it_and_named_by_later_ones() {
+    fn the_first_start_prints_the_key_and_later_ones_name_its_file() {
         let config = config(&["listen=0.0.0.0:3000"]);
         let rest = "export E2B_API_URL=http://127.0.0.1:3000\n\
                     export E2B_SANDBOX_URL=http://127.0.0.1:3000\n";
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_by_domain_are_told_whom_to_trust() {
+    fn clients_with_a_domain_learn_the_authority() {
         let config = config(&["domain=e2b.localhost", "tls=self-signed"]);
         let told = lines(
             &config,

@@ -1,4 +1,4 @@
-//! The first key of an installation, in a file for its owner.
+//! The first key of an installation, in a file for the operator.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 
 use shoal_engine::Engine;
 
-/// The file's name in the data directory, and what it is called until it is whole.
+/// The file's name in the data directory, and its temporary name.
 const FILE: &str = "api-key";
 const NEW: &str = "api-key.new";
 
-/// The first key, as a start tells of it.
+/// The first key, as a start reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FirstKey {
-    /// This start made it. It is printed this once.
+    /// This start created it, and prints it once.
     Made(String),
     /// It is in this file.
     InFile(PathBuf),
-    /// Its owner has taken the file away.
+    /// The operator removed the file.
     Gone,
 }
 
-/// Makes the first key when there is none, and says where it is.
+/// Creates the first key if there is none, and returns its place.
 ///
 /// # Errors
-/// When the key cannot be made or the file not be written: the next start makes it then.
+/// When the key or the file cannot be written. The next start tries again.
 pub(crate) async fn ensure(engine: &Engine, data: &Path) -> anyhow::Result<FirstKey> {
     let minted = engine
         .mint_first_key(|key| write(data, key.reveal()))
@@ -42,7 +42,7 @@ pub(crate) async fn ensure(engine: &Engine, data: &Path) -> anyhow::Result<First
     }
 }
 
-/// Writes the file as a whole, so that it is on the disk when this returns.
+/// Writes the file atomically and syncs it.
 fn write(data: &Path, key: &str) -> io::Result<()> {
     let new = data.join(NEW);
     let mut file = OpenOptions::new()
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_first_key_that_was_not_written_is_made_at_the_next_start() {
+    async fn a_first_key_that_was_not_written_is_created_at_the_next_start() {
         let data = tempfile::tempdir().unwrap();
         let start = async || {
             let engine = test_util::open(test_util::parts(data.path())).await;
             let key = ensure(&engine, data.path()).await;
             (engine, key)
         };
-        // In the way of the file.
+        // A directory blocks the file.
         fs::create_dir(data.path().join(FILE)).unwrap();
         let (_, refused) = start().await;
         assert!(refused.is_err());

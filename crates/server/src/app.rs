@@ -1,4 +1,4 @@
-//! The whole object graph, from the leaves up.
+//! Wiring: builds all components, from the leaves up.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,21 +33,21 @@ use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
 
-/// Serves until a signal says to end.
+/// Serves until a signal.
 ///
 /// # Errors
-/// When a part cannot be set up; says what to do.
+/// When a component cannot be set up; the message says what to do.
 pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result<()> {
     let oci = oci_config(&config)?;
     OciDriver::check(&oci)?;
-    // Bound early, so that a port that is taken is known before anything is made; served late.
+    // Bound early to detect a used port before creating anything; served late.
     let listener = listen::bind(config.listen).await?;
     let metrics = match config.metrics_listen {
         Some(address) => Some(listen::bind(address).await?),
         None => None,
     };
     std::fs::create_dir_all(&config.data)
-        .with_context(|| format!("cannot make the data directory {}", config.data.display()))?;
+        .with_context(|| format!("cannot create the data directory {}", config.data.display()))?;
     let certificates = load_certificates(&config)?;
     let users = Arc::new(SandboxLayers::of(&config.data));
     let mut store = StoreConfig::at(config.data.join("images"));
@@ -71,13 +71,13 @@ pub(crate) async fn run(config: Config, telemetry: &Telemetry) -> anyhow::Result
         certificates,
     )
     .await;
-    // Also what was made before something failed.
+    // After a failure too, to clean up what was created.
     let closed = driver.close().await;
     served?;
     Ok(closed?)
 }
 
-/// What is bound.
+/// The bound listeners.
 struct Listeners {
     listener: TcpListener,
     metrics: Option<TcpListener>,
@@ -102,11 +102,11 @@ async fn serve(
         clock: Arc::new(SystemClock),
     })
     .await?;
-    // First: what a build has made before the last server ended is described as it is offered.
+    // Before recovery, which needs the definitions of built-in templates.
     stock::offer(&engine)?;
     let going_on = engine.recover().await?;
     stock::ensure(&engine, &images).await?;
-    // Relative to the data directory: where a daemon is started from says nothing.
+    // Relative to the data directory, not to the working directory.
     let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
     templates.load(&engine).await;
     let api_key = api_key::ensure(&engine, &config.data).await?;
@@ -152,17 +152,17 @@ async fn serve(
             Err(error) => anyhow::Error::from(error).context("the listener failed"),
         }),
     };
-    tracing::info!("ending; sandboxes go on");
+    tracing::info!("stopping; sandboxes continue to run");
     end.send_replace(true);
-    // Nothing serves half alive: the next start recovers the sandboxes.
+    // Never serve partially: the next start recovers the sandboxes.
     let ended = match early {
         Some(early) => {
-            tracing::error!(error = %format_args!("{early:#}"), "a task of the server ended: the server ends");
-            Err(early.context("the server cannot go on: start it again"))
+            tracing::error!(error = %format_args!("{early:#}"), "a task failed; the server stops");
+            Err(early.context("the server cannot continue: start it again"))
         }
         None => served.await.map_err(anyhow::Error::from),
     };
-    // What was told last is written when this returns.
+    // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
 }
@@ -191,14 +191,14 @@ pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
     })
 }
 
-/// How many starts a machine is kept busy by: each uses a processor for most of its time, and more of
-/// them slow each other down.
+/// The default of parallel starts. Each uses a processor for most of its time, and more of them slow
+/// each other down.
 fn starts_at_once() -> usize {
     1 + std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn envd_beside_this_program() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     let beside = own.with_file_name("shoal-envd");
     anyhow::ensure!(
         beside.is_file(),
@@ -265,11 +265,11 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         .iter()
         .map(|r| format!("{} ({})", r.name, r.isolation))
         .collect();
-    // The first is the default.
+    // The first runtime is the default.
     let isolation = runtimes.first().map(|r| r.isolation);
     if isolation == Some(Isolation::Namespaces) {
         tracing::warn!(
-            "sandboxes share the kernel of this machine unless they ask for runsc: for trusted code"
+            "the default runtime shares the kernel of this machine: for trusted code only"
         );
     }
     tracing::info!(

@@ -1,9 +1,8 @@
-//! The audit log on disk: `<data>/audit/<team>.jsonl`, a line of JSON for each event.
+//! The audit log on disk: `<data>/audit/<team>.jsonl`, one JSON line for each event.
 //!
-//! A thread of its own writes. Callers never wait for it: when the queue is full or the disk fails,
-//! events are lost, which is counted, logged, and noted in the log itself. Each team has files of its
-//! own, so that a team that makes many calls rotates away its own events alone. What strangers and
-//! traffic cause is bounded in its rate besides.
+//! A separate thread writes. Callers never wait: when the queue is full or the disk fails, events are
+//! lost, counted, logged, and noted in the audit log itself. Each team has its own files, so that a
+//! busy team rotates away only its own events. Events of strangers and of traffic are rate limited.
 
 mod catalog;
 mod files;
@@ -27,14 +26,14 @@ pub(crate) use self::catalog::AuditedCatalog;
 use self::files::Files;
 use crate::config::Config;
 
-/// How many events wait for the disk: some seconds of a busy server.
+/// The queue's length: some seconds of a busy server.
 const WAITING: usize = 8192;
 
-/// How many events of strangers, and of traffic, are kept in a minute.
+/// The maximum number of events per minute of strangers, and of traffic.
 const BOUNDED_PER_MINUTE: u32 = 600;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The names of files that are no team's: no team's name has such a character.
+/// File names of other sources. Team names cannot contain an underscore.
 const STRANGERS: &str = "_strangers";
 const GATEWAY: &str = "_gateway";
 const SERVER: &str = "_server";
@@ -51,10 +50,10 @@ enum Job {
 }
 
 impl Audit {
-    /// Opens the log below the data directory; one that keeps nothing if none is configured.
+    /// Opens the log in the data directory, or one that drops events if it is disabled.
     ///
     /// # Errors
-    /// When the directory cannot be made.
+    /// When the directory cannot be created.
     pub(crate) fn open(config: &Config) -> anyhow::Result<Self> {
         let Some(settings) = config.audit else {
             return Ok(Self {
@@ -82,12 +81,12 @@ impl Audit {
         })
     }
 
-    /// Where events go.
+    /// The sink of events.
     pub(crate) fn log(&self) -> Arc<dyn AuditLog> {
         self.log.clone()
     }
 
-    /// Writes what waits, and ends. Blocks.
+    /// Flushes the queue and stops the writer. Blocks.
     pub(crate) fn end(self) {
         if let Some((sender, writer)) = self.writer
             && sender.send(Job::End).is_ok()
@@ -98,11 +97,11 @@ impl Audit {
     }
 }
 
-/// What callers see of it.
+/// The callers' end.
 struct Queue {
     sender: SyncSender<Job>,
     lost: Arc<AtomicU64>,
-    /// Of strangers, and of traffic.
+    /// For strangers and for traffic.
     bounded: [Bound; 2],
 }
 
@@ -131,7 +130,7 @@ impl AuditLog for Queue {
     }
 }
 
-/// So many events a minute; how many were left out is logged with the next minute's first.
+/// A limit per minute. The number of dropped events is logged with the next minute's first event.
 #[derive(Debug, Default)]
 struct Bound(parking_lot::Mutex<Option<(Instant, u32)>>);
 
@@ -148,7 +147,7 @@ impl Bound {
                 *window = Some((now, 1));
                 drop(window);
                 if left_out > 0 {
-                    tracing::warn!(left_out, "the audit log leaves out a flood of refusals");
+                    tracing::warn!(left_out, "the audit log dropped a flood of events");
                 }
                 true
             }
@@ -156,7 +155,7 @@ impl Bound {
     }
 }
 
-/// Writes until it is told to end. What comes together is written together.
+/// Writes until told to end, in batches.
 fn write(jobs: &Receiver<Job>, mut files: Files, lost: &AtomicU64) {
     let mut complained: Option<Instant> = None;
     let mut ends = false;
@@ -183,12 +182,12 @@ fn write(jobs: &Receiver<Job>, mut files: Files, lost: &AtomicU64) {
                 continue;
             };
             let count = lines.iter().filter(|byte| **byte == b'\n').count();
-            // A note of a loss is no event; what it counts is told again.
+            // The note of a loss is not an event itself; its count is reported again.
             let noted = if name == SERVER { missing } else { 0 };
             lost.fetch_add(count as u64 + noted.saturating_sub(1), Ordering::Relaxed);
             if complained.is_none_or(|at| at.elapsed() >= MINUTE) {
                 complained = Some(Instant::now());
-                tracing::error!(%error, "the audit log cannot be written: events are lost");
+                tracing::error!(%error, "cannot write the audit log: events are lost");
             }
         }
     }
@@ -198,13 +197,13 @@ fn write(jobs: &Receiver<Job>, mut files: Files, lost: &AtomicU64) {
 fn lost_line(count: u64) -> Vec<u8> {
     let now = SystemClock.now();
     let event = AuditEvent::new(now, "audit.lost", AuditResult::Failed).on(&count.to_string());
-    // An event can always be written.
+    // Serializing an event cannot fail.
     let mut line = serde_json::to_vec(&event).unwrap_or_default();
     line.push(b'\n');
     line
 }
 
-/// Records that the gateway let a request not pass for want of a key or token.
+/// Records that the gateway refused a request without a valid key or token.
 pub(crate) fn refused<B>(
     log: &dyn AuditLog,
     answer: &Response<B>,

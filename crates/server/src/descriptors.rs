@@ -1,43 +1,42 @@
-//! How many files and connections this process may have open, and for what.
+//! The limit of open files, and its division.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// What is enough for any machine; more would only make tables larger.
+/// Enough for any machine; more only enlarges kernel tables.
 const MOST: u64 = 1 << 20;
 
-/// What systems give who asks for nothing.
+/// The usual default of a system.
 const USUAL: usize = 1024;
 
-/// For the server's own work, which has to go on whatever tenants do: the database, logs, the
-/// runtimes that it starts, the ends of sandboxes.
+/// Reserved for the server's own work, whatever tenants do: the database, logs, runtimes, the ends of
+/// sandboxes.
 const OWN: usize = 256;
 
-/// For each sandbox that runs: its process, and a connection to its daemon.
+/// For each running sandbox: its process, and a connection to its daemon.
 const OF_SANDBOX: usize = 2;
 
-/// What a call of the API has open while it is under way, beside the connection that it came by: a
-/// connection to a daemon, a file.
+/// For each running API call, in addition to its own connection: a connection to a daemon, a file.
 const OF_CALL: usize = 2;
 
-/// How many of each there may be, so that all together fit.
+/// The maximum number of each, so that all fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
     /// Connections of clients.
     pub(crate) clients: usize,
     /// Connections into sandboxes, of the gateway.
     pub(crate) upstreams: usize,
-    /// Calls of the API at once.
+    /// Concurrent API calls.
     pub(crate) calls: usize,
 }
 
 impl Shares {
-    /// Divides `limit` on a server for so many sandboxes.
+    /// Divides `limit` on a server with up to `sandboxes` sandboxes.
     pub(crate) fn of(limit: usize, sandboxes: usize) -> Self {
         let own = OWN.min(limit / 4);
         let of_sandboxes = (sandboxes.saturating_mul(OF_SANDBOX)).min(limit / 4);
         let rest = limit - own - of_sandboxes;
-        // A client of HTTP/1.1 has one request at a time. One of HTTP/2 has many, each of which
-        // takes a place of its own among those of the upstreams, or of the calls.
+        // An HTTP/1.1 client has one request at a time. An HTTP/2 client has many; each counts among
+        // the upstreams or the calls.
         Self {
             clients: (rest * 3 / 8).max(1),
             upstreams: (rest * 3 / 8).max(1),
@@ -46,8 +45,8 @@ impl Shares {
     }
 }
 
-/// Raises the limit as far as may be, and says what it is. Systems start a process with few, so
-/// that old programs do not break; each connection here needs two.
+/// Raises the limit as far as allowed and returns it. Systems start processes with a low limit for
+/// old programs, and each proxied connection needs two descriptors.
 pub(crate) fn raise() -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return USUAL;
@@ -56,7 +55,7 @@ pub(crate) fn raise() -> usize {
     let limit = match setrlimit(Resource::RLIMIT_NOFILE, wanted, hard) {
         Ok(()) => wanted,
         Err(error) => {
-            tracing::warn!(%error, "the limit of open files stays {soft}");
+            tracing::warn!(%error, "cannot raise the limit of open files from {soft}");
             soft
         }
     };
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_the_highest_that_may_be() {
+    fn the_limit_is_the_highest_allowed() {
         let limit = raise();
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         assert_eq!(soft, hard.min(MOST).max(soft));
@@ -79,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_together_fit_and_leave_something(limit in 64..2_000_000usize, sandboxes in 0..100_000usize) {
+        fn all_shares_fit_together_with_the_reserves(limit in 64..2_000_000usize, sandboxes in 0..100_000usize) {
             let shares = Shares::of(limit, sandboxes);
             let taken = shares.clients + shares.upstreams + OF_CALL * shares.calls;
             let left = OWN.min(limit / 4) + (OF_SANDBOX * sandboxes).min(limit / 4);

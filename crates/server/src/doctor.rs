@@ -1,4 +1,4 @@
-//! `shoal doctor`: what this machine lacks, and what crashes have left on it.
+//! `shoal doctor`: checks the machine and finds leftovers of crashes.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -14,16 +14,16 @@ use shoal_oci::doctor::{self, Finding, Health};
 use crate::app;
 use crate::config::Config;
 
-/// How the output is wanted, and what is to be done.
+/// The flags of `shoal doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Print JSON, for programs.
     #[arg(long)]
     json: bool,
-    /// Remove what belongs to nobody any more. Asks before it does.
+    /// Remove leftovers that no server owns. Asks for confirmation.
     #[arg(long)]
     clean: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short, requires = "clean")]
     yes: bool,
 }
@@ -34,11 +34,11 @@ struct Report {
     installations: Vec<Instance>,
 }
 
-/// Looks, tells, and removes when asked to. Fails when the server would not start, or something
-/// that belongs to nobody is left.
+/// Checks, reports, and removes leftovers on request. Fails when the server would not start, or when
+/// leftovers remain.
 ///
 /// # Errors
-/// When the machine cannot be searched, or something cannot be removed.
+/// When the machine cannot be searched, or a leftover cannot be removed.
 pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut report = Report {
         checks: doctor::examine(&app::oci_config(config)?),
@@ -59,13 +59,13 @@ pub(crate) fn run(config: &Config, args: &DoctorArgs) -> anyhow::Result<ExitCode
         }
         if args.clean && (args.yes || confirmed(installation)?) {
             instances::clear(installation)?;
-            eprintln!("removed what {} had", installation.name);
+            eprintln!("removed the leftovers of {}", installation.name);
         } else {
             left += 1;
         }
     }
     if left > 0 && !args.clean && !args.json {
-        println!("\n`shoal doctor --clean` removes what belongs to nobody.");
+        println!("\n`shoal doctor --clean` removes leftovers.");
     }
     let starts = report.checks.iter().all(|c| c.health != Health::Missing);
     Ok(if starts && left == 0 {
@@ -89,19 +89,20 @@ fn port(config: &Config, installations: &[Instance]) -> Finding {
                 let data = data.display();
                 Finding::good(
                     WHAT,
-                    format!("{listen} is taken, and a server of shoal runs: see --data {data}"),
+                    format!("{listen} is in use, and a shoal server runs: see --data {data}"),
                 )
             }
             None => {
                 let detail = format!("{listen}: {error}");
-                let cure = "stop what listens there, or choose --listen";
+                let cure =
+                    "stop the program that listens there, or choose another address with --listen";
                 Finding::bad(WHAT, Health::Warning, detail, cure)
             }
         },
     }
 }
 
-/// The first key is for its owner alone.
+/// Only its owner may read the first key.
 fn api_key(config: &Config) -> Option<Finding> {
     const WHAT: &str = "API key";
     const OTHERS: u32 = 0o077;
@@ -110,7 +111,7 @@ fn api_key(config: &Config) -> Option<Finding> {
     Some(if mode & OTHERS == 0 {
         Finding::good(WHAT, path.display().to_string())
     } else {
-        let detail = format!("{}: others may read it", path.display());
+        let detail = format!("{}: other users may read it", path.display());
         let cure = format!("sudo chmod 600 {}", path.display());
         Finding::bad(WHAT, Health::Warning, detail, cure)
     })
@@ -126,7 +127,7 @@ fn print_checks(checks: &[Finding]) {
         };
         println!("{mark:8} {:width$}  {}", check.what, check.detail);
         if let Some(cure) = &check.cure {
-            println!("{:8} {:width$}  cure: {cure}", "", "");
+            println!("{:8} {:width$}  fix: {cure}", "", "");
         }
     }
 }
@@ -145,16 +146,18 @@ fn print_installations(installations: &[Instance]) {
         };
         let count = things.len();
         match owner {
-            Owner::Running => println!("\n{place}: its server runs; {count} things are its own"),
+            Owner::Running => {
+                println!("\n{place}: its server is running; it owns {count} resources")
+            }
             Owner::Waiting(sandboxes) => println!(
-                "\n{place}: {sandboxes} sandboxes wait for their server; {count} things are theirs"
+                "\n{place}: {sandboxes} sandboxes wait for their server; they own {count} resources"
             ),
             Owner::Unknown => println!(
-                "\n{place}: {count} things of an installation whose data directory is not known; \
-                 say it with --data"
+                "\n{place}: {count} resources of an installation with an unknown data directory; \
+                 pass it with --data"
             ),
             Owner::Nobody => {
-                println!("\n{place}: {count} things belong to nobody:");
+                println!("\n{place}: {count} leftovers:");
                 things.iter().for_each(|thing| println!("  {thing}"));
             }
         }
@@ -164,11 +167,11 @@ fn print_installations(installations: &[Instance]) {
 fn confirmed(installation: &Instance) -> anyhow::Result<bool> {
     anyhow::ensure!(
         io::stdin().is_terminal(),
-        "nobody can be asked here: say --yes to remove what {} has",
+        "cannot ask for confirmation without a terminal: pass --yes to remove the leftovers of {}",
         installation.name
     );
     let count = installation.things.len();
-    print!("Remove {count} things of {}? [y/N] ", installation.name);
+    print!("Remove {count} leftovers of {}? [y/N] ", installation.name);
     io::stdout().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;

@@ -1,4 +1,4 @@
-//! The secret with which exports of snapshots are sealed, in a file of the operator's.
+//! The operator's file with the secret that seals exported snapshots.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,13 +8,13 @@ use std::path::Path;
 use anyhow::Context;
 use shoal_core::driver::ExportKey;
 
-/// More than any secret has; a file that never ends is not read to its end.
+/// Longer than any secret. Bounds the read of an endless file.
 const LONGEST: u64 = 4096;
 
 /// Reads the secret in a file.
 ///
 /// # Errors
-/// When it cannot be read, is too short, or may be read by others.
+/// When it is unreadable, too short, or readable by other users.
 pub(crate) fn read(path: &Path) -> anyhow::Result<ExportKey> {
     let what = || format!("snapshots.export_key: cannot read {}", path.display());
     let file = File::open(path).with_context(what)?;
@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<ExportKey> {
     let mode = metadata.permissions().mode() & 0o777;
     anyhow::ensure!(
         metadata.is_file() && mode & 0o077 == 0,
-        "snapshots.export_key: {} has mode {mode:03o}, so that others may read it: chmod 600 it",
+        "snapshots.export_key: {} has mode {mode:03o}, so other users may read it: chmod 600 it",
         path.display()
     );
     let mut secret = Vec::new();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_long_and_its_owners_alone() {
+    fn a_secret_is_long_and_readable_by_its_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         let write = |text: &str, mode| {

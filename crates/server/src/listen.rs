@@ -1,9 +1,8 @@
-//! One listener for everything: a request that names a sandbox goes to the gateway, every other
-//! to the API.
+//! The listener: requests that name a sandbox go to the gateway, all others to the API.
 
-mod opening;
-mod turn;
-mod unread;
+mod conn_phase;
+mod drain_body;
+mod head_timeout;
 
 use std::convert::Infallible;
 use std::io;
@@ -28,59 +27,57 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use self::opening::Opening;
-use self::turn::{Rests, Turn};
-use self::unread::Unread;
+use self::conn_phase::{ConnPhase, IdleTimeouts};
+use self::drain_body::DrainBody;
+use self::head_timeout::HeadTimeout;
 use crate::audit;
 
-/// How long a client may take to send the head of a request. The same as E2B's.
+/// The timeout of a request's head. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection is kept between two requests: longer than clients keep theirs, of whom the
-/// most patient wait 90 s, so that it is they who close.
+/// The idle timeout of HTTP/1.1: longer than that of clients (up to 90 s), so that clients close first.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// How long a connection of HTTP/2 is kept without a request. Some clients keep theirs for 300 s.
+/// The idle timeout of HTTP/2. Some clients keep connections for 300 s.
 const IDLE_TIMEOUT_HTTP2: Duration = Duration::from_secs(600);
 
-/// How often a client of HTTP/2 is asked whether it is still there, and how long it may take to
-/// say so: clients that read only while they wait for an answer do not see the question before.
+/// Interval and timeout of HTTP/2 pings. The timeout is long, because some clients read only while they
+/// wait for an answer.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const ALIVE_TIMEOUT: Duration = IDLE_TIMEOUT_HTTP2;
 
-/// How long a connection is kept without a request when others wait for its place, and how often
-/// those are looked for.
+/// The idle timeout while other clients wait for a connection, and the interval of that check.
 const CROWDED_TIMEOUT: Duration = Duration::from_secs(5);
 const CROWDED_LOOK: Duration = Duration::from_secs(1);
 
-const RESTS: Rests = Rests {
+const IDLE: IdleTimeouts = IdleTimeouts {
     first: HEADER_TIMEOUT,
     idle: IDLE_TIMEOUT_HTTP2,
     crowded: CROWDED_TIMEOUT,
 };
 
-/// How long a client of HTTP/2 has to learn that its connection ends.
+/// The time for an HTTP/2 client to see the GOAWAY.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How much is kept of an answer that a client does not read, in bytes, for each request: beside it
-/// there is as much on the way from the sandbox. The head of a request has to fit, too.
+/// The buffer of an answer that a client does not read, in bytes, for each request. The sandbox's side
+/// buffers as much again. A request's head must fit too.
 const AHEAD: usize = 64 << 10;
 
-/// How long a client may take over the handshake of TLS.
+/// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long requests may go on after the server was told to end.
+/// How long requests may continue after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long to wait after the system refused a connection: it has run out of something.
+/// The pause after a failed accept: the system ran out of a resource.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long a start waits for its address: a server that was killed lets go of it with its last
-/// child, which may be just about to become an OCI runtime.
-const BIND_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a start waits for its address. A killed server's child may hold it until it executes an OCI
+/// runtime.
+const BIND_TIMEOUT: Duration = Duration::from_secs(2);
 const BIND_RETRY: Duration = Duration::from_millis(20);
 
-/// What answers.
+/// Routes requests to the gateway or the API.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     gateway: Gateway,
@@ -97,7 +94,7 @@ impl Dispatch {
         }
     }
 
-    async fn answer(self, request: Request<Unread<Incoming>>, client: Client) -> Response<Body> {
+    async fn answer(self, request: Request<DrainBody<Incoming>>, client: Client) -> Response<Body> {
         match self.gateway.target(&request) {
             Ok(Some(target)) => {
                 let sandbox = target.sandbox.to_string();
@@ -119,9 +116,9 @@ impl Dispatch {
         }
     }
 
-    /// A call of the API.
+    /// An API call.
     async fn call(self, mut request: Request<Body>, client: Client) -> Response<Body> {
-        // For addresses that are told to clients.
+        // For URLs in answers.
         let scheme = if client.tls {
             Scheme::HTTPS
         } else {
@@ -144,9 +141,8 @@ async fn tower_service_call(
     tower_service::Service::call(&mut api, request).await
 }
 
-/// Serves at most `connections` at once until `ending` says so, and then lets what is under way
-/// finish. A client that comes when all places are taken waits to be accepted, and those that rest
-/// make room.
+/// Serves at most `connections` connections until `ending`, then drains. When all are in use, new
+/// clients wait to be accepted, and idle connections are closed for them.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
@@ -155,11 +151,11 @@ pub(crate) async fn serve(
     mut ending: watch::Receiver<bool>,
 ) {
     let places = Arc::new(Semaphore::new(connections));
-    // Closed when the last connection has ended.
+    // Closes when the last connection ends.
     let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
-    let scarce = Arc::new(Notify::new());
+    let crowding = Arc::new(Notify::new());
     let next = async || {
-        let place = place(&places, &scarce).await;
+        let place = place(&places, &crowding).await;
         let accepted = listener.accept().await;
         accepted.map(|accepted| (accepted, place))
     };
@@ -170,14 +166,14 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok(((stream, from), place)) => {
-                // Answers are small and waited for. A stream that refuses this works too.
+                // Answers are small and clients wait for them. Failing is harmless.
                 let _ = stream.set_nodelay(true);
                 let connection = Connection {
                     from,
                     dispatch: dispatch.clone(),
                     tls: tls.clone(),
                     ending: ending.clone(),
-                    scarce: scarce.clone(),
+                    crowding: crowding.clone(),
                     place,
                 };
                 let open = open.clone();
@@ -187,7 +183,7 @@ pub(crate) async fn serve(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
@@ -195,12 +191,12 @@ pub(crate) async fn serve(
     drop(listener);
     drop(open);
     if tokio::time::timeout(GRACE, all_ended.recv()).await.is_err() {
-        tracing::info!("some requests were cut off");
+        tracing::info!("some requests were aborted");
     }
 }
 
-/// A place for one more connection.
-async fn place(places: &Arc<Semaphore>, scarce: &Notify) -> Option<OwnedSemaphorePermit> {
+/// Waits for a free connection slot.
+async fn place(places: &Arc<Semaphore>, crowding: &Notify) -> Option<OwnedSemaphorePermit> {
     let mut next = pin!(places.clone().acquire_owned());
     loop {
         tokio::select! {
@@ -209,7 +205,7 @@ async fn place(places: &Arc<Semaphore>, scarce: &Notify) -> Option<OwnedSemaphor
             place = &mut next => return place.ok(),
             () = tokio::time::sleep(CROWDED_LOOK) => {}
         }
-        scarce.notify_waiters();
+        crowding.notify_waiters();
     }
 }
 
@@ -218,9 +214,9 @@ struct Connection {
     dispatch: Dispatch,
     tls: Option<TlsAcceptor>,
     ending: watch::Receiver<bool>,
-    /// Says that others wait for a place.
-    scarce: Arc<Notify>,
-    /// Its place among all connections, which a WebSocket keeps for as long as it lives.
+    /// Notified when other clients wait for a connection.
+    crowding: Arc<Notify>,
+    /// Its slot among all connections. A WebSocket keeps it too.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -231,17 +227,17 @@ impl Connection {
             tls: self.tls.is_some(),
         };
         let dispatch = self.dispatch;
-        let turn = Turn::default();
+        let phase = ConnPhase::default();
         let answer = move |request| dispatch.clone().answer(request, client);
-        let service = taking_turns(turn.clone(), answer);
+        let service = tracking_phase(phase.clone(), answer);
         let Some(acceptor) = self.tls else {
-            let stream = Opening::new(stream, HEADER_TIMEOUT, turn.clone(), self.place);
-            return serve_http(stream, turn, service, self.ending, &self.scarce).await;
+            let stream = HeadTimeout::new(stream, HEADER_TIMEOUT, phase.clone(), self.place);
+            return serve_http(stream, phase, service, self.ending, &self.crowding).await;
         };
         match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let stream = Opening::new(stream, HEADER_TIMEOUT, turn.clone(), self.place);
-                serve_http(stream, turn, service, self.ending, &self.scarce).await;
+                let stream = HeadTimeout::new(stream, HEADER_TIMEOUT, phase.clone(), self.place);
+                serve_http(stream, phase, service, self.ending, &self.crowding).await;
             }
             Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
             Err(_) => tracing::debug!("a handshake took too long"),
@@ -249,9 +245,9 @@ impl Connection {
     }
 }
 
-/// Answers requests, and says on whom the connection waits meanwhile.
-fn taking_turns<A, F>(
-    turn: Turn,
+/// Answers requests and tracks the phase of the connection.
+fn tracking_phase<A, F>(
+    phase: ConnPhase,
     answer: A,
 ) -> impl Service<
     Request<Incoming>,
@@ -260,22 +256,22 @@ fn taking_turns<A, F>(
     Future: Future<Output = Result<Response<Body>, Infallible>> + Send,
 > + Send
 where
-    A: Fn(Request<Unread<Incoming>>) -> F + Send,
+    A: Fn(Request<DrainBody<Incoming>>) -> F + Send,
     F: Future<Output = Response<Body>> + Send,
 {
     service_fn(move |request| {
-        let exchange = turn.answering(request.method());
-        let answer = answer(unread::finish(request, exchange.clone()));
-        async move { Ok(exchange.until_sent(answer.await)) }
+        let guard = phase.answering(request.method());
+        let answer = answer(drain_body::drain_on_drop(request, guard.clone()));
+        async move { Ok(guard.until_sent(answer.await)) }
     })
 }
 
 async fn serve_http<T, S>(
-    stream: Opening<T>,
-    turn: Turn,
+    stream: HeadTimeout<T>,
+    phase: ConnPhase,
     service: S,
     mut ending: watch::Receiver<bool>,
-    scarce: &Notify,
+    crowding: &Notify,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Send + 'static,
@@ -296,22 +292,22 @@ async fn serve_http<T, S>(
         .enable_connect_protocol();
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let told_to_end = async {
+    let stopped = async {
         let _ = ending.wait_for(|ending| *ending).await;
     };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = told_to_end => {
+        () = stopped => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = turn.overstayed(RESTS, scarce) => {
+        () = phase.idle_too_long(IDLE, crowding) => {
             connection.as_mut().graceful_shutdown();
             let farewell = tokio::time::timeout(FAREWELL, connection).await;
             farewell.unwrap_or(Ok(()))
         }
     };
-    // How a connection ends is the client's affair.
+    // Broken connections are normal.
     if let Err(error) = ended {
         tracing::trace!(%error, "a connection broke");
     }
@@ -320,9 +316,9 @@ async fn serve_http<T, S>(
 /// Binds the address of the listener.
 ///
 /// # Errors
-/// Says what to do when the port is taken.
+/// When the address cannot be bound; the message says what to do.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let end = Instant::now() + BIND_PATIENCE;
+    let end = Instant::now() + BIND_TIMEOUT;
     let bound = loop {
         match TcpListener::bind(address).await {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
@@ -334,15 +330,15 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     bound.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(
             error.kind(),
-            format!("{address} is taken by another program: stop it, or choose --listen"),
+            format!("{address} is in use by another program: stop it, or choose another address with --listen"),
         ),
         io::ErrorKind::AddrNotAvailable => io::Error::new(
             error.kind(),
-            format!("{address} is not an address of this machine: choose --listen"),
+            format!("{address} is not an address of this machine: choose another with --listen"),
         ),
         io::ErrorKind::PermissionDenied => io::Error::new(
             error.kind(),
-            format!("{address} may only be listened on by root: choose a port above 1023"),
+            format!("only root may listen on {address}: choose a port above 1023"),
         ),
         _ => error,
     })

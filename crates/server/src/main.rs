@@ -38,67 +38,66 @@ struct Cli {
     command: Option<Command>,
 }
 
-/// What is said to whoever says nothing.
+/// Printed when no command is given.
 const WELCOME: &str = "\
 Shoal gives every AI agent a sandbox of its own, on this machine.
 
-  sudo shoal serve                       start the server; prints what an SDK has to be told
-  shoal sandbox create                   make a sandbox; prints its id
+  sudo shoal serve                       start the server; prints the variables for an SDK
+  shoal sandbox create                   create a sandbox; prints its id
   shoal sandbox exec ID -- uname -a      run a command in it
   shoal sandbox shell ID                 open a shell in it
-  shoal sandbox cp FILE ID:/tmp/         copy into it, or out of it
-  shoal sandbox ls                       see those that run
-  shoal sandbox kill ID                  end it
+  shoal sandbox cp FILE ID:/tmp/         copy into it or out of it
+  shoal sandbox ls                       list running sandboxes
+  shoal sandbox kill ID                  kill it
 
 `sandbox` may be left out: shoal create, shoal exec, shoal ps.
 
-More: shoal --help, and --help behind every command.
+More: shoal --help, and --help after every command.
 ";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the API, the gateway and the sandboxes of this machine.
     Serve(ServeArgs),
-    /// Say what this machine lacks and how to cure it, and find what crashes have left.
+    /// Check the machine, suggest fixes, and find leftovers of crashes.
     Doctor {
         #[command(flatten)]
         doctor: doctor::DoctorArgs,
         #[command(flatten)]
         serve: ServeArgs,
     },
-    /// Every setting of the server: its name, its variable, and what it is when nothing is said.
+    /// Print every server setting with its variable and default.
     Settings,
     #[command(flatten)]
     Client(ClientCommand),
-    /// Print the script by which a shell completes our commands.
+    /// Print a shell completion script.
     Completions(CompletionsArgs),
-    /// Say which version this is.
+    /// Print the version.
     Version,
 }
 
-/// What can be said on the command line; every setting can be said in the file and in the
-/// environment.
+/// Flags for common settings. Every setting works in the file and the environment too.
 #[derive(Debug, Args)]
 struct ServeArgs {
     /// A TOML file with settings.
     #[arg(long, env = "SHOAL_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is kept [default: /var/lib/shoal].
+    /// The data directory [default: /var/lib/shoal].
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
     /// Address of the API and of all sandboxes [default: 127.0.0.1:3000].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Name below which sandboxes have theirs.
+    /// Domain of sandbox host names.
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
-    /// `self-signed`, or a certificate and its key.
+    /// `self-signed`, or the PEM files of a certificate and its key.
     #[arg(long, value_name = "self-signed|CERT,KEY")]
     tls: Option<String>,
-    /// What is logged: error, warn, info, debug or trace.
+    /// Log level: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Any setting by its name, as in the file: `--set network.warm_slots=4`.
+    /// Any setting by name, as in the file: `--set network.warm_slots=4`.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
 }
@@ -129,7 +128,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or what is wrong with the command line.
+/// Prints help, or the error in the command line.
 fn misread(told: &clap::Error, command: Option<&OsString>) -> ExitCode {
     let known = |word: &OsString| Cli::command().find_subcommand(word).is_some();
     if told.kind() == ErrorKind::InvalidSubcommand
@@ -138,7 +137,7 @@ fn misread(told: &clap::Error, command: Option<&OsString>) -> ExitCode {
     {
         return ExitCode::from(BAD_USAGE);
     }
-    // Nobody reads it when it cannot be printed.
+    // Nothing to do if printing fails.
     let _ = told.print();
     if told.use_stderr() {
         ExitCode::from(BAD_USAGE)
@@ -185,15 +184,15 @@ fn diagnose(serve: ServeArgs, doctor: &doctor::DoctorArgs) -> ExitCode {
 }
 
 fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
-    // First of all: whatever this process and its programs make is closed to other users.
+    // First, so that all files of this process and its programs are closed to other users.
     umask(Mode::from_bits_truncate(0o077));
     privilege::give_up()?;
-    // One provider of cryptography for the whole program; a second call would be a mistake of ours.
+    // One cryptography provider for the whole program; a second call is a bug.
     if rustls::crypto::ring::default_provider()
         .install_default()
         .is_err()
     {
-        anyhow::bail!("a provider of cryptography is installed already");
+        anyhow::bail!("a cryptography provider is already installed");
     }
     let telemetry = telemetry::start(&config)?;
     for warning in warnings {
@@ -203,13 +202,13 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(app::run(config, &telemetry));
-    // Not on the runtime, as what sends the traces blocks.
+    // Outside the runtime, because sending traces blocks.
     drop(runtime);
     telemetry.end();
     outcome
 }
 
-/// The settings, and what may be a mistake in where they come from.
+/// The configuration, and warnings about its sources.
 fn read(args: ServeArgs) -> anyhow::Result<(Config, Vec<String>)> {
     let mut sources = Sources::default().with_environment(std::env::vars_os());
     if let Some(file) = &args.config {

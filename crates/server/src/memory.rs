@@ -1,29 +1,29 @@
-//! Giving memory back.
+//! Returns freed memory to the system.
 //!
-//! The C library keeps what was freed for the next time, in a part of its own for every thread that
-//! ever allocated: after a burst the server would keep what only the burst needed.
+//! glibc keeps freed memory in an arena for each thread that ever allocated. Without this the server
+//! would keep the memory of a burst forever.
 
-#![expect(unsafe_code, reason = "malloc_trim has no safe form")]
+#![expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
 
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often what is free is given back. It takes about a millisecond, and what is needed again is
-/// zeroed by the kernel a page at a time: too dear for every request, nothing at this pace.
+/// A trim takes about a millisecond, and the kernel zeroes pages that are needed again: too slow for
+/// every request, negligible at this interval.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Gives back what is free, again and again. Never ends.
+/// Trims periodically. Never ends.
 pub(crate) async fn give_back() {
-    let mut turns = interval(EVERY);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        turns.tick().await;
+        ticks.tick().await;
         let trim = || {
-            // SAFETY: only looks at the C library's own lists, under its own locks.
+            // SAFETY: only touches glibc's own lists, under its own locks.
             unsafe { libc::malloc_trim(0) }
         };
-        // It takes the lock of one such part after the other, so never in a runtime's thread.
+        // It locks one arena after another, so it must not run on a runtime thread.
         if tokio::task::spawn_blocking(trim).await.is_err() {
             return;
         }

@@ -1,14 +1,14 @@
-//! What the server may ask of the kernel, and with it every program that it starts.
+//! Capabilities and system calls of the server and of every program that it starts.
 //!
 //! Sandboxes need mounts, namespaces and networks, so the server stays root with the capabilities
-//! for these. It gives up all others, and a filter refuses the system calls that neither it nor any
-//! of its programs makes: loading kernels and modules, clocks, swap, raw I/O, handles to files.
+//! for these. It drops all others, and a filter refuses system calls that neither it nor its programs
+//! make: loading kernels and modules, clocks, swap, raw I/O, file handles.
 //!
-//! The filter is a list of refusals, because programs inherit it: the OCI runtimes, `mount`,
-//! `mkfs.btrfs`, `nft`, and, in a build of an image, whatever a package installs. An allow list long
-//! enough for these would refuse little more. A runtime puts a filter of its own on each sandbox.
+//! The filter is a deny list, because programs inherit it: the OCI runtimes, `mount`, `mkfs.btrfs`,
+//! `nft`, and package scripts when an image is bootstrapped. An allow list long enough for these would
+//! refuse little more. Runtimes install a filter of their own for each sandbox.
 //!
-//! `no_new_privs` stays off: sandboxes would inherit it, and `sudo` inside `runc` would end.
+//! `no_new_privs` stays off: sandboxes would inherit it, and `sudo` inside `runc` would fail.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,40 +17,40 @@ use anyhow::Context;
 use caps::{CapSet, Capability, CapsHashSet};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// What the server and its programs may do as root.
+/// The capabilities that the server and its programs keep.
 pub(crate) const KEPT: [Capability; 16] = [
-    // Files of images and sandboxes have owners and modes of their own.
+    // Files of images and sandboxes have arbitrary owners and modes.
     Capability::CAP_CHOWN,
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_FOWNER,
     Capability::CAP_FSETID,
-    // Package scripts end processes of other users.
+    // Package scripts kill processes of other users.
     Capability::CAP_KILL,
-    // Devices of images that `mmdebstrap` makes.
+    // `mmdebstrap` creates device nodes in images.
     Capability::CAP_MKNOD,
-    // Slots, packet filters; a listener below port 1024.
+    // Slots, packet filters, listeners below port 1024.
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_BIND_SERVICE,
-    // gVisor reads and writes frames of its interface.
+    // gVisor reads and writes raw frames.
     Capability::CAP_NET_RAW,
-    // Root of a user namespace is mapped, and packages have files with capabilities.
+    // Mapping root of a user namespace, and package files with capabilities.
     Capability::CAP_SETFCAP,
-    // Users of sandboxes; the overlay of a user namespace is mounted as its root.
+    // Users of sandboxes; mounting the overlay of a user namespace as its root.
     Capability::CAP_SETGID,
     Capability::CAP_SETPCAP,
     Capability::CAP_SETUID,
-    // Mounts, namespaces, btrfs quotas, control groups.
+    // Mounts, namespaces, btrfs quotas, cgroups.
     Capability::CAP_SYS_ADMIN,
-    // `mmdebstrap` and the runtimes change their root.
+    // `mmdebstrap` and the runtimes call chroot.
     Capability::CAP_SYS_CHROOT,
-    // The user namespace of a child is opened by its `/proc`, which the kernel closes to others once a
-    // thread of this process has acted as another user.
+    // Opening a child's user namespace through `/proc`, which the kernel protects once a thread of
+    // this process has acted as another user.
     Capability::CAP_SYS_PTRACE,
 ];
 
 macro_rules! calls {
     ($($(#[$condition:meta])* $name:ident = $number:ident;)*) => {
-        /// The calls that are refused with `EPERM`, by their names and numbers.
+        /// The refused calls (`EPERM`), by name and number.
         pub(crate) const REFUSED: &[(&str, i64)] = &[
             $($(#[$condition])* (stringify!($name), libc::$number),)*
         ];
@@ -90,14 +90,14 @@ calls! {
     uselib = SYS_uselib;
 }
 
-/// On x86-64 a call has a second number, of the x32 ABI; some have one of their own there.
+/// On x86-64 a call has a second number in the x32 ABI; for some it differs.
 #[cfg(target_arch = "x86_64")]
 const X32: i64 = 1 << 30;
 #[cfg(target_arch = "x86_64")]
 const X32_KEXEC_LOAD: i64 = 528;
 
-/// Gives up what the server does not need, in the calling thread and whatever it starts from now on:
-/// call it before there is a second thread. Does nothing when this is not root.
+/// Drops unneeded privileges of the calling thread and its future children. Call it before the second
+/// thread starts. Does nothing without root.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -105,20 +105,20 @@ pub(crate) fn give_up() -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    drop_capabilities().context("cannot give up capabilities")?;
-    install_filter().context("cannot install the filter of system calls")
+    drop_capabilities().context("cannot drop capabilities")?;
+    install_filter().context("cannot install the system call filter")
 }
 
 fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     let kept: CapsHashSet = KEPT.into_iter().collect();
     for capability in caps::all() {
-        // What this kernel does not know, nobody has.
+        // This kernel does not know the capability.
         let is_there = caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false);
         if is_there && !kept.contains(&capability) {
             caps::drop(None, CapSet::Bounding, capability)?;
         }
     }
-    // A container may have been given fewer than all.
+    // A container may have fewer.
     let had = caps::read(None, CapSet::Permitted)?;
     let left: CapsHashSet = had.intersection(&kept).copied().collect();
     caps::clear(None, CapSet::Ambient)?;
@@ -127,7 +127,7 @@ fn drop_capabilities() -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, &left)
 }
 
-/// The filter: [`REFUSED`] in every spelling; programs of another architecture are ended.
+/// The filter: [`REFUSED`] under all its numbers. Programs of other architectures are killed.
 fn filter() -> anyhow::Result<BpfProgram> {
     let mut rules = BTreeMap::new();
     for (_, number) in REFUSED {
@@ -147,7 +147,7 @@ fn filter() -> anyhow::Result<BpfProgram> {
     Ok(BpfProgram::try_from(filter)?)
 }
 
-/// The library's own way sets `no_new_privs`.
+/// The library's own function sets `no_new_privs`.
 #[expect(
     unsafe_code,
     reason = "no library installs a filter without no_new_privs"
@@ -166,7 +166,7 @@ fn install_filter() -> anyhow::Result<()> {
         len: program.len().try_into()?,
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the program lives until the kernel has copied it, and its length is that of the list.
+    // SAFETY: the program outlives the call that copies it, and its length is the list's.
     let installed = unsafe {
         libc::syscall(
             libc::SYS_seccomp,

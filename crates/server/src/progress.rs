@@ -1,4 +1,4 @@
-//! Long work, shown: as bars on a terminal, as lines elsewhere.
+//! Progress: bars on a terminal, log lines elsewhere.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -16,7 +16,7 @@ pub(crate) struct Bars {
 }
 
 impl Bars {
-    /// Shows the work on `what`.
+    /// Shows progress of `what`.
     pub(crate) fn new(what: &str) -> Self {
         Self {
             what: what.to_owned(),
@@ -28,7 +28,7 @@ impl Bars {
 
     fn bar(&self, step: &str) -> ProgressBar {
         let template = "{prefix:>12} {msg:32} {bar:30} {percent:>3} %";
-        // The text is a constant; a mistake in it shows as the plain style.
+        // The template is a constant; an error in it falls back to the default style.
         let style =
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = self.all.add(ProgressBar::new(1)).with_style(style);
@@ -44,7 +44,7 @@ impl ProgressSink for Bars {
         let known = bars.contains_key(&step);
         if !self.is_terminal {
             if !known {
-                tracing::info!(template = self.what, step, "making a template");
+                tracing::info!(template = self.what, step, "building a template");
                 bars.insert(step, ProgressBar::hidden());
             }
             return;

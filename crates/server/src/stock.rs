@@ -1,5 +1,4 @@
-//! The templates that every installation has: `base`, made at its first start, and those that are
-//! built when they are first asked for.
+//! The built-in templates: `base`, built at the first start, and those that are built on demand.
 
 mod definition;
 mod mirrors;
@@ -33,14 +32,14 @@ const STOCK: [Stock; 1] = [Stock {
     description: "Debian with Python, Node, git and a compiler",
 }];
 
-/// A template that is built when it is first asked for: its definition, and the files beside that.
+/// A template that is built on demand: its definition and files.
 struct Offered {
     name: &'static str,
     definition: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
 
-/// Files of a template's directory, by their names there.
+/// The files of a template's directory, by name.
 macro_rules! files {
     ($directory:literal: $($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../../templates/", $directory, "/", $name)))),*]
@@ -67,10 +66,10 @@ const OFFERED: [Offered; 1] = [Offered {
     ),
 }];
 
-/// Lets the templates be built that nobody may want.
+/// Registers the templates that are built on demand.
 ///
 /// # Errors
-/// When a definition makes no sense, which a test would have told.
+/// When a definition is invalid, which a test excludes.
 pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
     for offered in &OFFERED {
         engine.offer_stock(offered.template()?);
@@ -92,15 +91,15 @@ impl Offered {
     }
 }
 
-/// Sees that every stock template is there, of the recipe that this program has.
+/// Builds `base` if it is missing or its recipe changed.
 ///
 /// # Errors
-/// When one cannot be made; says why.
+/// When the build fails.
 pub(crate) async fn ensure(engine: &Engine, images: &ImageStore) -> anyhow::Result<()> {
     for stock in &STOCK {
         ensure_one(engine, images, stock)
             .await
-            .with_context(|| format!("cannot make the template {}", stock.name))?;
+            .with_context(|| format!("cannot build the template {}", stock.name))?;
     }
     Ok(())
 }
@@ -114,7 +113,7 @@ async fn ensure_one(engine: &Engine, images: &ImageStore, stock: &Stock) -> anyh
         None => {
             tracing::info!(
                 template = stock.name,
-                "making a template; this takes a minute"
+                "building a template; this takes a minute"
             );
             let bars = Arc::new(Bars::new(stock.name));
             images.bootstrap(image.clone(), &recipe, bars).await?
@@ -129,11 +128,11 @@ async fn ensure_one(engine: &Engine, images: &ImageStore, stock: &Stock) -> anyh
         return Ok(());
     }
     engine.put_template(template).await?;
-    // What the recipe of an earlier program made goes when no sandbox stands on it any more.
+    // The image of an earlier recipe is removed when no sandbox uses it.
     if let Some(known) = known.filter(|known| known.image != image)
         && let Err(error) = images.remove(&known.image).await
     {
-        tracing::info!(%error, "an earlier image stays");
+        tracing::info!(%error, "an earlier image is still in use");
     }
     Ok(())
 }
@@ -146,7 +145,7 @@ fn template(stock: &Stock, image: Image, digest: &str) -> anyhow::Result<Templat
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let id = TemplateId::from_entropy(sixteen(stock.name.as_bytes()));
-    // The same for the same recipe, so that a start can tell whether there is news.
+    // Derived from the recipe, so that a start can detect a change.
     let build = BuildId::from_entropy(sixteen(digest.as_bytes()));
     let over = Template::over(id, build, image.name, now);
     Ok(Template {

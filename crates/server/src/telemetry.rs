@@ -1,7 +1,6 @@
-//! The log, the traces and the counters.
+//! Log, traces and metrics.
 //!
-//! Traces leave by the standard variables of OpenTelemetry (`OTEL_EXPORTER_OTLP_ENDPOINT` and the
-//! others): none set, none sent.
+//! The standard OpenTelemetry variables (`OTEL_EXPORTER_OTLP_ENDPOINT`, …) enable traces.
 
 use std::env;
 use std::io::IsTerminal;
@@ -23,31 +22,31 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{Config, LogFormat};
 
-/// The variables that say where traces go.
+/// The variables with the collector's address.
 const ENDPOINTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
 ];
 
-/// The bounds of the buckets in which times are counted, in seconds: from a claim to a build.
+/// The histogram buckets of times, in seconds: from a claim to a build.
 const SECONDS: [f64; 15] = [
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0,
 ];
 
-/// How often what is no longer asked for is let go.
+/// The interval of the exporter's upkeep.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// What was started, to be ended with the server.
+/// The started exporters, which end with the server.
 pub(crate) struct Telemetry {
     traces: Option<SdkTracerProvider>,
     counters: PrometheusHandle,
 }
 
-/// Begins to log to standard error, to count, and to send traces when told where to; for a caller
-/// that is not on the runtime, as traces are sent by a thread that blocks.
+/// Starts logging to standard error, metrics, and traces if configured. Call it outside the runtime:
+/// traces are sent by a blocking thread.
 ///
 /// # Errors
-/// When the filter makes no sense, or traces cannot be sent.
+/// When the filter is invalid, or the trace exporter cannot start.
 pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let filter = EnvFilter::builder().parse(&config.log.level)?;
     let traces = env::vars_os().any(|(name, _)| ENDPOINTS.iter().any(|known| name == *known));
@@ -58,7 +57,7 @@ pub(crate) fn start(config: &Config) -> anyhow::Result<Telemetry> {
     let registry = tracing_subscriber::registry()
         .with(filter)
         .with(trace_layer);
-    // A file or a pipe holds text, not the colours of a terminal.
+    // No colours in files and pipes.
     let text = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
@@ -75,7 +74,7 @@ fn counting() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)
 }
 
-/// Sends traces to `collector`, or where the variables say.
+/// Sends traces to `collector`, or to the configured one.
 fn trace_provider(collector: Option<&str>) -> anyhow::Result<SdkTracerProvider> {
     let mut exporter = SpanExporter::builder()
         .with_http()
@@ -90,10 +89,10 @@ fn trace_provider(collector: Option<&str>) -> anyhow::Result<SdkTracerProvider> 
         .build())
 }
 
-/// Who sends traces: as the standard variables say (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`),
-/// which have made `said`, and `shoal` when they name nobody.
+/// The resource of the traces: `said` has the attributes of the standard variables
+/// (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`). The default service name is `shoal`.
 fn resource(said: Resource) -> Resource {
-    /// What the name begins with of whoever has none.
+    /// The prefix of OpenTelemetry's default service name.
     const NOBODY: &str = "unknown_service";
     let name = said.get(&Key::from_static_str("service.name"));
     if name.is_some_and(|name| !name.as_str().starts_with(NOBODY)) {
@@ -110,7 +109,7 @@ fn resource(said: Resource) -> Resource {
 }
 
 impl Telemetry {
-    /// Serves `GET /metrics` on a listener of its own, for as long as the server runs.
+    /// Serves `GET /metrics` on its own listener while the server runs.
     pub(crate) fn serve_metrics(&self, listener: TcpListener, engine: Engine, tasks: &mut Tasks) {
         let counters = self.counters.clone();
         tasks.spawn("metrics upkeep", {
@@ -130,17 +129,17 @@ impl Telemetry {
         let router: Router = Router::new().route("/metrics", get(show));
         tasks.spawn("metrics", async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "metrics are no longer served");
+                tracing::error!(%error, "the metrics listener failed");
             }
         });
     }
 
-    /// Sends what has not been sent yet.
+    /// Sends pending traces.
     pub(crate) fn end(self) {
         if let Some(traces) = self.traces
             && let Err(error) = traces.shutdown()
         {
-            tracing::warn!(%error, "some traces are lost");
+            tracing::warn!(%error, "some traces were lost");
         }
     }
 }

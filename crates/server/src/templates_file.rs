@@ -1,11 +1,11 @@
-//! The file with the catalogue of templates: read at the first start, and whenever it changes.
+//! The file with the template catalogue, read at the first start and after every change.
 //!
-//! What is in force is in the store. The file is one way to change it, `POST
-//! /api/v1/config/templates` another, and the later of the two counts: a file that was changed
-//! while no server ran is taken at the next start.
+//! The current catalogue is in the store. The file and `POST /api/v1/config/templates` are two ways to
+//! change it; the later change wins. A file that changed while no server ran is applied at the next
+//! start.
 //!
-//! Its name is looked at a few times a second rather than watched: so that it may be a link that is
-//! turned, as mounted configurations are, lie where nothing can be watched, or not be there yet.
+//! The path is polled a few times a second, not watched: it may be a symlink that is swapped (as
+//! mounted configurations are), on a file system without watches, or missing.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -18,18 +18,18 @@ use shoal_core::clock::Timestamp;
 use shoal_engine::{CatalogueError, Engine};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// How often the name is looked at. A change counts when it was seen twice, so that half a file is
-/// not read: an edit is in force within twice this time.
+/// The polling interval. A change applies when it was seen twice, so that a partial file is not read:
+/// an edit applies within twice this time.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
-/// The file, and what was last read of it.
+/// The file and its last read state.
 #[derive(Debug)]
 pub(crate) struct TemplatesFile {
     path: PathBuf,
     read: Option<Stamp>,
 }
 
-/// What tells one state of a file from another.
+/// Distinguishes two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -50,7 +50,7 @@ impl Stamp {
         }
     }
 
-    /// Whether it is of a time after `moment`.
+    /// Whether it changed after `moment`.
     fn is_after(&self, moment: Timestamp) -> bool {
         self.changed > i128::from(moment.unix_millis()) * 1_000_000
     }
@@ -61,8 +61,7 @@ impl TemplatesFile {
         Self { path, read: None }
     }
 
-    /// Takes the file when there never was a catalogue, or when it was changed since the one in
-    /// force was put there.
+    /// Applies the file if there never was a catalogue, or if it changed after the current one.
     pub(crate) async fn load(&mut self, engine: &Engine) {
         let Some(stamp) = self.stamp() else {
             return;
@@ -74,7 +73,7 @@ impl TemplatesFile {
         }
     }
 
-    /// Takes the file whenever it changes, for ever.
+    /// Applies every change of the file. Never ends.
     pub(crate) async fn follow(mut self, engine: Engine) {
         let mut look = interval(LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -91,7 +90,7 @@ impl TemplatesFile {
         }
     }
 
-    /// The state of the file; none when it is not there.
+    /// The state of the file; none if it is missing.
     fn stamp(&self) -> Option<Stamp> {
         let metadata = self.path.metadata().ok()?;
         Some(Stamp::of(&metadata))
@@ -111,13 +110,13 @@ impl TemplatesFile {
         let file = self.path.display();
         match taken {
             Ok(in_force) => {
-                tracing::info!(%file, version = in_force.version, "templates were read");
+                tracing::info!(%file, version = in_force.version, "applied the template catalogue");
                 for warning in in_force.catalogue.lint() {
                     tracing::warn!(%file, "{warning}");
                 }
             }
             Err(error) => {
-                tracing::error!(%file, error, "templates are refused; those in force stay so");
+                tracing::error!(%file, error, "refused the template catalogue; the current one stays in force");
                 engine.note_refused_edit(&file.to_string(), &error);
             }
         }
@@ -126,7 +125,7 @@ impl TemplatesFile {
 
 fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    // One byte more than is taken, so that too much is told from just enough.
+    // One byte more than the limit, to detect a longer file.
     File::open(path)?
         .take(BYTES_MAX as u64 + 1)
         .read_to_string(&mut text)?;

@@ -1,7 +1,7 @@
-//! Certificates: given ones, or ones made here.
+//! Certificates: configured or self-signed.
 //!
-//! What is made here is an authority and a certificate for the domain and all names below it. The
-//! authority is what clients are told to trust; it stays when the certificate is made anew.
+//! Self-signed means an authority, and a certificate for the domain and all names under it. Clients
+//! trust the authority, which stays when the certificate is renewed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -23,30 +23,30 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::config::Tls;
 
-/// How long a certificate made here is good. Clients refuse longer ones.
+/// The lifetime of a self-signed certificate. Clients refuse longer ones.
 const GOOD_FOR: Duration = Duration::from_secs(397 * 24 * 3600);
-/// How long the authority is good.
+/// The lifetime of the authority.
 const AUTHORITY_GOOD_FOR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How old a certificate may be when the server starts; an older one is made anew.
+/// A start renews certificates that are older.
 const OLDEST: Duration = Duration::from_secs(300 * 24 * 3600);
 
-/// What the listener needs, and what clients have to trust.
+/// The listener's certificates, and the authority for clients.
 pub(crate) struct Certificates {
     pub(crate) acceptor: TlsAcceptor,
-    /// The authority, when it was made here.
+    /// The self-signed authority, if there is one.
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// Loads the certificates, making them when they are to be made here.
+/// Loads the certificates; generates self-signed ones.
 ///
 /// # Errors
-/// When a file cannot be read or written, or holds no certificate.
+/// When a file cannot be read or written, or has no certificate.
 pub(crate) fn load(tls: &Tls, domain: &str, data: &Path) -> anyhow::Result<Certificates> {
     let (certificate, key, authority) = match tls {
         Tls::Files { certificate, key } => (certificate.clone(), key.clone(), None),
         Tls::SelfSigned => {
             let directory = data.join("tls");
-            let made = make(&directory, domain).context("cannot make a certificate")?;
+            let made = make(&directory, domain).context("cannot generate a certificate")?;
             (made.0, made.1, Some(directory.join("ca.pem")))
         }
     };
@@ -102,7 +102,7 @@ fn make(directory: &Path, domain: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((certificate, key))
 }
 
-/// The authority of this installation, made when there is none.
+/// The authority of this installation, generated if it is missing.
 fn authority(directory: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
     let (certificate, key) = (directory.join("ca.pem"), directory.join("ca.key"));
     if certificate.exists() && key.exists() {
@@ -127,7 +127,7 @@ fn authority(directory: &Path) -> anyhow::Result<Issuer<'static, KeyPair>> {
 }
 
 fn set_validity(params: &mut CertificateParams, good_for: Duration) {
-    // A day back, for clients whose clock is behind.
+    // Valid since yesterday, for clients with a slow clock.
     let now = SystemTime::now() - Duration::from_secs(24 * 3600);
     params.not_before = now.into();
     params.not_after = (now + good_for).into();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_made_once_and_its_keys_are_nobody_elses() {
-        // A second test may have been first.
+        // Another test may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let data = tempfile::tempdir().unwrap();
         let load = || load(&Tls::SelfSigned, "e2b.localhost", data.path()).unwrap();

@@ -34,7 +34,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_cure_and_fails() {
+fn missing_tools_are_reported_with_a_fix_and_fail() {
     let data = tempfile::tempdir().unwrap();
     let output = doctor(data.path())
         .arg("--set=runtime.runsc=/nowhere/runsc")
@@ -48,7 +48,7 @@ fn what_is_missing_is_told_with_its_cure_and_fails() {
         missing.starts_with("missing ") && missing.ends_with("is not installed"),
         "{missing}"
     );
-    assert_eq!(lines.next().unwrap().trim(), "cure: scripts/setup run");
+    assert_eq!(lines.next().unwrap().trim(), "fix: scripts/setup run");
 }
 
 #[test]
@@ -121,11 +121,11 @@ fn what_a_crash_has_left_is_found_and_removed_when_asked_to() {
     let said = text(&output);
     assert!(output.status.success(), "{said}");
     for part in [
-        "1 things belong to nobody",
+        "1 leftovers",
         &format!("packet filter table {table}"),
-        "`shoal doctor --clean` removes what belongs to nobody.",
-        "nobody can be asked here: say --yes",
-        "removed what",
+        "`shoal doctor --clean` removes leftovers.",
+        "cannot ask for confirmation without a terminal: pass --yes",
+        "removed the leftovers",
     ] {
         assert!(said.contains(part), "{part} is missing in {said}");
     }

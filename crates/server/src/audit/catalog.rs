@@ -1,4 +1,4 @@
-//! The view of sandboxes that tells who was woken.
+//! A routing table that records wakes in the audit log.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_engine::SystemClock;
 
-/// Passes everything on, and records each time that traffic wakes a sandbox.
+/// Delegates everything, and records each wake by traffic.
 pub(crate) struct AuditedCatalog {
     inner: Arc<dyn Catalog>,
     log: Arc<dyn AuditLog>,

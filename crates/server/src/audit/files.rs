@@ -1,4 +1,4 @@
-//! Files that are appended to, and rotated by their size.
+//! Files that are appended to and rotated by size.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::AuditConfig;
 
-/// The files of all sources: `<name>.jsonl` and, full, `<name>.1.jsonl` (the newest) and so on.
+/// The files of all sources: `<name>.jsonl`, and rotated ones from `<name>.1.jsonl` (the newest) on.
 #[derive(Debug)]
 pub(super) struct Files {
     directory: PathBuf,
@@ -15,7 +15,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Makes the directory, for its owner alone.
+    /// Creates the directory, for its owner only.
     pub(super) fn open(directory: PathBuf, settings: AuditConfig) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -34,10 +34,10 @@ impl Files {
         })
     }
 
-    /// Appends whole lines; a file that is full is put aside before.
+    /// Appends complete lines, after rotating a full file.
     ///
     /// # Errors
-    /// When the disk fails: nothing of the lines counts as written then.
+    /// When the disk fails. None of the lines counts as written then.
     pub(super) fn append(&mut self, name: &str, lines: &[u8]) -> io::Result<()> {
         let path = self.path(name, 0);
         let mut file = open(&path)?;
@@ -49,14 +49,14 @@ impl Files {
         }
         let before = file.metadata()?.len();
         file.write_all(lines).inspect_err(|_| {
-            // Half a line is no line.
+            // Truncate a partial line.
             let _ = file.set_len(before);
         })
     }
 
     fn rotate(&self, name: &str) -> io::Result<()> {
         for number in (0..self.settings.keep).rev() {
-            // The oldest is replaced.
+            // This replaces the oldest.
             match fs::rename(self.path(name, number), self.path(name, number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -65,7 +65,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes what was written survive the machine, as far as the disk lets it.
+    /// Syncs the files, so that their lines survive a power failure.
     pub(super) fn sync(&self) {
         for entry in fs::read_dir(&self.directory)
             .into_iter()
@@ -74,7 +74,7 @@ impl Files {
         {
             let synced = File::open(entry.path()).and_then(|file| file.sync_data());
             if let Err(error) = synced {
-                tracing::warn!(%error, "the audit log may not be on the disk");
+                tracing::warn!(%error, "cannot sync the audit log");
             }
         }
     }

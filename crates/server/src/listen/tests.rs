@@ -1,4 +1,4 @@
-//! The listener's own bounds, on connections in memory and a clock that stands still.
+//! The listener's timeouts, on in-memory connections with paused time.
 
 use http::{Method, StatusCode};
 use http_body_util::Empty;
@@ -9,11 +9,11 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 
-/// A server that refuses everything by its head.
+/// A server that refuses every request by its head.
 fn refusing() -> DuplexStream {
     let (client, server) = duplex(64 << 10);
-    let turn = Turn::default();
-    let service = taking_turns(turn.clone(), async |request| {
+    let phase = ConnPhase::default();
+    let service = tracking_phase(phase.clone(), async |request| {
         drop(request);
         let mut answer = Response::new(Body::from("no"));
         *answer.status_mut() = StatusCode::NOT_FOUND;
@@ -22,8 +22,8 @@ fn refusing() -> DuplexStream {
     tokio::spawn(async move {
         // Dropped with the task.
         let (_end, ending) = watch::channel(false);
-        let server = Opening::new(server, HEADER_TIMEOUT, turn.clone(), None);
-        serve_http(server, turn, service, ending, &Notify::new()).await;
+        let server = HeadTimeout::new(server, HEADER_TIMEOUT, phase.clone(), None);
+        serve_http(server, phase, service, ending, &Notify::new()).await;
     });
     client
 }
@@ -35,39 +35,39 @@ async fn answer(client: &mut DuplexStream) {
     }
 }
 
-/// How long it takes until the server closes, whatever it says before.
+/// The time until the server closes the connection.
 async fn closed_after(client: &mut (impl AsyncRead + Unpin)) -> Duration {
     let begun = tokio::time::Instant::now();
     let mut said = Vec::new();
     let closed = timeout(IDLE_TIMEOUT_HTTP2 * 3, client.read_to_end(&mut said)).await;
-    // A connection that is cut is closed, too.
+    // An aborted connection is closed too.
     let _ = closed.expect("it is never closed");
     begun.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rest_of_a_body_that_nobody_reads_begins_no_head() {
+async fn the_rest_of_an_unread_body_is_no_new_head() {
     let mut client = refusing();
     for _ in 0..3 {
         let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\n";
         client.write_all(head).await.unwrap();
         answer(&mut client).await;
         client.write_all(&[b'x'; 5000]).await.unwrap();
-        // A client that rests between two requests, and longer than a head may take.
+        // Idle between two requests, for longer than the head timeout.
         sleep(HEADER_TIMEOUT * 4).await;
     }
-    // A head that is begun is waited for no longer than that.
+    // A partial head times out.
     client.write_all(b"POST / HT").await.unwrap();
     let closed = async { client.read_u8().await.unwrap_err() };
     let closed = timeout(HEADER_TIMEOUT * 2, closed).await;
     assert_eq!(closed.unwrap().kind(), io::ErrorKind::UnexpectedEof);
 }
 
-/// What a client of HTTP/2 begins with, and settings that say nothing.
+/// The preface of HTTP/2 and an empty SETTINGS frame.
 const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test(start_paused = true)]
-async fn a_client_of_http2_that_asks_nothing_has_the_time_of_a_head() {
+async fn an_http2_client_without_requests_has_the_head_timeout() {
     for first in [GREETING, &GREETING[..24]] {
         let mut client = refusing();
         client.write_all(first).await.unwrap();
@@ -78,7 +78,7 @@ async fn a_client_of_http2_that_asks_nothing_has_the_time_of_a_head() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_of_http2_that_answers_pings_and_asks_nothing_has_no_longer() {
+async fn pings_do_not_extend_the_timeout_of_the_first_request() {
     let client = refusing();
     let (_sender, connection) = http2::Builder::new(TokioExecutor::new())
         .handshake::<_, Empty<Bytes>>(TokioIo::new(client))
@@ -90,7 +90,7 @@ async fn a_client_of_http2_that_answers_pings_and_asks_nothing_has_no_longer() {
         .unwrap();
 }
 
-/// A stream whose other end is read only while it is let.
+/// A stream that can be paused for reading.
 struct Deaf {
     inner: DuplexStream,
     hears: watch::Receiver<bool>,
@@ -135,7 +135,7 @@ impl AsyncWrite for Deaf {
     }
 }
 
-/// A client of HTTP/2 that reads only while it waits for an answer, as many do.
+/// An HTTP/2 client that reads only while it waits for an answer, as many do.
 async fn ask_and_rest(rest: Duration) -> hyper::Result<()> {
     let (hear, hears) = watch::channel(true);
     let stream = Deaf {
@@ -159,38 +159,41 @@ async fn ask_and_rest(rest: Duration) -> hyper::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_of_http2_may_rest_for_ten_minutes_and_answer_no_ping() {
+async fn an_http2_client_may_be_idle_for_ten_minutes_without_answering_pings() {
     ask_and_rest(Duration::from_secs(300)).await.unwrap();
     ask_and_rest(Duration::from_secs(595)).await.unwrap();
     ask_and_rest(Duration::from_secs(700)).await.unwrap_err();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_kept_for_as_long_as_its_connection_is_open() {
+async fn a_connection_keeps_its_slot_until_it_closes() {
     let places = Arc::new(Semaphore::new(1));
     let (mut client, server) = duplex(1024);
-    let turn = Turn::default();
-    let service = taking_turns(turn.clone(), async |request: Request<Unread<Incoming>>| {
-        let mut request = request;
-        let upgraded = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
-            let mut upgraded = TokioIo::new(upgraded.await.unwrap());
-            let _ = upgraded.read_u8().await;
-        });
-        let mut answer = Response::new(Body::empty());
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let headers = answer.headers_mut();
-        headers.insert("connection", "upgrade".parse().unwrap());
-        headers.insert("upgrade", "echo".parse().unwrap());
-        answer
-    });
+    let phase = ConnPhase::default();
+    let service = tracking_phase(
+        phase.clone(),
+        async |request: Request<DrainBody<Incoming>>| {
+            let mut request = request;
+            let upgraded = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let mut upgraded = TokioIo::new(upgraded.await.unwrap());
+                let _ = upgraded.read_u8().await;
+            });
+            let mut answer = Response::new(Body::empty());
+            *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            let headers = answer.headers_mut();
+            headers.insert("connection", "upgrade".parse().unwrap());
+            headers.insert("upgrade", "echo".parse().unwrap());
+            answer
+        },
+    );
     let place = places.clone().acquire_owned().await.unwrap();
-    let server = Opening::new(server, HEADER_TIMEOUT, turn.clone(), Some(place));
+    let server = HeadTimeout::new(server, HEADER_TIMEOUT, phase.clone(), Some(place));
     let (_end, ending) = watch::channel(false);
     let asked = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     client.write_all(asked).await.unwrap();
-    serve_http(server, turn, service, ending, &Notify::new()).await;
-    // The connection is not HTTP's any more, and is still open.
+    serve_http(server, phase, service, ending, &Notify::new()).await;
+    // The upgraded connection is still open.
     assert_eq!(places.available_permits(), 0);
     drop(client);
     let _given_back = timeout(HEADER_TIMEOUT, places.acquire())

@@ -1,4 +1,4 @@
-//! What a template is built from: a list of packages and files, as its `template.toml` has them.
+//! The definition of a built-in template (`template.toml`): packages and files.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,44 +15,43 @@ use tar::{Builder, Header};
 use super::mirrors::Mirrors;
 use super::optional::{self, Optional};
 
-/// Where the settings of pip are while packages are installed. They go with the step that needs
-/// them, and are not in what is built.
+/// The directory of pip's settings during the build. The last step that needs them removes them.
 const MIRRORS: &str = "/root/.mirrors";
 
-/// What the last step that needs them does with them.
+/// Removes them.
 const REMOVE: &str = " && rm -r /root/.mirrors";
 
-/// A definition as it is written.
+/// The file's content.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     /// One line for people.
     description: String,
-    /// The template that it stands on.
+    /// The template that it is based on.
     from: String,
     /// Processors of its sandboxes.
     processors: u32,
     /// Memory of its sandboxes, in MiB.
     memory_mb: u32,
-    /// Packages of Debian.
+    /// Debian packages.
     #[serde(default)]
     apt: Vec<String>,
-    /// Packages of Python, as pip is told of them.
+    /// Python packages, as arguments for pip.
     #[serde(default)]
     pip: Vec<String>,
-    /// What it has where there are packages for it, and goes without where there are none.
+    /// Components that are omitted when the mirrors lack their packages.
     #[serde(default)]
     optional: Vec<Optional>,
-    /// Lines for a shell of root, when all packages and files are there.
+    /// Shell lines that run as root after the installation.
     #[serde(default)]
     run: Vec<String>,
-    /// What runs in its sandboxes from their start on.
+    /// The start command.
     #[serde(default)]
     start: Option<String>,
-    /// What succeeds once it is ready to be saved.
+    /// The ready command.
     #[serde(default)]
     ready: Option<String>,
-    /// Where files go, and what they are called beside the definition.
+    /// Target paths and the names of the files beside the definition.
     #[serde(default)]
     files: BTreeMap<String, String>,
 }
@@ -62,30 +61,31 @@ struct Written {
 pub(super) struct Definition {
     written: Written,
     from: TemplateRef,
-    /// The files as they are in the sandbox: a tar.
+    /// A tar of the files.
     archive: Vec<u8>,
 }
 
 impl Definition {
-    /// Reads a definition; `files` are those beside it, by their names.
+    /// Parses a definition; `files` are those beside it, by name.
     ///
     /// # Errors
-    /// When it says something that is not known, or names a file that is not there.
+    /// When it has unknown fields or names a missing file.
     pub(super) fn read(text: &str, files: &[(&str, &str)]) -> anyhow::Result<Self> {
         let written: Written = toml::from_str(text)?;
         let optional = written.optional.iter().flat_map(Optional::packages);
         for package in written.apt.iter().chain(&written.pip).chain(optional) {
-            ensure!(is_package(package), "{package:?} is no package");
+            ensure!(is_package(package), "{package:?} is not a package name");
         }
         for Optional { name, .. } in &written.optional {
-            ensure!(is_package(name), "{name:?} is no name");
+            ensure!(is_package(name), "{name:?} is not a valid name");
         }
         let mut placed = Vec::new();
         for (path, name) in &written.files {
             let found = files.iter().find(|(known, _)| known == name);
-            let (_, text) = found.with_context(|| format!("there is no file {name}"))?;
+            let (_, text) = found.with_context(|| format!("the file {name} is missing"))?;
             let path = path.strip_prefix('/');
-            let path = path.with_context(|| format!("{name}: its place must begin with /"))?;
+            let path =
+                path.with_context(|| format!("{name}: the target path must begin with /"))?;
             placed.push((path.to_owned(), (*text).to_owned()));
         }
         Ok(Self {
@@ -165,7 +165,7 @@ impl StockDefinition for Definition {
     }
 }
 
-/// Installs packages of Python from the machine's own index.
+/// The command that installs Python packages from the machine's configured index.
 pub(super) fn pip_install(packages: &[String]) -> String {
     let packages: Vec<String> = packages.iter().map(|p| format!("'{p}'")).collect();
     format!(
@@ -175,8 +175,7 @@ pub(super) fn pip_install(packages: &[String]) -> String {
     )
 }
 
-/// Whether a text can stand in a line for a shell, within quotes, as what it is: the name of a
-/// package with its versions.
+/// Whether a text is a package name with versions, and safe in a quoted shell word.
 fn is_package(text: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.+:~<>=!,[]".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(good)
@@ -199,7 +198,7 @@ fn copy(files: FilesHash, target: &str) -> Action {
     }
 }
 
-/// The same bytes for the same files. What begins as a script does can be run.
+/// A reproducible tar. Files that begin with `#!` are executable.
 fn archive(files: &[(String, String)]) -> io::Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     for (path, text) in files {

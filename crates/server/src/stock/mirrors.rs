@@ -1,28 +1,27 @@
-//! Where this machine's own pip gets its packages, for builds that need some.
+//! The machine's pip configuration, for builds that install Python packages.
 //!
-//! As with apt (`shoal_images::bootstrap`), no mirror has its name in this program: a build
-//! uses the one that the machine's operator has chosen, and trusts the authorities that the machine
-//! trusts, so that a mirror with a certificate of the house will do.
+//! As with apt, this program names no mirror: a build uses the one that the operator configured, and
+//! trusts the machine's certificate authorities, so an internal mirror works too.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What of pip's settings matters to a build, and the environment's word for it.
+/// The pip settings that builds use, and their environment variables.
 const SETTINGS: [(&str, &str); 3] = [
     ("index-url", "PIP_INDEX_URL"),
     ("extra-index-url", "PIP_EXTRA_INDEX_URL"),
     ("trusted-host", "PIP_TRUSTED_HOST"),
 ];
 
-/// Authorities, where distributions keep them.
+/// Where distributions keep certificate authorities.
 const BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// What pip is told inside a build.
+/// pip's settings inside a build.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Mirrors {
     settings: BTreeMap<&'static str, String>,
@@ -30,16 +29,16 @@ pub(super) struct Mirrors {
 }
 
 impl Mirrors {
-    /// What this machine's pip is told.
+    /// The settings of this machine's pip.
     ///
     /// # Errors
-    /// When a file that is named cannot be read.
+    /// When a configured file cannot be read.
     pub(super) fn of_this_machine() -> io::Result<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self::found(&files_of_pip(&variable), &variable)
     }
 
-    /// The later file wins over the earlier one, and the environment over all.
+    /// Later files override earlier ones, and the environment overrides all.
     fn found(files: &[PathBuf], variable: &dyn Fn(&str) -> Option<String>) -> io::Result<Self> {
         let mut said = BTreeMap::new();
         for file in files {
@@ -67,7 +66,7 @@ impl Mirrors {
         Ok(mirrors)
     }
 
-    /// The files that say it to a pip that finds them in `directory`.
+    /// The files that configure a pip whose settings are in `directory`.
     pub(super) fn files(&self, directory: &str) -> Vec<(String, String)> {
         let mut text = String::from("[global]\n");
         for (setting, value) in &self.settings {
@@ -87,7 +86,7 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Where pip reads its settings, in its order.
+/// pip's configuration files, in its order.
 fn files_of_pip(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let mut files = vec![
         PathBuf::from("/etc/xdg/pip/pip.conf"),
@@ -104,8 +103,8 @@ fn files_of_pip(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     files
 }
 
-/// The settings of a file of pip's for all commands, or for `install`. A value may go on in lines
-/// that begin with a blank; words of several lines are put into one.
+/// The settings of a pip file in `[global]` or `[install]`. Values may continue on indented lines, which
+/// are joined.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let (mut wanted, mut last) = (false, None::<String>);

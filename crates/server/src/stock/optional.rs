@@ -1,38 +1,37 @@
-//! What a template has where this machine's mirrors have it, such as the kernel of a language.
+//! Optional components of a template, such as the kernel of a language.
 //!
-//! A mirror that has no such package is no reason to have no template: what cannot be had is left out
-//! and named in the build's log. A mirror that does not answer is one: what is left out then would
-//! stay so, as the step is kept.
+//! A component is omitted, and named in the build log, when the mirrors lack its packages. An
+//! unreachable mirror fails the build instead: the cached step would omit the component forever.
 
 use serde::Deserialize;
 
 use super::definition::pip_install;
 
-/// What pip says, beside that it finds nothing, when its index did not answer.
+/// pip's output when its index is unreachable.
 const UNREACHED: &str = "Retrying \\(|Could not fetch URL";
 
-/// Something that a template can be without.
+/// An optional component.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Optional {
-    /// What it is called in the log when it is left out.
+    /// Its name in the log.
     pub(super) name: String,
-    /// Packages of Debian that it needs.
+    /// Required Debian packages.
     #[serde(default)]
     apt: Vec<String>,
-    /// Packages of Python that it needs.
+    /// Required Python packages.
     #[serde(default)]
     pip: Vec<String>,
 }
 
 impl Optional {
-    /// All that it needs.
+    /// All required packages.
     pub(super) fn packages(&self) -> impl Iterator<Item = &String> {
         self.apt.iter().chain(&self.pip)
     }
 
-    /// Lines that install all of it or nothing. Python's packages come first: apt says beforehand
-    /// whether it could, and pip does not.
+    /// Shell lines that install everything or nothing. Python packages come first, because apt can be
+    /// simulated and pip cannot.
     fn lines(&self) -> String {
         let (name, apt) = (&self.name, self.apt.join(" "));
         let could = if apt.is_empty() {
@@ -59,9 +58,9 @@ impl Optional {
     }
 }
 
-/// Lines for a shell of root that install what there is.
+/// Shell lines that install all available components as root.
 pub(super) fn script(optional: &[Optional]) -> String {
-    // Without that mode, apt only warns of a mirror that does not answer, and then knows no package.
+    // Without that mode, apt only warns about unreachable mirrors and then finds no package.
     let mut script = format!(
         "export DEBIAN_FRONTEND=noninteractive why=/tmp/.why\n\
          left_out() {{ echo \"left out: $1 cannot be installed here: $(tail -n 1 $why)\"; }}\n\

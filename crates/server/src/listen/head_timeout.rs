@@ -1,11 +1,9 @@
-//! What a client has begun to say, which it must say soon.
+//! The timeout of a connection's first bytes and of each request head.
 //!
-//! Before a request's head is read, somebody has to find out whether the client speaks HTTP/1.1 or
-//! HTTP/2, and waits for its first bytes for ever. A client that connects and says nothing, or says
-//! `PRI` and no more, would hold a descriptor for nothing. So would one that begins a head and does
-//! not end it. A client that rests between two requests is another matter: clients keep connections
-//! for as long as they like to, and one that is closed just when it is used again is a request that
-//! has failed.
+//! hyper waits forever for the first bytes, which tell HTTP/1.1 from HTTP/2, and its own head timeout
+//! also runs between requests. A client that sends nothing, a partial preface (`PRI`) or a partial head
+//! would hold a descriptor. A client that is idle between two requests is legitimate: closing its
+//! connection just when it sends the next request would fail that request.
 
 use std::io;
 use std::pin::Pin;
@@ -16,53 +14,52 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
-use super::turn::{Turn, Whose};
+use super::conn_phase::{ConnPhase, Phase};
 
-/// What an HTTP/2 client begins with (RFC 9113, 3.4). What begins otherwise is known at once to
-/// be something else.
+/// The preface of HTTP/2 (RFC 9113, 3.4). Any other beginning is HTTP/1.1.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A connection whose client may be waited for.
+/// A connection with a timeout for request heads.
 #[derive(Debug)]
-pub(super) struct Opening<T> {
+pub(super) struct HeadTimeout<T> {
     inner: T,
-    /// How long is waited for what has been begun.
-    within: Duration,
-    /// Gone when nothing has been begun.
-    patience: Option<Pin<Box<Sleep>>>,
-    /// How much of [`PREFACE`] has been read; none when it is known what the client speaks.
+    /// The timeout.
+    timeout: Duration,
+    /// The running timer; none while no head is pending.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// How much of [`PREFACE`] has been read; none when the protocol is known.
     read: Option<usize>,
-    turn: Turn,
-    /// Its place among all connections, for as long as the connection is open.
+    phase: ConnPhase,
+    /// Its slot among all connections.
     _place: Option<OwnedSemaphorePermit>,
 }
 
-impl<T> Opening<T> {
+impl<T> HeadTimeout<T> {
     pub(super) fn new(
         inner: T,
-        patience: Duration,
-        turn: Turn,
+        timeout: Duration,
+        phase: ConnPhase,
         place: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self {
             inner,
-            within: patience,
-            patience: Some(Box::pin(sleep(patience))),
+            timeout,
+            timer: Some(Box::pin(sleep(timeout))),
             read: Some(0),
-            turn,
+            phase,
             _place: place,
         }
     }
 
-    /// Takes note of what the client has said.
-    fn see(&mut self, bytes: &[u8]) {
+    /// Tracks the received bytes.
+    fn observe(&mut self, bytes: &[u8]) {
         if let Some(read) = self.read {
             let expected = PREFACE[read..].iter();
             let same = expected.zip(bytes).take_while(|(a, b)| a == b).count();
             let read = read + same;
             if read == PREFACE.len() {
                 self.read = None;
-                self.turn.speak_http2();
+                self.phase.became_http2();
             } else if same < bytes.len() {
                 self.read = None;
             } else {
@@ -70,15 +67,15 @@ impl<T> Opening<T> {
                 return;
             }
         }
-        if self.turn.is_clients() && !bytes.is_empty() {
-            // The head of a request has begun: its end is waited for from now on.
-            self.turn.begin();
-            self.patience = Some(Box::pin(sleep(self.within)));
+        if self.phase.awaits_request() && !bytes.is_empty() {
+            // A head has begun: the timeout starts.
+            self.phase.begin();
+            self.timer = Some(Box::pin(sleep(self.timeout)));
         }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Opening<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for HeadTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -87,25 +84,21 @@ impl<T: AsyncRead + Unpin> AsyncRead for Opening<T> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.inner).poll_read(cx, buffer);
-        if this.read.is_none() && this.turn.get() != Whose::Head {
-            this.patience = None;
+        if this.read.is_none() && this.phase.get() != Phase::ReadsHead {
+            this.timer = None;
         }
         if read.is_ready() {
-            this.see(&buffer.filled()[before..]);
+            this.observe(&buffer.filled()[before..]);
             return read;
         }
-        match this
-            .patience
-            .as_mut()
-            .map(|patience| patience.as_mut().poll(cx))
-        {
+        match this.timer.as_mut().map(|timer| timer.as_mut().poll(cx)) {
             Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Some(Poll::Pending) | None => Poll::Pending,
         }
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Opening<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for HeadTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,21 +135,20 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const HEAD: Duration = Duration::from_secs(5);
 
-    /// What a server sees of a client that sends `first`, says nothing for a minute, and then
-    /// sends more.
-    async fn read_after(first: &[u8], read: impl FnOnce(&Turn)) -> io::Result<usize> {
+    /// What a server reads from a client that sends `first`, pauses for a minute, and then sends more.
+    async fn read_after(first: &[u8], read: impl FnOnce(&ConnPhase)) -> io::Result<usize> {
         let (mut client, server) = duplex(256);
-        let turn = Turn::default();
-        let mut server = Opening::new(server, PATIENCE, turn.clone(), None);
+        let phase = ConnPhase::default();
+        let mut server = HeadTimeout::new(server, HEAD, phase.clone(), None);
         client.write_all(first).await.unwrap();
         let mut buffer = [0; 256];
         let mut seen = 0;
         while seen < first.len() {
             seen += server.read(&mut buffer).await?;
         }
-        read(&turn);
+        read(&phase);
         let late = async {
             sleep(Duration::from_secs(60)).await;
             client.write_all(b"late").await.unwrap();
@@ -165,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_say_what_he_speaks_is_not_waited_for() {
+    async fn a_client_that_does_not_finish_its_preface_or_head_times_out() {
         let begun = [b"G".as_slice(), b"GET / HTTP/1.1\r\nHost: x\r\n", b"PRIOR"];
         for first in [b"".as_slice(), b"P", b"PRI * HTTP/2.0\r\n"]
             .into_iter()
@@ -177,26 +169,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_said_all_of_it_is_left_to_other_bounds() {
+    async fn a_complete_head_or_preface_has_no_head_timeout() {
         let http1 = b"GET / HTTP/1.1\r\n\r\n".as_slice();
-        let answered = |turn: &Turn| {
-            drop(turn.answering(&Method::GET).until_sent(Response::default()));
-            assert!(turn.is_clients());
+        let answered = |phase: &ConnPhase| {
+            drop(
+                phase
+                    .answering(&Method::GET)
+                    .until_sent(Response::default()),
+            );
+            assert!(phase.awaits_request());
         };
-        let answering = |turn: &Turn| std::mem::forget(turn.answering(&Method::GET));
+        let answering = |phase: &ConnPhase| std::mem::forget(phase.answering(&Method::GET));
         assert_eq!(read_after(http1, answering).await.unwrap(), 4);
         assert_eq!(read_after(http1, answered).await.unwrap(), 4);
         assert_eq!(read_after(PREFACE, |_| ()).await.unwrap(), 4);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_switched_protocols_may_be_silent() {
-        let switched = |turn: &Turn| {
-            let exchange = turn.answering(&Method::GET);
+    async fn a_connection_that_switched_protocols_has_no_timeout() {
+        let switched = |phase: &ConnPhase| {
+            let guard = phase.answering(&Method::GET);
             let mut answer = Response::default();
             *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            drop(exchange.until_sent(answer));
-            assert!(!turn.is_clients());
+            drop(guard.until_sent(answer));
+            assert!(!phase.awaits_request());
         };
         let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
         assert_eq!(read_after(upgrade, switched).await.unwrap(), 4);

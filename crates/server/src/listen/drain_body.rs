@@ -1,10 +1,9 @@
-//! The bodies of requests that are answered before they have been read.
+//! Drains request bodies that the handler did not read.
 //!
-//! A request may be refused by its head alone: a wrong key, no such route, a sandbox that is gone.
-//! On HTTP/1.1 a body that is still under way then leaves the server only one way to stop reading,
-//! to close the connection. A client that is just writing sees a broken pipe instead of the answer
-//! (Node's does so most of the time). So what nobody reads is read to its end and forgotten, within
-//! bounds, while the answer is on its way.
+//! A request may be refused by its head: a wrong key, an unknown route, a missing sandbox. On HTTP/1.1
+//! the server can then stop reading the body only by closing the connection. A client that is still
+//! writing sees a broken pipe instead of the answer (Node's usually does). So the server reads and
+//! discards the rest of the body, within bounds, while it sends the answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,46 +13,46 @@ use http::header::EXPECT;
 use http::{Request, Version};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
-use super::turn::Exchange;
+use super::conn_phase::RequestGuard;
 
-/// How much is read in vain: as much as any body but an upload, of which some take 100 MiB and more.
-/// Who sends more than this to be refused sees the connection end.
-const MOST: u64 = 16 << 20;
+/// The maximum to discard: as much as any body except uploads, some of which have over 100 MiB. A
+/// refused client that sends more sees its connection close.
+const MAX: u64 = 16 << 20;
 
-/// How long it is read in vain. A client that has its answer stops sending much sooner.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time for discarding. Clients stop sending soon after they have the answer.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A body that is read to its end, whoever drops it when.
+/// A body that is drained when it is dropped.
 #[derive(Debug)]
-pub(super) struct Unread<B>
+pub(super) struct DrainBody<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    /// Gone when it has ended.
+    /// None after its end.
     inner: Option<B>,
-    /// Whether the rest is read when nobody wants it.
+    /// Whether to drain.
     drain: bool,
-    /// It is not the client's turn before all of it has been read. Gone when it has.
-    exchange: Option<Exchange>,
+    /// Keeps the request running until the body has been read.
+    guard: Option<RequestGuard>,
 }
 
-/// Sees that the body of a request is read.
+/// Drains the body of a request when it is dropped.
 ///
-/// Not over HTTP/2, where a stream can be refused by itself, and not when the client waits to be
-/// asked for the body: to read it would be to ask.
-pub(super) fn finish<B>(request: Request<B>, exchange: Exchange) -> Request<Unread<B>>
+/// Except on HTTP/2, where a stream can be reset alone, and with `Expect: 100-continue`: reading would
+/// request the body.
+pub(super) fn drain_on_drop<B>(request: Request<B>, guard: RequestGuard) -> Request<DrainBody<B>>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     let drain = request.version() < Version::HTTP_2 && !request.headers().contains_key(EXPECT);
-    request.map(|body| Unread {
+    request.map(|body| DrainBody {
         inner: Some(body),
         drain,
-        exchange: Some(exchange),
+        guard: Some(guard),
     })
 }
 
-impl<B> Body for Unread<B>
+impl<B> Body for DrainBody<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -70,7 +69,7 @@ where
         let frame = ready!(Pin::new(body).poll_frame(cx));
         if !matches!(frame, Some(Ok(_))) {
             self.inner = None;
-            self.exchange = None;
+            self.guard = None;
         }
         Poll::Ready(frame)
     }
@@ -85,7 +84,7 @@ where
     }
 }
 
-impl<B> Drop for Unread<B>
+impl<B> Drop for DrainBody<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -93,27 +92,27 @@ where
         let Some(body) = self.inner.take() else {
             return;
         };
-        let too_large = body.size_hint().lower() > MOST;
+        let too_large = body.size_hint().lower() > MAX;
         if !self.drain || body.is_end_stream() || too_large {
             return;
         }
-        // A runtime that is ending has dropped its requests, and takes no tasks.
+        // A runtime that is shutting down accepts no tasks.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let exchange = self.exchange.take();
+            let guard = self.guard.take();
             runtime.spawn(async move {
-                let _ = tokio::time::timeout(PATIENCE, read_in_vain(body)).await;
-                drop(exchange);
+                let _ = tokio::time::timeout(DRAIN_TIMEOUT, discard(body)).await;
+                drop(guard);
             });
         }
     }
 }
 
-/// Reads a body to its end, unless that is too far.
-async fn read_in_vain<B>(mut body: B)
+/// Discards a body, up to [`MAX`].
+async fn discard<B>(mut body: B)
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut left = MOST;
+    let mut left = MAX;
     loop {
         let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
         let Some(Ok(frame)) = frame else { return };
@@ -136,14 +135,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::listen::turn::Turn;
+    use crate::listen::conn_phase::ConnPhase;
 
-    /// A server that refuses everything by its head.
+    /// A server that refuses every request by its head.
     fn refusing() -> DuplexStream {
         let (client, server) = tokio::io::duplex(1024);
         let service = service_fn(async |request: Request<Incoming>| {
-            let exchange = Turn::default().answering(request.method());
-            drop(finish(request, exchange));
+            let guard = ConnPhase::default().answering(request.method());
+            drop(drain_on_drop(request, guard));
             let body = axum::body::Body::from("no");
             Ok::<_, Infallible>(Response::builder().status(404).body(body).unwrap())
         });
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_refused_may_finish_the_body_and_ask_again() {
+    async fn a_refused_client_may_finish_the_body_and_send_another_request() {
         let mut client = refusing();
         for _ in 0..3 {
             let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn chunks_are_read_too() {
+    async fn chunked_bodies_are_drained_too() {
         let mut client = refusing();
         for _ in 0..2 {
             let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_waits_to_be_asked_is_not_asked() {
+    async fn a_client_that_expects_100_continue_gets_none() {
         let mut client = refusing();
         let head =
             b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
@@ -194,11 +193,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_announced_as_too_large_is_not_read() {
+    async fn a_body_that_is_announced_as_too_large_is_not_drained() {
         let mut client = refusing();
         let head = format!(
             "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
-            MOST + 1
+            MAX + 1
         );
         client.write_all(head.as_bytes()).await.unwrap();
         assert!(answer(&mut client).await.starts_with("HTTP/1.1 404"));
