@@ -1,6 +1,6 @@
-//! What the gateway itself answers: as JSON, or as a page for people.
+//! The gateway's own answers, as JSON or as an HTML page.
 //!
-//! The texts are the field's: its SDKs and tests compare them.
+//! The texts are E2B's: SDKs and tests compare them.
 
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, USER_AGENT};
@@ -13,41 +13,41 @@ use crate::target::{InvalidTarget, Target};
 /// Why a request does not reach a server in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The request names no possible sandbox.
+    /// The target is invalid.
     Invalid(InvalidTarget),
-    /// There is none, or it does not run.
+    /// The sandbox does not exist or does not run.
     NotFound,
-    /// It is paused, and traffic does not resume it.
+    /// It is paused and is not resumed by traffic.
     Paused,
-    /// It has stopped.
+    /// It failed.
     Failed(FailReason),
-    /// Nothing listens there.
+    /// Nothing listens on the port.
     PortClosed,
-    /// It is on its way from one state to another.
+    /// It is changing its state.
     Busy,
     /// The traffic token is missing.
     TokenMissing,
     /// The traffic token is wrong.
     TokenInvalid,
-    /// A path names it, and nothing is shown that opens it, or something that does not.
+    /// A path-based URL without a valid credential.
     Unproven,
-    /// It cannot be found out whether somebody may.
+    /// The credential could not be checked.
     Unknown,
-    /// It rests, and whoever asks may not wake it.
+    /// It is paused, and this caller may not wake it.
     MayNotWake,
-    /// It rests, and there are as many sandboxes as there may be.
+    /// It is paused, and the quota of running sandboxes is used up.
     NoRoom,
-    /// A route of the daemon that is not for the outside; the path as it was asked for.
+    /// An internal route of the daemon, with the requested path.
     Internal(String),
-    /// A `CONNECT` that asks for something else than a WebSocket.
+    /// A `CONNECT` that does not open a WebSocket.
     Connect,
-    /// More connections than a sandbox may have.
+    /// The sandbox's connection limit, which is reached.
     TooMany(usize),
-    /// The sandbox, or its team, has its share of the connections that the server may open.
+    /// The sandbox or its team has used up its share of the server's connections.
     Share,
-    /// The server may open no more connections, or cannot.
+    /// The server cannot open more connections.
     Exhausted,
-    /// The server in the sandbox broke off before it had answered.
+    /// The server in the sandbox broke the connection before it answered.
     Broken,
 }
 
@@ -72,7 +72,7 @@ impl Refusal {
         match self {
             Self::Invalid(invalid) => invalid.to_string(),
             Self::NotFound => "The sandbox was not found".to_owned(),
-            // The words that E2B's clients compare, and then the reason.
+            // E2B's clients compare the first part; the reason follows.
             Self::Paused => {
                 "The sandbox was not found: it is paused. connect resumes it".to_owned()
             }
@@ -90,24 +90,24 @@ impl Refusal {
             Self::Unproven => "Send a key of the sandbox's team in the header 'X-API-Key', or its \
                                traffic access token in 'e2b-traffic-access-token'"
                 .to_owned(),
-            Self::Unknown => "The server cannot read its keys: try again".to_owned(),
+            Self::Unknown => "The server cannot check the key: try again".to_owned(),
             Self::MayNotWake => {
-                "The sandbox is paused, and only a valid access token wakes it".to_owned()
+                "The sandbox is paused, and only a valid access token resumes it".to_owned()
             }
             Self::NoRoom => {
-                "The sandbox is paused, and your team has as many running as it may".to_owned()
+                "The sandbox is paused, and your team has reached its limit of running sandboxes"
+                    .to_owned()
             }
             Self::Internal(_) => "Not found".to_owned(),
-            Self::Connect => "CONNECT opens WebSockets over HTTP/2 and nothing else".to_owned(),
+            Self::Connect => "CONNECT is only supported for WebSockets over HTTP/2".to_owned(),
             Self::TooMany(limit) => {
                 format!("The sandbox has reached its limit of {limit} connections at once")
             }
-            Self::Share => "The sandbox, or its team, has as many connections open as it may have \
-                            now: close some, or try again"
+            Self::Share => "The sandbox, or its team, has used up its share of connections: \
+                            close some, or try again"
                 .to_owned(),
             Self::Exhausted => {
-                "The server has as many connections to sandboxes open as it may: try again"
-                    .to_owned()
+                "The server has reached its limit of connections to sandboxes: try again".to_owned()
             }
             Self::Broken => "The server in the sandbox broke the connection".to_owned(),
         }
@@ -196,7 +196,7 @@ impl Refusal {
     }
 }
 
-/// Whether a person looks at the answer: a browser that does not ask for data.
+/// Whether the client is a browser that does not request data.
 fn wants_page(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_json_with_the_texts_that_they_compare() {
+    fn programs_get_json_with_e2bs_texts() {
         let (status, kind, body) = answer(&Refusal::NotFound, "python", "*/*");
         assert_eq!(status, 502);
         assert_eq!(kind, "application/json; charset=utf-8");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_names_nothing_gets_a_word() {
+    fn an_invalid_target_gets_plain_text() {
         let refusal = Refusal::Invalid(InvalidTarget::MissingHeader);
         let response = refusal.answer(&HeaderMap::new(), None);
         assert_eq!(response.status(), 400);

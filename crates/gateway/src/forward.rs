@@ -1,4 +1,4 @@
-//! What a request and an answer keep on their way through, and what they lose.
+//! The headers of forwarded requests and answers.
 
 use std::net::IpAddr;
 
@@ -15,17 +15,17 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What proxies say of a client, beside all that begins with [`ANY_FORWARDED`].
-const SAID_BY_PROXIES: [HeaderName; 2] = [
+/// Headers by which proxies describe a client, in addition to those with [`ANY_FORWARDED`].
+const PROXY_HEADERS: [HeaderName; 2] = [
     HeaderName::from_static("forwarded"),
     HeaderName::from_static("x-real-ip"),
 ];
 const ANY_FORWARDED: &str = "x-forwarded-";
 
-/// Opens a sandbox that is not public. It is for the gateway alone.
+/// Authorizes requests to a private sandbox. For the gateway only.
 pub(crate) const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 
-/// Takes out what is between two neighbours only (RFC 9110, 7.6.1).
+/// Removes hop-by-hop headers (RFC 9110, 7.6.1).
 pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -47,18 +47,17 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
-    // "trailers" is what gRPC asks for; anything else is between neighbours.
+    // gRPC needs "trailers"; other values are hop-by-hop.
     if headers.get(TE).is_some_and(|te| te != "trailers") {
         headers.remove(TE);
     }
 }
 
-/// Takes off what only a proxy in front of this server may say of a client: servers in sandboxes
-/// believe it.
-pub(crate) fn distrust(headers: &mut HeaderMap) {
+/// Removes headers that only a trusted proxy may set, because servers in sandboxes trust them.
+pub(crate) fn strip_proxy_headers(headers: &mut HeaderMap) {
     let said: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| name.as_str().starts_with(ANY_FORWARDED) || SAID_BY_PROXIES.contains(name))
+        .filter(|name| name.as_str().starts_with(ANY_FORWARDED) || PROXY_HEADERS.contains(name))
         .cloned()
         .collect();
     for name in said {
@@ -66,8 +65,7 @@ pub(crate) fn distrust(headers: &mut HeaderMap) {
     }
 }
 
-/// What a WebSocket (or another protocol) is asked for with, to be put back behind
-/// [`strip_hop_by_hop`].
+/// The requested protocol upgrade, to be restored after [`strip_hop_by_hop`].
 pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let asks = headers
         .get_all(CONNECTION)
@@ -78,14 +76,14 @@ pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(UPGRADE).filter(|_| asks).cloned()
 }
 
-/// Puts a request's protocol upgrade back.
+/// Restores the protocol upgrade of a request.
 pub(crate) fn ask_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }
 
-/// Says to the server in the sandbox whom the client asked for, and who the client is.
-pub(crate) fn introduce(
+/// Adds the requested host and the client's address for the server in the sandbox.
+pub(crate) fn set_forwarded(
     headers: &mut HeaderMap,
     uri: &Uri,
     port: u16,
@@ -100,7 +98,7 @@ pub(crate) fn introduce(
     {
         headers.insert(HOST, host);
     }
-    // The daemon is nobody's web server: it sees what was asked for.
+    // The daemon always sees the requested host.
     let masked = mask
         .filter(|_| port != ENVD_PORT)
         .map(|mask| mask.for_port(port));
@@ -114,7 +112,7 @@ pub(crate) fn introduce(
         .entry(FORWARDED_PROTO)
         .or_insert(HeaderValue::from_static(proto));
     if let Some(client) = client {
-        // A trusted proxy has said for whom it asks: this one stands behind that.
+        // Append to the hops of a trusted proxy.
         let before = headers.get_all(FORWARDED_FOR).iter();
         let mut hops: Vec<String> = before
             .filter_map(|hop| hop.to_str().ok().map(str::to_owned))
@@ -127,12 +125,12 @@ pub(crate) fn introduce(
     headers.remove(TRAFFIC_TOKEN);
 }
 
-/// Shows the daemon its token for a caller who need not know it. Other ports never see the token.
-pub(crate) fn show_token(headers: &mut HeaderMap, port: u16, token: &Token) {
+/// Adds the daemon's token for callers that need not know it. Other ports never see it.
+pub(crate) fn add_daemon_token(headers: &mut HeaderMap, port: u16, token: &Token) {
     if !matches!(port, ENVD_PORT | INTERPRETER_PORT) {
         return;
     }
-    // What the caller says instead has no meaning there, and would be refused.
+    // The caller's own value would be refused.
     headers.remove(ACCESS_TOKEN);
     if let Ok(mut value) = HeaderValue::from_str(token.reveal()) {
         value.set_sensitive(true);
@@ -140,7 +138,7 @@ pub(crate) fn show_token(headers: &mut HeaderMap, port: u16, token: &Token) {
     }
 }
 
-/// Whether a request needs HTTP/2 to the server in the sandbox: only gRPC says so.
+/// Whether a request needs HTTP/2 upstream: only gRPC does.
 pub(crate) fn needs_http2(version: Version, headers: &HeaderMap) -> bool {
     version == Version::HTTP_2 && headers.get(TE).is_some_and(|te| te == "trailers")
 }
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_neighbours_stays_between_them() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = map(&[
             ("connection", "keep-alive, X-Secret"),
             ("x-secret", "1"),
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_say_of_themselves_is_not_passed_on() {
+    fn proxy_headers_of_untrusted_clients_are_replaced() {
         let client = Some([192, 0, 2, 7].into());
         let said = [
             ("host", "8080-ia.e2b.app"),
@@ -189,8 +187,8 @@ mod tests {
             ("x-own", "kept"),
         ];
         let mut headers = map(&said);
-        distrust(&mut headers);
-        introduce(
+        strip_proxy_headers(&mut headers);
+        set_forwarded(
             &mut headers,
             &Uri::from_static("/"),
             8080,
@@ -206,9 +204,9 @@ mod tests {
             ("x-own", "kept"),
         ];
         assert_eq!(headers, map(&expected));
-        // What a trusted proxy says is, with the proxy's own address behind it.
+        // Those of a trusted proxy stay, and its address is appended.
         let mut headers = map(&said);
-        introduce(
+        set_forwarded(
             &mut headers,
             &Uri::from_static("/"),
             8080,
@@ -222,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_only_one_that_both_headers_ask_for() {
+    fn an_upgrade_needs_both_headers() {
         let both = map(&[("connection", "Upgrade"), ("upgrade", "websocket")]);
         assert_eq!(
             upgrade_of(&both),
@@ -232,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_shown_to_the_daemon_alone_and_once() {
+    fn only_the_daemon_gets_its_token_and_only_once() {
         let token = TokenSeed::new([1; 32]).envd_access_token(&"iabc".parse().unwrap());
         for (port, shown) in [(ENVD_PORT, true), (INTERPRETER_PORT, true), (8080, false)] {
             let mut headers = map(&[("x-access-token", "theirs")]);
             headers.append(ACCESS_TOKEN, HeaderValue::from_static("and another"));
-            show_token(&mut headers, port, &token);
+            add_daemon_token(&mut headers, port, &token);
             let seen: Vec<_> = headers.get_all(ACCESS_TOKEN).iter().collect();
             if shown {
                 assert_eq!(seen, [token.reveal()], "{port}");
@@ -248,19 +246,19 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_host_is_what_the_server_sees_but_not_the_daemon() {
+    fn servers_see_the_masked_host_and_the_daemon_does_not() {
         let mask: HostMask = "localhost:${PORT}".parse().unwrap();
         let uri = Uri::from_static("/");
         let mut headers = map(&[
             ("host", "8080-ia.e2b.app"),
             ("e2b-traffic-access-token", "t"),
         ]);
-        introduce(&mut headers, &uri, 8080, Some(&mask), None, "http");
+        set_forwarded(&mut headers, &uri, 8080, Some(&mask), None, "http");
         assert_eq!(headers[HOST], "localhost:8080");
         assert_eq!(headers[FORWARDED_HOST], "localhost:8080");
         assert!(!headers.contains_key(TRAFFIC_TOKEN));
         let mut headers = map(&[("host", "49983-ia.e2b.app")]);
-        introduce(&mut headers, &uri, ENVD_PORT, Some(&mask), None, "http");
+        set_forwarded(&mut headers, &uri, ENVD_PORT, Some(&mask), None, "http");
         assert_eq!(headers[HOST], "49983-ia.e2b.app");
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies that end when their sandbox does.
+//! Bodies that end with their sandbox.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,18 +10,17 @@ use shoal_core::BoxFuture;
 use crate::limit::Slot;
 use crate::upstream::{BoxError, ForwardedBody, Stream2};
 
-/// The sandbox ended while it was answering: the stream is cut, not closed, so that no client
-/// takes half an answer for a whole one.
+/// The sandbox ended during the answer. The stream is aborted, not closed, so that no client takes a
+/// partial answer for a complete one.
 #[derive(Debug, thiserror::Error)]
 #[error("the sandbox has ended")]
 pub(crate) struct SandboxEnded;
 
-/// What a request holds until its answer is read: its place among those of the sandbox, and its
-/// part of a connection that others share.
+/// Resources of a request until its answer is read: its slot of the sandbox, and its share of a
+/// connection.
 pub(crate) type Held = (Slot, Option<Stream2>);
 
-/// An answer that is cut when its sandbox ends, and that holds its place among the sandbox's
-/// connections until it is read.
+/// An answer that is aborted when its sandbox ends, and that holds its slot until it is read.
 pub(crate) struct Guarded {
     body: ForwardedBody,
     ended: Option<BoxFuture<'static, ()>>,
@@ -47,7 +46,7 @@ impl Body for Guarded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        // What has come is passed on first: a last word before the end is not lost.
+        // Received data first, so that the last output before the end is not lost.
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             return Poll::Ready(frame);
         }

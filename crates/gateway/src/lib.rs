@@ -1,15 +1,15 @@
-//! The data path: from a host name or two headers to a port in a sandbox.
+//! The data path: from a host name, headers or a path to a port in a sandbox.
 //!
-//! It reads the catalogue and commits nothing, so it can serve from another process as well as
-//! from this one. No body is held whole: a slow reader slows the writer, in both directions.
+//! The gateway reads the routing table and commits nothing, so it could run in another process.
+//! Bodies are streamed: a slow reader slows the writer down, in both directions.
 
 #![forbid(unsafe_code)]
 
 mod answer;
-mod door;
 mod forward;
 mod guarded;
 mod limit;
+mod path_route;
 mod places;
 mod proxy;
 mod signed;
@@ -17,6 +17,6 @@ mod target;
 mod tunnel;
 mod upstream;
 
-pub use door::Door;
+pub use path_route::PathRoute;
 pub use proxy::{Client, Gateway, GatewayBody, GatewayConfig, OwnAnswer};
 pub use target::{InvalidTarget, Target, find as find_target};

@@ -1,4 +1,4 @@
-//! How many requests and connections a sandbox has at once.
+//! The limit of concurrent requests into a sandbox.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use shoal_core::id::SandboxId;
 
-/// Counts, and refuses above the limit.
+/// Counts requests and refuses those above the limit.
 #[derive(Debug, Clone)]
 pub(crate) struct Connections {
     most: usize,
@@ -26,7 +26,7 @@ impl Connections {
         self.most
     }
 
-    /// Takes a place; none when all are taken.
+    /// Takes a slot; none when all are in use.
     pub(crate) fn take(&self, sandbox: &SandboxId) -> Option<Slot> {
         let mut open = self.open.lock();
         let count = open.entry(sandbox.clone()).or_default();
@@ -41,7 +41,7 @@ impl Connections {
     }
 }
 
-/// A place, given back when dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot {
     sandbox: SandboxId,
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_counted_for_each_sandbox_and_given_back() {
+    fn slots_are_counted_for_each_sandbox_and_released() {
         let connections = Connections::new(2);
         let (a, b): (SandboxId, SandboxId) = ("ia".parse().unwrap(), "ib".parse().unwrap());
         let first = connections.take(&a).unwrap();

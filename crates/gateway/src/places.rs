@@ -1,11 +1,9 @@
-//! How many connections into sandboxes are open, whose they are, and which of them wait for a
-//! request.
+//! The pool of connections into sandboxes.
 //!
-//! Each costs a descriptor of the server, which all tenants share. A connection is *busy* while a
-//! request has it, and *idle* while it is kept for the next one. Idle ones are closed when their
-//! place is needed, the one that was used longest ago first. Of the places that are not busy, a
-//! sandbox may have as many as remain when it has them, and a team twice as many: whatever one of
-//! them opens, others find places.
+//! Each connection takes a descriptor of the server, which all tenants share. A connection is *busy*
+//! while a request uses it, and *idle* while it is kept for the next one. Idle ones are closed when
+//! their place is needed, the least recently used first. A sandbox may have as many busy connections
+//! as places remain free, and a team twice as many, so others always find places.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -17,17 +15,17 @@ use parking_lot::Mutex;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use tokio::time::Instant;
 
-/// The most idle connections in all, however many may be open.
+/// The maximum number of idle connections in total.
 const IDLE_MOST: usize = 1000;
 
-/// How many idle connections one sandbox keeps: enough for a client that asks for several things at
-/// once, again and again.
+/// The maximum number of idle connections of a sandbox: enough for a client with several parallel
+/// requests.
 const IDLE_OF_SANDBOX: usize = 16;
 
-/// How long a connection waits for the next request.
+/// The idle timeout of a connection.
 const IDLE_TIME: Duration = Duration::from_secs(30);
 
-/// Whose a connection is.
+/// The owner of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub(crate) team: TeamId,
@@ -38,13 +36,13 @@ pub(crate) struct Holder {
 /// Why no connection may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// The sandbox, or its team, has its share of what is left.
+    /// The sandbox or its team has used up its share.
     Share,
-    /// Every place is taken by a connection that is busy.
+    /// All places are busy.
     All,
 }
 
-/// What a connection is good for: a port, spoken to in one version of HTTP.
+/// The port and HTTP version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) port: u16,
@@ -53,11 +51,11 @@ pub(crate) struct Line {
 
 /// A connection that may be kept.
 pub(crate) trait Keep {
-    /// Whether the other end still listens, as far as is known.
+    /// Whether the connection is open, as far as known.
     fn is_open(&self) -> bool;
 }
 
-/// The places of all connections into sandboxes; those that are idle are in it.
+/// The pool: counts of busy connections, and the idle ones.
 #[derive(Debug)]
 pub(crate) struct Places<C> {
     most: usize,
@@ -74,7 +72,7 @@ struct State<C> {
 
 #[derive(Debug)]
 struct Idle<C> {
-    /// The next key: later ones are larger.
+    /// The next key; keys increase.
     next: u64,
     by_age: BTreeMap<u64, Waiting<C>>,
     by_run: HashMap<ExecutionId, Vec<(Line, u64)>>,
@@ -88,7 +86,7 @@ struct Waiting<C> {
     place: Arc<Place<C>>,
 }
 
-/// A connection's place, given back when the last that knows of it is gone.
+/// A connection's place, released when its last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct Place<C> {
     holder: Holder,
@@ -97,7 +95,7 @@ pub(crate) struct Place<C> {
 }
 
 impl<C: Keep> Places<C> {
-    /// As many as `most` at once.
+    /// A pool of `most` connections.
     pub(crate) fn new(most: usize) -> Self {
         let idle = Idle {
             next: 0,
@@ -116,7 +114,7 @@ impl<C: Keep> Places<C> {
         }
     }
 
-    /// A place for one more connection, for which an idle one may have to go.
+    /// Takes a place for a new connection; may close an idle one.
     ///
     /// # Errors
     /// See [`Full`].
@@ -127,7 +125,7 @@ impl<C: Keep> Places<C> {
             .then(|| state.idle.pop_oldest())
             .flatten();
         state.begin(holder);
-        // Its end takes the lock.
+        // Dropping it takes the lock.
         drop(state);
         drop(oldest);
         Ok(Arc::new(Place {
@@ -137,7 +135,7 @@ impl<C: Keep> Places<C> {
         }))
     }
 
-    /// The idle connection of a run that was used last.
+    /// The most recently used idle connection of a run.
     pub(crate) fn reuse(&self, execution: ExecutionId, line: Line) -> Option<(C, Arc<Place<C>>)> {
         let mut closed = Vec::new();
         let mut state = self.state.lock();
@@ -177,13 +175,13 @@ impl<C: Keep> Places<C> {
         drop(surplus);
     }
 
-    /// Closes what was kept of a run that has ended.
+    /// Closes the idle connections of a finished run.
     pub(crate) fn forget(&self, execution: ExecutionId) {
         let gone: Vec<_> = self.state.lock().idle.beyond(execution, 0).collect();
         drop(gone);
     }
 
-    /// Closes what has waited for too long.
+    /// Closes connections that exceeded the idle timeout.
     pub(crate) fn close_old(&self) {
         let mut old = Vec::new();
         let mut state = self.state.lock();
@@ -268,7 +266,7 @@ impl<C> Idle<C> {
         self.remove(oldest)
     }
 
-    /// Those of a run that are more than it may have, from the oldest on.
+    /// Removes a run's connections beyond `most`, the oldest first.
     fn beyond(&mut self, execution: ExecutionId, most: usize) -> impl Iterator<Item = Waiting<C>> {
         std::iter::from_fn(move || {
             let of_run = self.by_run.get(&execution)?;

@@ -26,33 +26,33 @@ use tokio::time::timeout;
 
 use self::exchange::{give_back, prepare};
 use crate::answer::Refusal;
-use crate::forward::{TRAFFIC_TOKEN, distrust, needs_http2};
+use crate::forward::{TRAFFIC_TOKEN, needs_http2, strip_proxy_headers};
 use crate::limit::Connections;
 use crate::places::{Full, Places};
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
-use crate::tunnel::{self, Asked};
+use crate::tunnel::{self, Upgrade};
 use crate::upstream::{BoxError, ForwardedBody, NotSent, Sender, Stream2, Upstream};
 
-/// How often connections are looked for that have been idle for too long.
-const LOOK: Duration = Duration::from_secs(10);
+/// The interval for closing idle connections.
+const SWEEP: Duration = Duration::from_secs(10);
 
-/// How the gateway works.
+/// The configuration of the gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayConfig {
-    /// The domain below which sandboxes have their names, if there is one.
+    /// The domain of sandbox host names, if any.
     pub domain: Option<String>,
-    /// How many requests and connections a sandbox may have at once.
+    /// The maximum number of concurrent requests into a sandbox.
     pub connections: usize,
-    /// How many connections into all sandboxes may be open at once.
+    /// The maximum number of open connections into all sandboxes.
     pub upstreams: usize,
-    /// The proxies in front of this server that are believed what they say of a client
-    /// (`X-Forwarded-For` and the like). What others say is replaced.
+    /// Proxies whose `X-Forwarded-For` and similar headers are trusted. Those of other clients are
+    /// replaced.
     pub trusted_proxies: Vec<IpNet>,
 }
 
 impl Default for GatewayConfig {
-    /// No domain; as many connections as the field allows a sandbox to have outwards.
+    /// No domain, and E2B's limit of connections.
     fn default() -> Self {
         Self {
             domain: None,
@@ -63,12 +63,12 @@ impl Default for GatewayConfig {
     }
 }
 
-/// Who sent a request, and how.
+/// The client of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Client {
     /// Its address.
     pub address: Option<IpAddr>,
-    /// Whether it came over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
 }
 
@@ -86,11 +86,11 @@ struct Shared {
     places: Arc<Places<Sender>>,
 }
 
-/// Marks an answer that is the gateway's own, and not of a server in a sandbox.
+/// Marks an answer of the gateway itself, not of a server in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnAnswer;
 
-/// An answer on its way back.
+/// The body of an answer.
 pub type GatewayBody = ForwardedBody;
 
 impl Gateway {
@@ -111,10 +111,10 @@ impl Gateway {
         }
     }
 
-    /// What a request is for; none when it is for the API.
+    /// The target of a request; none for the API.
     ///
     /// # Errors
-    /// When it names a sandbox that cannot be.
+    /// When the target is invalid.
     pub fn target<B>(&self, request: &Request<B>) -> Result<Option<Target>, InvalidTarget> {
         let domain = self.shared.config.domain.as_deref();
         let named = target::find(request.headers(), request.uri(), domain)?;
@@ -127,13 +127,13 @@ impl Gateway {
         }))
     }
 
-    /// The answer to a request that names a sandbox that cannot be.
+    /// The answer to a request with an invalid target.
     #[must_use]
     pub fn refuse(&self, invalid: InvalidTarget) -> Response<GatewayBody> {
         answer_of(Refusal::Invalid(invalid).answer(&http::HeaderMap::new(), None))
     }
 
-    /// Passes a request on, and its answer back.
+    /// Forwards a request and returns the answer.
     pub async fn proxy<B>(
         &self,
         mut request: Request<B>,
@@ -144,10 +144,10 @@ impl Gateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.weigh(request.headers_mut(), client);
+        self.check_proxy_headers(request.headers_mut(), client);
         let asked = request.headers().clone();
         let (passed, runtime) = self
-            .pass_on(request, &target, client, Vouched::ByNobody)
+            .pass_on(request, &target, client, AuthenticatedBy::Tokens)
             .await;
         let answer =
             passed.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, Some(&target))));
@@ -155,38 +155,38 @@ impl Gateway {
         answer
     }
 
-    /// Leaves in `headers` only what this client is believed.
-    fn weigh(&self, headers: &mut http::HeaderMap, client: Client) {
+    /// Removes proxy headers of clients that are not trusted.
+    fn check_proxy_headers(&self, headers: &mut http::HeaderMap, client: Client) {
         let trusted = &self.shared.config.trusted_proxies;
         let is_trusted = |address| trusted.iter().any(|proxies| proxies.contains(&address));
         if !client.address.is_some_and(is_trusted) {
-            distrust(headers);
+            strip_proxy_headers(headers);
         }
     }
 
-    /// Passes a request on when it may pass; also says what runs the sandbox, when one does.
+    /// Forwards an authorized request; also returns the sandbox's runtime.
     async fn pass_on<B>(
         &self,
         request: Request<B>,
         target: &Target,
         client: Client,
-        vouched: Vouched,
+        authenticated: AuthenticatedBy,
     ) -> (Result<Response<GatewayBody>, Refusal>, Option<RuntimeName>)
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        // First: what is refused by its head alone wakes nothing.
-        let asked = match Asked::by(&request) {
+        // First, so that a request that its head refuses does not wake a sandbox.
+        let asked = match Upgrade::of(&request) {
             Ok(asked) => asked,
             Err(refusal) => return (Err(refusal), None),
         };
         let (headers, path) = (request.headers(), request.uri().path());
-        match self.route(headers, path, target, vouched).await {
+        match self.route(headers, path, target, authenticated).await {
             Ok(route) => {
                 let runtime = route.runtime.clone();
                 let reached = self
-                    .reach(request, asked, target, route, client, vouched)
+                    .reach(request, asked, target, route, client, authenticated)
                     .await;
                 (reached, Some(runtime))
             }
@@ -194,27 +194,27 @@ impl Gateway {
         }
     }
 
-    /// Where a request goes that may pass. A sandbox that rests is woken for it.
+    /// Authorizes a request and returns its route. Wakes a paused sandbox.
     async fn route(
         &self,
         headers: &http::HeaderMap,
         path: &str,
         target: &Target,
-        vouched: Vouched,
+        authenticated: AuthenticatedBy,
     ) -> Result<Arc<Route>, Refusal> {
         if target.port == ENVD_PORT && is_internal_route(path) {
             return Err(Refusal::Internal(path.to_owned()));
         }
         let route = match self.shared.catalog.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
-            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, headers, vouched).await?,
+            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, headers, authenticated).await?,
             Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
             Lookup::Unknown => return Err(Refusal::NotFound),
         };
-        if vouched == Vouched::ByNobody {
-            ask_traffic_token(route.traffic_access_token.as_ref(), target, headers)?;
+        if authenticated == AuthenticatedBy::Tokens {
+            check_traffic_token(route.traffic_access_token.as_ref(), target, headers)?;
         }
         Ok(route)
     }
@@ -222,11 +222,11 @@ impl Gateway {
     async fn reach<B>(
         &self,
         request: Request<B>,
-        asked: Asked,
+        asked: Upgrade,
         target: &Target,
         route: Arc<Route>,
         client: Client,
-        vouched: Vouched,
+        authenticated: AuthenticatedBy,
     ) -> Result<Response<GatewayBody>, Refusal>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -235,11 +235,11 @@ impl Gateway {
         let shared = &self.shared;
         let slot = shared.connections.take(&target.sandbox);
         let slot = slot.ok_or_else(|| Refusal::TooMany(shared.connections.most()))?;
-        let http2 = needs_http2(request.version(), request.headers()) && asked != Asked::Stream;
-        let asked = if http2 { Asked::Nothing } else { asked };
+        let http2 = needs_http2(request.version(), request.headers()) && asked != Upgrade::Stream;
+        let asked = if http2 { Upgrade::Nothing } else { asked };
         let (forwarded, client_side) = prepare(request, target, &route, client, &asked, http2)?;
         let upstream = self.upstream(&route);
-        let mut ended = self.over(&route, vouched);
+        let mut ended = self.over(&route, authenticated);
         let response = tokio::select! {
             response = send(&upstream, target.port, forwarded, http2) => response,
             () = &mut ended => Err(match self.has_ended(&route) {
@@ -248,36 +248,36 @@ impl Gateway {
             }),
         };
         match response {
-            // Another protocol that nobody asked for: the client would not know where it begins.
+            // 101 without an upgrade in the request: the client could not tell where HTTP ends.
             Ok((response, _))
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS
                     && client_side.is_none() =>
             {
                 Err(Refusal::Broken)
             }
-            // On a stream it would say that the server agreed to a WebSocket.
-            Ok((response, _)) if response.status().is_success() && asked == Asked::Stream => {
+            // On a stream, success would mean that the server accepted the WebSocket.
+            Ok((response, _)) if response.status().is_success() && asked == Upgrade::Stream => {
                 Err(Refusal::Broken)
             }
             Ok((mut response, stream)) => {
                 let agreed = response.status() == StatusCode::SWITCHING_PROTOCOLS;
                 let sandbox_side = agreed.then(|| hyper::upgrade::on(&mut response));
-                if agreed && asked == Asked::Stream {
+                if agreed && asked == Upgrade::Stream {
                     tunnel::agree(&mut response);
                 }
                 let sides = client_side.zip(sandbox_side);
                 Ok(give_back(response, sides, ended, (slot, stream)))
             }
-            // What broke because the sandbox ended is told as its end.
+            // The connection broke because the sandbox ended.
             Err(_) if self.has_ended(&route) => Err(Refusal::NotFound),
             Err(refusal) => Err(refusal),
         }
     }
 
-    /// Ends when nothing may pass any more: the run has ended, or the key that opened it is deleted.
-    fn over(&self, route: &Route, vouched: Vouched) -> BoxFuture<'static, ()> {
+    /// Resolves when the run has ended or the key was deleted.
+    fn over(&self, route: &Route, authenticated: AuthenticatedBy) -> BoxFuture<'static, ()> {
         let ended = self.shared.catalog.ended(route);
-        let Vouched::ByKey(key) = vouched else {
+        let AuthenticatedBy::Key(key) = authenticated else {
             return ended;
         };
         let deleted = self.shared.catalog.key_deleted(key);
@@ -300,15 +300,15 @@ impl Gateway {
         }
     }
 
-    /// Lets a sandbox go on for a request that may pass; others must not cost a machine anything.
+    /// Resumes a sandbox for an authorized request; others must not cost anything.
     async fn wake(
         &self,
         sleeper: &Sleeper,
         target: &Target,
         headers: &http::HeaderMap,
-        vouched: Vouched,
+        authenticated: AuthenticatedBy,
     ) -> Result<Arc<Route>, Refusal> {
-        if vouched == Vouched::ByNobody {
+        if authenticated == AuthenticatedBy::Tokens {
             may_wake(sleeper, target, headers)?;
         }
         let woken = self.shared.catalog.wake(&target.sandbox).await;
@@ -319,7 +319,7 @@ impl Gateway {
         })
     }
 
-    /// The clients of a run: made with its first request, gone with its end.
+    /// The connections of a run: created by its first request, removed at its end.
     fn upstream(&self, route: &Arc<Route>) -> Arc<Upstream> {
         let mut upstreams = self.shared.upstreams.lock();
         if let Some(known) = upstreams.get(&route.execution) {
@@ -331,7 +331,7 @@ impl Gateway {
         let mut ended = shared.catalog.ended(route);
         let ending = upstream.clone();
         tokio::spawn(async move {
-            while timeout(LOOK, &mut ended).await.is_err() {
+            while timeout(SWEEP, &mut ended).await.is_err() {
                 shared.places.close_old();
             }
             shared.upstreams.lock().remove(&execution);
@@ -341,7 +341,7 @@ impl Gateway {
     }
 }
 
-/// Sends a request to a port of a sandbox in the version that it needs.
+/// Sends a request to a port in the required HTTP version.
 async fn send(
     upstream: &Arc<Upstream>,
     port: u16,
@@ -363,20 +363,20 @@ async fn send(
     })
 }
 
-/// Who answers for a request beside what is in it for the sandbox.
+/// What authenticated a path-based request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Vouched {
-    /// Nobody.
-    ByNobody,
-    /// A key of the sandbox's team, for as long as it is not deleted.
-    ByKey(KeyId),
+enum AuthenticatedBy {
+    /// Nothing yet: the sandbox's tokens decide.
+    Tokens,
+    /// A key of the sandbox's team, until it is deleted.
+    Key(KeyId),
 }
 
 fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {
     let class = answer.status().as_u16() / 100;
     let labels = [
         ("status", format!("{class}xx")),
-        // Of what no sandbox is reached by.
+        // None if the request reached no sandbox.
         (
             "runtime",
             runtime.map_or_else(|| "none".to_owned(), ToString::to_string),
@@ -385,9 +385,9 @@ fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {
     metrics::counter!("shoal_gateway_requests_total", &labels).increment(1);
 }
 
-/// Whether a request has what opens the port that it is for.
+/// Checks the tokens for the requested port.
 fn may_wake(sleeper: &Sleeper, target: &Target, headers: &http::HeaderMap) -> Result<(), Refusal> {
-    ask_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
+    check_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
     let envd = sleeper.envd_access_token.as_ref();
     if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
         let offered = headers
@@ -400,9 +400,9 @@ fn may_wake(sleeper: &Sleeper, target: &Target, headers: &http::HeaderMap) -> Re
     Ok(())
 }
 
-/// The daemon has a token of its own; every other port of a sandbox that is not public asks for
-/// the traffic token.
-fn ask_traffic_token(
+/// Checks the traffic token, which every port of a private sandbox requires, except the daemon's, which
+/// has its own token.
+fn check_traffic_token(
     token: Option<&Token>,
     target: &Target,
     headers: &http::HeaderMap,

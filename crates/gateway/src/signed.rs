@@ -1,8 +1,7 @@
-//! Signed URLs that name no sandbox.
+//! Signed URLs without a sandbox id.
 //!
-//! A client that was given one origin for all sandboxes signs `<origin>/files?…` without saying
-//! whose file it is. The signature is made from a sandbox's token, so the sandbox can be found by
-//! trying each.
+//! A client with one origin for all sandboxes signs `<origin>/files?…`, which names no sandbox. The
+//! signature depends on the sandbox's token, so the gateway finds the sandbox by trying each.
 
 use http::{Method, Uri};
 use shoal_core::catalog::Catalog;
@@ -11,11 +10,11 @@ use shoal_protocol::signature::{Claim, Operation, Prepared, Signature, parse_exp
 
 use crate::target::Target;
 
-/// The longest name of a file, or of a user, that is looked at, in bytes: no system opens a longer
-/// one. Whoever asks need not show a key, so what each request costs is bounded.
+/// The maximum length of a path or user, in bytes; no system opens longer ones. These requests need no
+/// key, so their cost must be bounded.
 const NAME_MAX: usize = 4096;
 
-/// The sandbox whose token made the signature of this request, if there is one.
+/// The sandbox whose token signed this request, if any.
 pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<Target> {
     let operation = match *method {
         Method::GET | Method::HEAD => Operation::Read,
@@ -51,7 +50,7 @@ pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<
         expiration,
     };
     let claim = Prepared::new(&claim);
-    // Whether it is still good is for the daemon to say, which knows how to.
+    // The daemon checks the expiration.
     catalog.routes().into_iter().find_map(|route| {
         let token = route.envd_access_token.as_ref()?;
         claim.is_signed(token.reveal(), &signature).then(|| Target {
@@ -61,7 +60,7 @@ pub(crate) fn find(method: &Method, uri: &Uri, catalog: &dyn Catalog) -> Option<
     })
 }
 
-/// Decodes a value of a query: `+` is a blank, `%xx` a byte.
+/// Decodes a query value: `+` is a space, `%xx` a byte.
 fn decode(value: &str) -> String {
     let blanks = value.replace('+', " ");
     percent_encoding::percent_decode_str(&blanks)

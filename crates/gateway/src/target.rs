@@ -1,4 +1,4 @@
-//! Which sandbox, and which port of it, a request is for.
+//! The target of a request: a sandbox and a port.
 
 use http::HeaderMap;
 use http::header::HOST;
@@ -15,28 +15,28 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Why a request names a sandbox, but not one that can be.
+/// Why the target of a request is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTarget {
-    /// One of the two headers came without the other.
+    /// One of the two headers is missing.
     #[error("missing header")]
     MissingHeader,
-    /// The host is below the sandboxes' domain and names none.
+    /// The host is under the sandboxes' domain but names no sandbox.
     #[error("Invalid host")]
     Host,
-    /// The id is none.
+    /// The id is invalid.
     #[error("Invalid sandbox ID")]
     Sandbox,
-    /// The port is none.
+    /// The port is invalid.
     #[error("Invalid sandbox port")]
     Port,
 }
 
-/// Finds the target of a request; none when it is for the API.
+/// Finds the target of a request; none for the API.
 ///
-/// The host wins: `{port}-{sandbox}.{domain}`, where more may follow behind another `-` in the
-/// first label. Else the two headers count. `domain` is that of this server, if it has one: a host
-/// below it that is neither a sandbox nor the API is refused.
+/// The host precedes the headers: `{port}-{sandbox}.{domain}`, where the first label may continue after
+/// another `-`. `domain` is the server's: a host under it that is neither a sandbox nor the API is
+/// refused.
 ///
 /// # Errors
 /// See [`InvalidTarget`].
@@ -68,7 +68,7 @@ pub fn find(
     }
 }
 
-/// The host that a request is for, without its port. HTTP/2 has it in the URI.
+/// The requested host without its port. HTTP/2 has it in the URI.
 fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = named.or_else(|| uri.host()).unwrap_or_default();
@@ -78,7 +78,7 @@ fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> &'a str {
     }
 }
 
-/// Reads `{port}-{sandbox}[-…].…`; none when the host has another form.
+/// Parses `{port}-{sandbox}[-…].…`; none for other hosts.
 fn from_host(host: &str) -> Result<Option<Target>, InvalidTarget> {
     let Some((label, _)) = host.split_once('.') else {
         return Ok(None);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_names_a_port_and_a_sandbox() {
+    fn a_host_has_a_port_and_a_sandbox() {
         for host in [
             "8080-iabc.e2b.localhost",
             "8080-iabc.e2b.localhost:3000",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn two_headers_name_them_too_and_the_host_wins() {
+    fn headers_work_too_and_the_host_precedes_them() {
         let pair = [("e2b-sandbox-id", "iabc"), ("e2b-sandbox-port", "49983")];
         let with = |host| [pair[0], pair[1], ("host", host)];
         for host in [
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_sandbox_is_for_the_api_or_refused() {
+    fn other_hosts_are_the_apis_or_refused() {
         for host in [
             "127.0.0.1:3000",
             "localhost",
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_host_makes_it_fail(host in "[ -~]{0,80}") {
+        fn no_host_panics(host in "[ -~]{0,80}") {
             let _ = found(&[("host", &host)]);
         }
     }

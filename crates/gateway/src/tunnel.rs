@@ -1,5 +1,5 @@
-//! A WebSocket that is asked for over HTTP/2 (RFC 8441), as browsers do on a connection that they
-//! have: a `CONNECT` with `:protocol`. Servers in sandboxes are asked for it as HTTP/1.1 has it.
+//! WebSockets over HTTP/2 (RFC 8441), which browsers use on existing connections: a `CONNECT` with
+//! `:protocol`. Servers in sandboxes get the HTTP/1.1 form.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,25 +12,25 @@ use crate::forward::{strip_hop_by_hop, upgrade_of};
 
 const WEBSOCKET: &str = "websocket";
 
-/// How a request asks for another protocol.
+/// The protocol upgrade that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// It does not.
+pub(crate) enum Upgrade {
+    /// None.
     Nothing,
-    /// By the two headers of HTTP/1.1.
-    Upgrade(HeaderValue),
-    /// For a WebSocket on a stream of HTTP/2.
+    /// By HTTP/1.1's two headers.
+    Headers(HeaderValue),
+    /// A WebSocket on an HTTP/2 stream.
     Stream,
 }
 
-impl Asked {
-    /// What `request` asks for.
+impl Upgrade {
+    /// The upgrade of `request`.
     ///
     /// # Errors
-    /// When it is a `CONNECT` to anything else: a sandbox is no proxy by which others are reached.
-    pub(crate) fn by<B>(request: &Request<B>) -> Result<Self, Refusal> {
+    /// For any other `CONNECT`: a sandbox is not a proxy to other hosts.
+    pub(crate) fn of<B>(request: &Request<B>) -> Result<Self, Refusal> {
         if request.method() != Method::CONNECT {
-            return Ok(upgrade_of(request.headers()).map_or(Self::Nothing, Self::Upgrade));
+            return Ok(upgrade_of(request.headers()).map_or(Self::Nothing, Self::Headers));
         }
         match request.extensions().get::<Protocol>() {
             Some(protocol) if protocol.as_str() == WEBSOCKET => Ok(Self::Stream),
@@ -38,28 +38,28 @@ impl Asked {
         }
     }
 
-    /// What a server in a sandbox is asked for.
+    /// The protocol to request from the server in the sandbox.
     pub(crate) fn protocol(&self) -> Option<HeaderValue> {
         match self {
             Self::Nothing => None,
-            Self::Upgrade(protocol) => Some(protocol.clone()),
+            Self::Headers(protocol) => Some(protocol.clone()),
             Self::Stream => Some(HeaderValue::from_static(WEBSOCKET)),
         }
     }
 }
 
-/// Makes the request of a stream one of HTTP/1.1, but for what every request there gets.
+/// Converts a stream's request to HTTP/1.1, except for the headers that every request gets.
 pub(crate) fn ask<B>(request: &mut Request<B>) {
     *request.method_mut() = Method::GET;
     let mut nonce = [0; 16];
-    // It is no secret: it shows that whoever answers knows what a WebSocket is. So zeros do too.
+    // The nonce is no secret, only a check that the server speaks WebSocket, so zeros would do.
     let _ = getrandom::fill(&mut nonce);
     if let Ok(nonce) = HeaderValue::from_str(&STANDARD.encode(nonce)) {
         request.headers_mut().insert(SEC_WEBSOCKET_KEY, nonce);
     }
 }
 
-/// Makes the answer of a server that agreed one on a stream.
+/// Converts the answer of a server that accepted to a stream's answer.
 pub(crate) fn agree<B>(response: &mut Response<B>) {
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();

@@ -17,23 +17,23 @@ use shoal_core::catalog::Route;
 use self::connector::{Connector, connect_http1, connect_http2};
 use crate::places::{Full, Holder, Keep, Line, Place, Places};
 
-/// A body on its way through.
+/// A forwarded body.
 pub(crate) type ForwardedBody = UnsyncBoxBody<Bytes, BoxError>;
-/// Whatever a body failed with.
+/// The error of a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The way into one run of a sandbox. What it keeps open goes with the run.
+/// The connections into one run of a sandbox. They end with the run.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     connector: Connector,
     holder: Holder,
     places: Arc<Places<Sender>>,
-    /// Connections of HTTP/2 that have a request, which others may join.
+    /// Busy HTTP/2 connections, which other requests may share.
     shared: Mutex<HashMap<u16, Shared>>,
     ended: AtomicBool,
 }
 
-/// A connection of HTTP/2 with this many requests under way.
+/// An HTTP/2 connection and its number of running requests.
 #[derive(Debug)]
 struct Shared {
     sender: http2::SendRequest<ForwardedBody>,
@@ -41,7 +41,7 @@ struct Shared {
     requests: usize,
 }
 
-/// What sends requests on a connection.
+/// Sends requests on a connection.
 #[derive(Debug)]
 pub(crate) enum Sender {
     Http1(http1::SendRequest<ForwardedBody>),
@@ -62,11 +62,11 @@ impl Keep for Sender {
 pub(crate) enum NotSent {
     /// Nothing listens on the port.
     PortClosed,
-    /// There is no place for one more connection.
+    /// The pool has no place for another connection.
     Full(Full),
-    /// The system has no descriptor, or no memory, for one more.
+    /// The system is out of descriptors or memory.
     Exhausted,
-    /// The connection broke before an answer came.
+    /// The connection broke before the answer.
     Broken,
 }
 
@@ -96,7 +96,7 @@ impl Upstream {
         }
     }
 
-    /// Closes what is idle. What is busy ends with its request.
+    /// Closes idle connections. Busy ones end with their requests.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.places.forget(self.holder.execution);
@@ -117,7 +117,7 @@ impl Upstream {
             let again = kept.is_some();
             let (mut sender, place) = match kept {
                 Some((Sender::Http1(sender), place)) => (sender, place),
-                // Of another version: there is none under this line.
+                // Impossible: the line includes the HTTP version.
                 Some((Sender::Http2(_), _)) => continue,
                 None => {
                     let place = self.places.take(&self.holder)?;
@@ -132,7 +132,7 @@ impl Upstream {
                     }
                     return Ok(response);
                 }
-                // The server closed just when it was asked: it has seen nothing of the request.
+                // The server closed the connection before it saw the request.
                 Err(mut error) => match error.take_message().filter(|_| again) {
                     Some(unsent) => request = unsent,
                     None => return Err(NotSent::Broken),
@@ -141,8 +141,7 @@ impl Upstream {
         }
     }
 
-    /// Keeps a connection when the answer has been read to its end; one whose answer is not is
-    /// closed.
+    /// Keeps a connection after its answer was read completely; otherwise closes it.
     fn keep_when_ready(
         self: &Arc<Self>,
         line: Line,
@@ -159,14 +158,14 @@ impl Upstream {
 
     fn keep(&self, line: Line, sender: Sender, place: Arc<Place<Sender>>) {
         self.places.keep(line, sender, place);
-        // The end may have come in between.
+        // The run may have ended meanwhile.
         if self.ended.load(Ordering::Acquire) {
             self.places.forget(self.holder.execution);
         }
     }
 
-    /// Sends a request to `port` over HTTP/2, on a connection that others share. It is under way
-    /// until the second of what is returned is gone.
+    /// Sends a request to `port` over HTTP/2, on a shared connection. It counts as running until the
+    /// returned [`Stream2`] is dropped.
     ///
     /// # Errors
     /// See [`NotSent`].
@@ -192,7 +191,7 @@ impl Upstream {
         }
     }
 
-    /// A connection of HTTP/2 that is there already.
+    /// Joins an existing HTTP/2 connection.
     fn join(self: &Arc<Self>, port: u16) -> Option<(http2::SendRequest<ForwardedBody>, Stream2)> {
         let mut shared = self.shared.lock();
         if let Some(known) = shared.get_mut(&port)
@@ -212,7 +211,7 @@ impl Upstream {
         Some((sender, stream))
     }
 
-    /// Opens a connection of HTTP/2 for others to join.
+    /// Opens an HTTP/2 connection that others may join.
     async fn share(
         self: &Arc<Self>,
         port: u16,
@@ -221,7 +220,7 @@ impl Upstream {
         let stream = self.connector.open(port, place.clone()).await?;
         let sender = connect_http2(stream).await?;
         let stream = self.stream(port, &place);
-        // Of two that were opened at once the later is joined; the other ends with its request.
+        // If two open at once, the later one is shared; the other ends with its request.
         let shared = Shared::of(sender.clone(), place);
         self.shared.lock().insert(port, shared);
         Ok((sender, stream))
@@ -235,7 +234,7 @@ impl Upstream {
         }
     }
 
-    /// A request on a shared connection is over; behind the last the connection is idle.
+    /// Ends a request on a shared connection, which becomes idle after the last one.
     fn leave(&self, port: u16, place: &Arc<Place<Sender>>) {
         let mut shared = self.shared.lock();
         let Some(known) = shared.get_mut(&port) else {
@@ -265,7 +264,7 @@ impl Shared {
     }
 }
 
-/// A request on a connection of HTTP/2, until dropped.
+/// A running request on an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Stream2 {
     upstream: Arc<Upstream>,
@@ -279,7 +278,7 @@ impl Drop for Stream2 {
     }
 }
 
-/// The URI that a server in a sandbox is asked for: of HTTP/1.1 the path alone.
+/// The URI for the server in the sandbox; on HTTP/1.1 only the path.
 pub(crate) fn uri_for(port: u16, asked: &Uri, http2: bool) -> Result<Uri, http::Error> {
     let path = asked
         .path_and_query()

@@ -102,10 +102,10 @@ impl Dispatch {
                 audit::refused(self.audit.as_ref(), &answer, &sandbox, client.address);
                 answer.map(Body::new)
             }
-            Ok(None) => match self.gateway.door(&request) {
-                Ok(Some(door)) => {
-                    let name = door.name().to_owned();
-                    let answer = self.gateway.enter(request, door, client).await;
+            Ok(None) => match self.gateway.path_route(&request) {
+                Ok(Some(path_route)) => {
+                    let name = path_route.name().to_owned();
+                    let answer = self.gateway.proxy_path(request, path_route, client).await;
                     audit::refused(self.audit.as_ref(), &answer, &name, client.address);
                     answer.map(Body::new)
                 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A connection that counts those that are not closed.
+/// A connection that counts the open ones.
 #[derive(Debug)]
 struct Fake {
     open: bool,
@@ -68,7 +68,7 @@ fn one_sandbox_leaves_half_of_the_places_and_one_team_a_third() {
     }
     assert_eq!(taken.len(), 60);
     assert_eq!(places.take(&holder(1, 25)).unwrap_err(), Full::Share);
-    // Another team, and what is given back, go on.
+    // Another team, and a released place, still work.
     for sandbox in 20..25 {
         taken.push(places.take(&holder(2, sandbox)).unwrap());
     }
@@ -88,7 +88,7 @@ fn a_sandbox_with_thousands_of_ports_keeps_few_idle_connections() {
         places.keep(line(port), counted.connect(), place);
         assert!(counted.alive() <= IDLE_OF_SANDBOX);
     }
-    // The last ones are there, the first are not.
+    // The newest remain.
     assert!(places.reuse(owner.execution, line(2300)).is_some());
     assert!(places.reuse(owner.execution, line(1)).is_none());
     places.forget(owner.execution);
@@ -96,7 +96,7 @@ fn a_sandbox_with_thousands_of_ports_keeps_few_idle_connections() {
 }
 
 #[test]
-fn the_idle_connection_that_was_used_longest_ago_makes_room() {
+fn the_least_recently_used_idle_connection_is_closed() {
     let (places, counted) = (Places::new(4), Counted::default());
     let (first, second) = (holder(1, 1), holder(2, 2));
     let place = places.take(&first).unwrap();
@@ -104,7 +104,7 @@ fn the_idle_connection_that_was_used_longest_ago_makes_room() {
     let held: Vec<_> = (0..2).map(|n| places.take(&holder(3 + n, 3 + n))).collect();
     assert!(held.iter().all(Result::is_ok));
     assert_eq!(counted.alive(), 1);
-    // Four places: two busy, one idle, one free; then the idle one goes.
+    // Four places: two busy, one idle, one free. Then the idle one is closed.
     let third = places.take(&second).unwrap();
     assert_eq!(counted.alive(), 1);
     let _fourth = places.take(&holder(9, 9)).unwrap();
@@ -115,7 +115,7 @@ fn the_idle_connection_that_was_used_longest_ago_makes_room() {
 }
 
 #[test]
-fn a_connection_that_has_been_closed_is_not_used_again() {
+fn a_closed_connection_is_not_reused() {
     let (places, counted) = (Places::new(8), Counted::default());
     let owner = holder(1, 1);
     let mut closed = counted.connect();
@@ -127,7 +127,7 @@ fn a_connection_that_has_been_closed_is_not_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_too_long_is_closed() {
+async fn connections_close_after_the_idle_timeout() {
     let (places, counted) = (Places::new(8), Counted::default());
     for sandbox in 1..3 {
         let place = places.take(&holder(1, sandbox)).unwrap();
@@ -142,8 +142,7 @@ async fn what_waits_for_too_long_is_closed() {
 }
 
 proptest! {
-    /// However connections come, rest, go on and end: never more than there are places, and no
-    /// place is lost.
+    /// In any sequence of operations, places are never exceeded and never lost.
     #[test]
     fn no_place_is_lost(steps in proptest::collection::vec((0..4u8, 0..3u8, 0..5u8), 0..300)) {
         let (places, counted) = (Places::new(12), Counted::default());

@@ -1,46 +1,46 @@
-//! Requests that name their sandbox by the path.
+//! Requests with path-based URLs.
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use shoal_core::catalog::NotAdmitted;
 
-use super::{Client, Gateway, GatewayBody, Vouched, answer_of, count};
+use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
 use crate::answer::Refusal;
-use crate::door::{self, Door};
+use crate::path_route::{self, PathRoute};
 use crate::target::{InvalidTarget, Target};
 use crate::upstream::BoxError;
 
 impl Gateway {
-    /// The sandbox that a request names by its path; none when it is for the API. Asked when
-    /// [`Gateway::target`] has found nothing.
+    /// The path-based target of a request; none for the API. Call it after [`Gateway::target`] returned
+    /// none.
     ///
     /// # Errors
-    /// When it names a port that cannot be.
-    pub fn door<B>(&self, request: &Request<B>) -> Result<Option<Door>, InvalidTarget> {
-        door::find(request.uri())
+    /// When the port is invalid.
+    pub fn path_route<B>(&self, request: &Request<B>) -> Result<Option<PathRoute>, InvalidTarget> {
+        path_route::find(request.uri())
     }
 
-    /// Passes a request on that names its sandbox by its path, and its answer back: for whoever
-    /// shows a key of the sandbox's team, or its traffic token.
-    pub async fn enter<B>(
+    /// Forwards a request with a path-based URL, authorized by a key of the sandbox's team or by its
+    /// traffic token, and returns the answer.
+    pub async fn proxy_path<B>(
         &self,
         mut request: Request<B>,
-        door: Door,
+        path_route: PathRoute,
         client: Client,
     ) -> Response<GatewayBody>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.weigh(request.headers_mut(), client);
+        self.check_proxy_headers(request.headers_mut(), client);
         let asked = request.headers().clone();
         let (mut target, mut runtime) = (None, None);
-        let answer = match self.admit(&door, &asked).await {
-            Ok((found, vouched)) => match door.pass(&mut request) {
+        let answer = match self.admit(&path_route, &asked).await {
+            Ok((found, authenticated)) => match path_route.pass(&mut request) {
                 Ok(()) => {
                     let found = &*target.insert(found);
-                    let (passed, ran) = self.pass_on(request, found, client, vouched).await;
+                    let (passed, ran) = self.pass_on(request, found, client, authenticated).await;
                     runtime = ran;
                     passed
                 }
@@ -50,19 +50,19 @@ impl Gateway {
         };
         let mut answer =
             answer.unwrap_or_else(|refusal| answer_of(refusal.answer(&asked, target.as_ref())));
-        door::disown(answer.headers_mut());
+        path_route::sandbox_csp(answer.headers_mut());
         count(&answer, runtime.as_ref());
         answer
     }
 
-    /// Where a door leads, and whether whoever asks needs no more to be let in.
+    /// Resolves a path-based target and checks the credential.
     async fn admit(
         &self,
-        door: &Door,
+        path_route: &PathRoute,
         headers: &http::HeaderMap,
-    ) -> Result<(Target, Vouched), Refusal> {
-        let proof = Door::proof(headers).ok_or(Refusal::Unproven)?;
-        let admitted = self.shared.catalog.admit(&door.name, proof).await;
+    ) -> Result<(Target, AuthenticatedBy), Refusal> {
+        let proof = PathRoute::proof(headers).ok_or(Refusal::Unproven)?;
+        let admitted = self.shared.catalog.admit(&path_route.name, proof).await;
         let admitted = admitted.map_err(|refused| match refused {
             NotAdmitted::Unproven => Refusal::Unproven,
             NotAdmitted::NotFound => Refusal::NotFound,
@@ -70,9 +70,11 @@ impl Gateway {
         })?;
         let target = Target {
             sandbox: admitted.sandbox,
-            port: door.port.unwrap_or(admitted.port),
+            port: path_route.port.unwrap_or(admitted.port),
         };
-        let vouched = admitted.key.map_or(Vouched::ByNobody, Vouched::ByKey);
-        Ok((target, vouched))
+        let authenticated = admitted
+            .key
+            .map_or(AuthenticatedBy::Tokens, AuthenticatedBy::Key);
+        Ok((target, authenticated))
     }
 }

@@ -1,4 +1,4 @@
-//! What goes on to the server in a sandbox, and what comes back.
+//! The forwarded request and the returned answer.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,19 +11,19 @@ use shoal_core::catalog::Route;
 
 use super::{Client, GatewayBody, empty};
 use crate::answer::Refusal;
-use crate::forward::{ask_upgrade, introduce, show_token, strip_hop_by_hop};
+use crate::forward::{add_daemon_token, ask_upgrade, set_forwarded, strip_hop_by_hop};
 use crate::guarded::{Guarded, Held};
 use crate::target::{InvalidTarget, Target};
-use crate::tunnel::{self, Asked};
+use crate::tunnel::{self, Upgrade};
 use crate::upstream::{BoxError, ForwardedBody, uri_for};
 
-/// Makes the request that goes on, and keeps the client's side of an upgrade.
+/// Builds the forwarded request; also returns the client's side of an upgrade.
 pub(super) fn prepare<B>(
     mut request: Request<B>,
     target: &Target,
     route: &Route,
     client: Client,
-    asked: &Asked,
+    asked: &Upgrade,
     http2: bool,
 ) -> Result<(Request<ForwardedBody>, Option<OnUpgrade>), Refusal>
 where
@@ -32,7 +32,7 @@ where
 {
     let upgrade = asked.protocol();
     let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-    if *asked == Asked::Stream {
+    if *asked == Upgrade::Stream {
         tunnel::ask(&mut request);
     }
     let uri = uri_for(target.port, request.uri(), http2)
@@ -42,14 +42,14 @@ where
     let headers = request.headers_mut();
     strip_hop_by_hop(headers);
     let mask = route.mask_request_host.as_ref();
-    introduce(headers, &named, target.port, mask, client.address, proto);
+    set_forwarded(headers, &named, target.port, mask, client.address, proto);
     if route.envd_access_token.is_none() {
-        show_token(headers, target.port, &route.guest_token);
+        add_daemon_token(headers, target.port, &route.guest_token);
     }
     if let Some(protocol) = upgrade {
         ask_upgrade(headers, protocol);
     }
-    // Each side speaks its own version.
+    // Each side has its own HTTP version.
     *request.version_mut() = if http2 {
         http::Version::HTTP_2
     } else {
@@ -62,7 +62,7 @@ where
     ))
 }
 
-/// Makes the answer that goes back, cut when the sandbox ends.
+/// Builds the returned answer, which is aborted when the sandbox ends.
 pub(super) fn give_back(
     mut response: Response<hyper::body::Incoming>,
     sides: Option<(OnUpgrade, OnUpgrade)>,
@@ -88,7 +88,7 @@ async fn copy(client: OnUpgrade, sandbox: OnUpgrade, ended: BoxFuture<'static, (
     };
     let (mut client, mut sandbox) = (TokioIo::new(client), TokioIo::new(sandbox));
     tokio::select! {
-        // How a connection ends is between the two that spoke.
+        // Errors concern only the two ends.
         _ = tokio::io::copy_bidirectional(&mut client, &mut sandbox) => {}
         () = ended => {}
     }

@@ -1,4 +1,4 @@
-//! The gateway between a client and a server, both real, over loopback.
+//! The gateway between a real client and a real server, over loopback.
 
 mod bounds;
 mod connections;
@@ -28,18 +28,18 @@ fn traffic_token() -> Token {
     TokenSeed::new([1; 32]).traffic_access_token(&"iabc".parse().unwrap())
 }
 
-/// A catalogue with one sandbox, whose ports are this machine's.
+/// A routing table with one sandbox, whose ports are this machine's.
 struct OneSandbox {
     route: watch::Sender<Option<Arc<Route>>>,
-    /// What waking it comes to, while it rests.
+    /// The result of waking it, while it is paused.
     asleep: Mutex<Option<Result<Arc<Route>, NotWoken>>>,
-    /// Whether it is on its way from one state to another, when it does neither.
+    /// Whether it is changing its state.
     busy: Mutex<bool>,
     key_deleted: watch::Sender<bool>,
 }
 
 impl OneSandbox {
-    /// Lets it rest until it is woken, which comes to this.
+    /// Pauses it until it is woken with this result.
     fn rest(&self, woken: Result<(), NotWoken>) {
         let route = self.route.send_replace(None);
         *self.asleep.lock() = Some(woken.map(|()| route.expect("it ran")));
@@ -125,7 +125,7 @@ struct Fixture {
     catalog: Arc<OneSandbox>,
     gateway: SocketAddr,
     server: SocketAddr,
-    /// What the server in the sandbox was asked.
+    /// The requests that the server in the sandbox received.
     asked: mpsc::UnboundedReceiver<http::request::Parts>,
 }
 
@@ -174,8 +174,12 @@ async fn fixture_with(config: GatewayConfig, change: impl FnOnce(&mut Route)) ->
         async move {
             match gateway.target(&request) {
                 Ok(Some(target)) => gateway.proxy(request, target, Client::default()).await,
-                Ok(None) => match gateway.door(&request) {
-                    Ok(Some(door)) => gateway.enter(request, door, Client::default()).await,
+                Ok(None) => match gateway.path_route(&request) {
+                    Ok(Some(path_route)) => {
+                        gateway
+                            .proxy_path(request, path_route, Client::default())
+                            .await
+                    }
                     Ok(None) => answer_of(Response::new(Bytes::from("the api"))),
                     Err(invalid) => gateway.refuse(invalid),
                 },
@@ -199,7 +203,7 @@ async fn respond(parts: &http::request::Parts, body: Incoming) -> Response<Forwa
         "/forever" => {
             let (send, frames) = mpsc::unbounded_channel::<Result<Frame<Bytes>, BoxError>>();
             send.send(Ok(Frame::data(Bytes::from("first")))).unwrap();
-            // The stream stays open for as long as the server does.
+            // The stream stays open as long as the server.
             std::mem::forget(send);
             let frames = futures_util::stream::unfold(frames, async |mut frames| {
                 Some((frames.recv().await?, frames))
@@ -263,7 +267,7 @@ where
                 let mut builder =
                     hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 builder.http2().enable_connect_protocol();
-                // A client may go at any time.
+                // Clients may disconnect at any time.
                 let stream = TokioIo::new(stream);
                 let _ = builder
                     .serve_connection_with_upgrades(stream, service)
@@ -274,7 +278,7 @@ where
     address
 }
 
-/// A connection on which one request has been sent, word for word.
+/// A connection with one raw request sent.
 async fn send(fixture: &Fixture, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.gateway).await.unwrap();
     stream
@@ -284,7 +288,7 @@ async fn send(fixture: &Fixture, request: &str) -> TcpStream {
     stream
 }
 
-/// Everything that is answered until the connection is closed.
+/// All data until the connection closes.
 async fn ask(fixture: &Fixture, request: &str) -> String {
     let mut stream = send(fixture, request).await;
     let mut answer = String::new();
@@ -299,7 +303,7 @@ fn to(port: u16, path: &str, more: &str) -> String {
     )
 }
 
-/// What is written comes back, until the sandbox is no more.
+/// An echo until the sandbox ends.
 async fn assert_echoes_until_the_end(
     fixture: &Fixture,
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -363,7 +367,7 @@ async fn bodies_stream_in_both_directions_before_either_is_whole() {
 }
 
 #[tokio::test]
-async fn what_does_not_run_is_not_found() {
+async fn a_sandbox_that_does_not_run_is_not_found() {
     let fixture = fixture(|_| {}).await;
     let unknown = "GET / HTTP/1.1\nHost: 80-ixyz.e2b.app\nConnection: close\n\n";
     let answer = ask(&fixture, unknown).await;
@@ -374,7 +378,7 @@ async fn what_does_not_run_is_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_port_is_tried_again_and_then_said_to_be_closed() {
+async fn a_closed_port_is_retried_and_then_reported() {
     let fixture = fixture(|_| {}).await;
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = free.local_addr().unwrap().port();
@@ -391,7 +395,7 @@ async fn a_closed_port_is_tried_again_and_then_said_to_be_closed() {
 }
 
 #[tokio::test]
-async fn a_private_sandbox_asks_for_its_token_and_keeps_it_from_the_server() {
+async fn a_private_sandbox_requires_its_token_and_does_not_forward_it() {
     let seed = TokenSeed::new([1; 32]);
     let token = seed.traffic_access_token(&"iabc".parse().unwrap());
     let mut fixture = fixture(|route| route.traffic_access_token = Some(token.clone())).await;
@@ -421,7 +425,7 @@ async fn a_private_sandbox_asks_for_its_token_and_keeps_it_from_the_server() {
 }
 
 #[tokio::test]
-async fn routes_that_are_for_the_host_do_not_exist_outside() {
+async fn internal_routes_of_the_daemon_are_not_found() {
     let fixture = fixture(|_| {}).await;
     for path in ["/init", "//init", "/%69nit", "/tunnel/80", "/freeze"] {
         let answer = ask(&fixture, &to(ENVD_PORT, path, "")).await;
@@ -431,7 +435,7 @@ async fn routes_that_are_for_the_host_do_not_exist_outside() {
 }
 
 #[tokio::test]
-async fn a_stream_is_cut_and_not_closed_when_its_sandbox_ends() {
+async fn a_stream_is_aborted_when_its_sandbox_ends() {
     let fixture = fixture(|_| {}).await;
     let mut stream = send(&fixture, &to(fixture.server.port(), "/forever", "")).await;
     let mut seen = Vec::new();
@@ -440,7 +444,7 @@ async fn a_stream_is_cut_and_not_closed_when_its_sandbox_ends() {
     }
     fixture.catalog.route.send_replace(None);
     let mut rest = Vec::new();
-    // Whether the cut is seen as an end or as a reset depends on what was on its way.
+    // The client sees an end or a reset, depending on data in flight.
     let _ = stream.read_to_end(&mut rest).await;
     assert!(
         !rest.ends_with(b"0\r\n\r\n"),
@@ -449,7 +453,7 @@ async fn a_stream_is_cut_and_not_closed_when_its_sandbox_ends() {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_goes_both_ways_until_the_sandbox_ends() {
+async fn an_upgraded_connection_works_both_ways_until_the_sandbox_ends() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let head = format!(
@@ -465,7 +469,7 @@ async fn an_upgraded_connection_goes_both_ways_until_the_sandbox_ends() {
 }
 
 #[tokio::test]
-async fn a_protocol_that_nobody_asked_for_is_no_answer() {
+async fn an_unrequested_protocol_switch_is_refused() {
     let fixture = fixture(|_| ()).await;
     let answer = ask(&fixture, &to(fixture.server.port(), "/unasked", "")).await;
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
@@ -494,7 +498,7 @@ async fn a_signed_url_finds_its_sandbox_by_the_signature() {
 }
 
 #[tokio::test]
-async fn a_request_wakes_a_sandbox_that_rests_and_goes_on_to_it() {
+async fn a_request_wakes_a_paused_sandbox_and_reaches_it() {
     let fixture = fixture(|_| {}).await;
     fixture.catalog.rest(Ok(()));
     let answer = ask(&fixture, &to(fixture.server.port(), "/", "")).await;
@@ -505,28 +509,28 @@ async fn a_request_wakes_a_sandbox_that_rests_and_goes_on_to_it() {
 }
 
 #[tokio::test]
-async fn the_daemon_is_woken_only_by_who_knows_its_token() {
+async fn only_the_daemons_token_wakes_a_sandbox_for_its_port() {
     let fixture = fixture(|_| {}).await;
     for more in ["", "X-Access-Token: wrong\n"] {
         fixture.catalog.rest(Ok(()));
         let answer = ask(&fixture, &to(ENVD_PORT, "/health", more)).await;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
-        assert!(answer.contains("only a valid access token wakes it"));
-        // Nobody has woken it.
+        assert!(answer.contains("only a valid access token resumes it"));
+        // It was not woken.
         assert!(fixture.catalog.asleep.lock().is_some());
         fixture.catalog.wake(&sandbox().sandbox).await.unwrap();
     }
     fixture.catalog.rest(Ok(()));
     let token = sandbox().envd_access_token.unwrap();
     let more = format!("X-Access-Token: {}\n", token.reveal());
-    // Nothing listens there in this test; it was woken all the same.
+    // Nothing listens there in this test, but it was woken.
     let answer = ask(&fixture, &to(ENVD_PORT, "/health", &more)).await;
     assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
     assert!(fixture.catalog.asleep.lock().is_none());
 }
 
 #[tokio::test]
-async fn why_a_sandbox_was_not_woken_is_said() {
+async fn a_failed_wake_reports_the_reason() {
     for (why, status) in [
         (NotWoken::Gone, "502"),
         (NotWoken::Full("full".to_owned()), "429"),
@@ -543,7 +547,7 @@ async fn why_a_sandbox_was_not_woken_is_said() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_is_on_its_way_is_busy_by_its_name_and_by_a_path() {
+async fn a_sandbox_that_changes_state_is_busy_by_host_and_by_path() {
     let fixture = fixture(|_| {}).await;
     fixture.catalog.route.send_replace(None);
     *fixture.catalog.busy.lock() = true;
@@ -564,7 +568,7 @@ fn by_path(path: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_path_leads_to_a_sandbox_for_whoever_has_a_key_of_its_team() {
+async fn a_path_reaches_a_sandbox_with_a_key_of_its_team() {
     let mut fixture = fixture(|route| route.traffic_access_token = Some(traffic_token())).await;
     let port = fixture.server.port();
     let key = format!("X-API-Key: {KEY}\n");
@@ -585,7 +589,7 @@ async fn a_path_leads_to_a_sandbox_for_whoever_has_a_key_of_its_team() {
     }
     let token = format!("e2b-traffic-access-token: {}\n", traffic_token().reveal());
     let path = format!("/sandboxes/router/iabc/{port}/");
-    // What is no key of ours does not stand in the way of the token, and goes no further either.
+    // An invalid key does not invalidate the token, and is not forwarded.
     for more in ["", "X-API-Key: \n", "X-API-Key: somebody's own\n"] {
         let answer = ask(&fixture, &by_path(&path, &format!("{more}{token}"))).await;
         assert!(answer.ends_with("hello"), "{more}: {answer}");
@@ -598,7 +602,7 @@ async fn a_path_leads_to_a_sandbox_for_whoever_has_a_key_of_its_team() {
 }
 
 #[tokio::test]
-async fn no_path_is_open_without_what_opens_it() {
+async fn no_path_is_open_without_a_credential() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let other = format!("X-API-Key: e2b_{}\n", "0".repeat(32));
@@ -626,7 +630,7 @@ async fn no_path_is_open_without_what_opens_it() {
 }
 
 #[tokio::test]
-async fn a_key_wakes_what_rests_and_a_stranger_does_not() {
+async fn a_key_wakes_a_paused_sandbox_and_a_stranger_does_not() {
     let fixture = fixture(|_| {}).await;
     fixture.catalog.rest(Ok(()));
     let path = format!("/sandbox/box/?port={}", fixture.server.port());

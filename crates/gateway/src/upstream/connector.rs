@@ -1,4 +1,4 @@
-//! How connections into a sandbox are opened.
+//! Opens connections into a sandbox.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,10 +19,10 @@ use tokio::time::{sleep, timeout};
 use super::{ForwardedBody, NotSent, Sender};
 use crate::places::Place;
 
-/// How long a server may take to accept a connection.
+/// The timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pauses while a port is not open: a server that was just started needs a moment.
+/// The pauses between retries of a closed port: a starting server needs a moment.
 const PAUSES: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(200),
@@ -30,12 +30,11 @@ const PAUSES: [Duration; 4] = [
     Duration::from_millis(400),
 ];
 
-/// How much of an answer is read ahead of a client that does not read it, in bytes. The head of an
-/// answer has to fit.
+/// The buffer for an answer that the client does not read, in bytes. An answer's head must fit.
 const AHEAD: usize = 64 << 10;
 
-/// The same for HTTP/2, for one stream and for all of a connection. What lies between is a link
-/// inside this machine, so that small windows slow nothing.
+/// The same for HTTP/2, for a stream and a connection. The link is inside this machine, so small
+/// windows cost no speed.
 const WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 
@@ -70,11 +69,11 @@ impl Connector {
         let address = SocketAddr::new(self.address, port);
         match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Many requests are small and waited for. A stream that refuses this works too.
+                // Many requests are small and clients wait for them. Failing is harmless.
                 let _ = stream.set_nodelay(true);
                 Ok(Some(Box::new(stream)))
             }
-            // A server may listen on the sandbox's loopback only, which the daemon can reach.
+            // The server may listen on the sandbox's loopback only, which the daemon reaches.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 Ok(if port == ENVD_PORT {
                     None
@@ -83,7 +82,7 @@ impl Connector {
                 })
             }
             Ok(Err(error)) if is_exhausted(&error) => {
-                tracing::warn!(%error, "no connection into a sandbox can be opened");
+                tracing::warn!(%error, "cannot open a connection into a sandbox");
                 Err(NotSent::Exhausted)
             }
             Ok(Err(_)) | Err(_) => Ok(None),
@@ -101,7 +100,7 @@ impl Connector {
     }
 }
 
-/// Whether the system has run out of descriptors or of memory.
+/// Whether the system is out of descriptors or memory.
 fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
@@ -157,23 +156,23 @@ impl Write for Stream {
     }
 }
 
-/// Speaks HTTP/1.1 on a connection.
+/// Starts HTTP/1.1 on a connection.
 pub(super) async fn connect_http1(
     stream: Stream,
 ) -> Result<http1::SendRequest<ForwardedBody>, NotSent> {
     let (sender, connection) = http1::Builder::new()
-        // As Go's proxies write them, for servers that look for `Host` and no other.
+        // As Go's proxies do, for servers that match `Host` case-sensitively.
         .title_case_headers(true)
         .max_buf_size(AHEAD)
         .handshake(stream)
         .await
         .map_err(|_| NotSent::Broken)?;
-    // How a connection ends is told to those whose requests it has.
+    // Errors of the connection reach its requests.
     tokio::spawn(async move { connection.with_upgrades().await.unwrap_or_default() });
     Ok(sender)
 }
 
-/// Speaks HTTP/2 on a connection.
+/// Starts HTTP/2 on a connection.
 pub(super) async fn connect_http2(
     stream: Stream,
 ) -> Result<http2::SendRequest<ForwardedBody>, NotSent> {

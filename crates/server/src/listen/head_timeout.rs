@@ -69,7 +69,7 @@ impl<T> HeadTimeout<T> {
         }
         if self.phase.awaits_request() && !bytes.is_empty() {
             // A head has begun: the timeout starts.
-            self.phase.begin();
+            self.phase.head_begins();
             self.timer = Some(Box::pin(sleep(self.timeout)));
         }
     }

@@ -1,12 +1,12 @@
-//! How many may come, and how long one waits for a server that is just starting.
+//! Limits of concurrent requests, and retries while a server starts.
 
 use super::*;
 
-/// How long anything here may take.
+/// The timeout of these tests.
 const BOUND: Duration = Duration::from_secs(20);
 
 #[tokio::test]
-async fn more_connections_than_a_sandbox_may_have_are_refused_until_one_ends() {
+async fn connections_above_the_limit_are_refused_until_one_ends() {
     let config = GatewayConfig {
         connections: 1,
         ..GatewayConfig::default()
@@ -31,7 +31,7 @@ async fn more_connections_than_a_sandbox_may_have_are_refused_until_one_ends() {
 
 #[tokio::test]
 async fn a_request_waits_for_a_server_that_opens_its_port_a_moment_later() {
-    // An address of loopback of this test's own, with a daemon that says when it is asked.
+    // A loopback address of its own, with a daemon that reports requests.
     let own = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 88, own[2], own[3] | 1);
     let daemon = TcpListener::bind((address, ENVD_PORT)).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_request_waits_for_a_server_that_opens_its_port_a_moment_later() {
     let request = to(port, "/", "");
     let answer = ask(&fixture, &request);
     let open = async {
-        // The port was closed, and whether it is open on the sandbox's loopback is asked now.
+        // The port was closed; now the gateway tries the sandbox's loopback.
         let (asked, _) = daemon.accept().await.unwrap();
         let server = TcpListener::bind((address, port)).await.unwrap();
         serve_on(server, |_| async {

@@ -1,4 +1,4 @@
-//! What connections into a sandbox the gateway keeps, and how many it opens.
+//! The number of connections that the gateway opens and keeps.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A server on many ports that counts the connections it has now, and had in all.
+/// A server on many ports that counts its current and total connections.
 struct ManyPorts {
     ports: Vec<u16>,
     open: Arc<AtomicUsize>,
@@ -40,7 +40,7 @@ async fn many_ports(count: usize) -> ManyPorts {
     }
 }
 
-/// Answers request after request until the client closes.
+/// Answers requests until the client closes.
 async fn answer_each(mut stream: TcpStream) {
     let mut seen = Vec::new();
     while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
@@ -52,7 +52,7 @@ async fn answer_each(mut stream: TcpStream) {
     }
 }
 
-/// Asks on a connection that stays open.
+/// Sends a request on a kept-alive connection.
 async fn ask_again(stream: &mut TcpStream, port: u16) {
     let asked = to(port, "/", "").replace("Connection: close\n", "");
     let asked = asked.replace('\n', "\r\n");
@@ -73,21 +73,21 @@ async fn eventually(what: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again_and_closed_when_the_sandbox_ends() {
+async fn a_connection_is_reused_and_closed_when_the_sandbox_ends() {
     let fixture = fixture(|_| {}).await;
     let server = many_ports(1).await;
     let mut client = TcpStream::connect(fixture.gateway).await.unwrap();
     for _ in 0..20 {
         ask_again(&mut client, server.ports[0]).await;
     }
-    // It is kept a moment after its answer: the next request may come before.
+    // The connection is kept slightly after the answer, so the next request may come first.
     assert!(server.accepted.load(Ordering::SeqCst) < 5);
     fixture.catalog.route.send_replace(None);
     eventually(|| server.open.load(Ordering::SeqCst) == 0).await;
 }
 
 #[tokio::test]
-async fn one_client_that_asks_hundreds_of_ports_leaves_few_connections_open() {
+async fn one_client_of_hundreds_of_ports_leaves_few_connections_open() {
     let fixture = fixture(|_| {}).await;
     let server = many_ports(200).await;
     let mut client = TcpStream::connect(fixture.gateway).await.unwrap();
@@ -99,7 +99,7 @@ async fn one_client_that_asks_hundreds_of_ports_leaves_few_connections_open() {
 }
 
 #[tokio::test]
-async fn a_sandbox_has_half_of_the_places_and_is_told_so() {
+async fn a_sandbox_gets_half_of_the_places_and_then_429() {
     let config = GatewayConfig {
         upstreams: 8,
         ..GatewayConfig::default()
@@ -118,7 +118,7 @@ async fn a_sandbox_has_half_of_the_places_and_is_told_so() {
     let answer = ask(&fixture, &to(port, "/", "")).await;
     assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
     assert!(
-        answer.contains("as many connections open as it may"),
+        answer.contains("used up its share of connections"),
         "{answer}"
     );
     held.pop();
@@ -127,7 +127,7 @@ async fn a_sandbox_has_half_of_the_places_and_is_told_so() {
 }
 
 #[tokio::test]
-async fn requests_of_grpc_share_a_connection_that_is_kept() {
+async fn grpc_requests_share_a_kept_connection() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let stream = TcpStream::connect(fixture.gateway).await.unwrap();

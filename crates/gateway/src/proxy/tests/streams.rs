@@ -7,7 +7,7 @@ use hyper::ext::Protocol;
 
 use super::*;
 
-/// A client of HTTP/2 that knows what the gateway understands.
+/// An HTTP/2 client that has received the gateway's settings.
 async fn client(fixture: &Fixture) -> http2::SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect(fixture.gateway).await.unwrap();
     let builder = http2::Builder::new(TokioExecutor::new());
@@ -65,10 +65,10 @@ async fn a_websocket_over_http2_is_one_of_http1_to_the_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_agrees_to_no_websocket_opens_none() {
+async fn a_server_that_refuses_a_websocket_opens_none() {
     let fixture = fixture(|_| {}).await;
     let mut client = client(&fixture).await;
-    // It says 200, which on a stream would mean that it agreed.
+    // It answers 200, which on a stream would mean acceptance.
     let asked = connect(&fixture, "/", "websocket");
     assert_eq!(client.send_request(asked).await.unwrap().status(), 502);
     let asked = connect(&fixture, "/nothing", "websocket");
@@ -76,7 +76,7 @@ async fn a_server_that_agrees_to_no_websocket_opens_none() {
 }
 
 #[tokio::test]
-async fn a_sandbox_is_no_proxy_to_elsewhere() {
+async fn a_sandbox_is_no_proxy_to_other_hosts() {
     let fixture = fixture(|_| {}).await;
     let mut client = client(&fixture).await;
     let asked = connect(&fixture, "/", "connect-udp");
@@ -90,7 +90,7 @@ async fn a_sandbox_is_no_proxy_to_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_stream_that_a_key_opened_is_cut_when_the_key_is_deleted() {
+async fn a_stream_ends_when_its_key_is_deleted() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let path = format!("/sandbox/box/forever?port={port}");
@@ -102,13 +102,13 @@ async fn a_stream_that_a_key_opened_is_cut_when_the_key_is_deleted() {
     }
     fixture.catalog.key_deleted.send_replace(true);
     let mut rest = Vec::new();
-    // Whether the cut is seen as an end or as a reset depends on what was on its way.
+    // The client sees an end or a reset, depending on data in flight.
     let _ = stream.read_to_end(&mut rest).await;
     assert!(!rest.ends_with(b"0\r\n\r\n"), "a cut must not look whole");
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_that_a_key_opened_ends_with_the_key() {
+async fn an_upgraded_connection_ends_when_its_key_is_deleted() {
     let fixture = fixture(|_| {}).await;
     let port = fixture.server.port();
     let head = format!(

@@ -1,9 +1,9 @@
-//! Ways to sandboxes for clients that cannot use names below a domain: `/sandbox/{name}/…?port=`
-//! and `/sandboxes/router/{id}/{port}/…`, as Agent-Sandbox has them.
+//! Path-based URLs, for clients that cannot use host names: `/sandbox/{name}/…?port=` and
+//! `/sandboxes/router/{id}/{port}/…`, as in Agent-Sandbox.
 //!
-//! There they are open to everybody. Here each asks for a key of the sandbox's team, or for the
-//! sandbox's traffic token: such an address is easily guessed, where a name below a domain has an
-//! id in it. Neither is passed on.
+//! In Agent-Sandbox they are open. Here each request needs a key of the sandbox's team, or the
+//! sandbox's traffic token, because these URLs are easy to guess, while a host name contains an id.
+//! Neither credential is forwarded.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -17,35 +17,34 @@ use crate::target::{InvalidTarget, port_of};
 const NAMED: &str = "/sandbox/";
 const ROUTER: &str = "/sandboxes/router/";
 
-/// Where clients put their key.
+/// The header of the API key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// Says to the server in the sandbox what was taken off the path.
+/// Tells the server in the sandbox the removed part of the path.
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
-/// Takes from a page that a sandbox serves here the rights of this address, which is the API's: to
-/// a browser it is a page of nobody.
+/// Gives pages of a sandbox an opaque origin, because the URL's origin is the API's.
 const POLICY: HeaderValue =
     HeaderValue::from_static("sandbox allow-downloads allow-forms allow-popups allow-scripts");
 
-/// A request that names a sandbox by its path.
+/// The target of a path-based URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
+pub struct PathRoute {
     /// The sandbox's name or id.
     pub(crate) name: String,
     /// The port, if it names one.
     pub(crate) port: Option<u16>,
-    /// What is taken off the path.
+    /// The removed part of the path.
     prefix: String,
-    /// What is left of it.
+    /// The rest of the path.
     rest: PathAndQuery,
 }
 
-/// Finds the sandbox that a path names; none when it is for the API.
+/// Parses the path; none for the API's paths.
 ///
 /// # Errors
-/// When it names a port that is none.
-pub(crate) fn find(uri: &Uri) -> Result<Option<Door>, InvalidTarget> {
+/// When the port is invalid.
+pub(crate) fn find(uri: &Uri) -> Result<Option<PathRoute>, InvalidTarget> {
     let (path, query) = (uri.path(), uri.query());
     if let Some(after) = path.strip_prefix(ROUTER) {
         let mut parts = after.splitn(3, '/');
@@ -54,7 +53,7 @@ pub(crate) fn find(uri: &Uri) -> Result<Option<Door>, InvalidTarget> {
         };
         let rest = parts.next().unwrap_or_default();
         let prefix = format!("{ROUTER}{name}/{port}");
-        return door(name, Some(port_of(port)?), prefix, rest, query).map(Some);
+        return parse(name, Some(port_of(port)?), prefix, rest, query).map(Some);
     }
     let Some(after) = path.strip_prefix(NAMED) else {
         return Ok(None);
@@ -63,21 +62,21 @@ pub(crate) fn find(uri: &Uri) -> Result<Option<Door>, InvalidTarget> {
     let (port, query) = take_port(query.unwrap_or_default());
     let port = port.map(|port| port_of(&port)).transpose()?;
     let query = Some(query.as_str()).filter(|query| !query.is_empty());
-    door(name, port, format!("{NAMED}{name}"), rest, query).map(Some)
+    parse(name, port, format!("{NAMED}{name}"), rest, query).map(Some)
 }
 
-fn door(
+fn parse(
     name: &str,
     port: Option<u16>,
     prefix: String,
     rest: &str,
     query: Option<&str>,
-) -> Result<Door, InvalidTarget> {
+) -> Result<PathRoute, InvalidTarget> {
     let rest = match query {
         Some(query) => format!("/{rest}?{query}"),
         None => format!("/{rest}"),
     };
-    Ok(Door {
+    Ok(PathRoute {
         name: name.to_owned(),
         port,
         prefix,
@@ -85,7 +84,7 @@ fn door(
     })
 }
 
-/// Takes the first `port` out of a query: it is for the gateway. What else there is stays as it is.
+/// Removes the first `port` from a query: it is for the gateway. The rest stays unchanged.
 fn take_port(query: &str) -> (Option<String>, String) {
     let mut port = None;
     let rest: Vec<&str> = query
@@ -101,15 +100,15 @@ fn take_port(query: &str) -> (Option<String>, String) {
     (port, rest.join("&"))
 }
 
-impl Door {
-    /// The name or id of the sandbox that the path names.
+impl PathRoute {
+    /// The name or id of the sandbox.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What a request shows to be let in; none when it shows nothing, or nothing that could be it.
-    /// A key counts more than a traffic token. `Authorization` is the sandbox's own server's.
+    /// The credential of a request; none if it has no plausible one. A key precedes a traffic token.
+    /// `Authorization` belongs to the server in the sandbox.
     pub(crate) fn proof(headers: &HeaderMap) -> Option<Proof> {
         let key = headers.get(API_KEY).and_then(|key| key.to_str().ok());
         if let Some(key) = key.and_then(|key| ApiKey::parse(key).ok()) {
@@ -119,8 +118,7 @@ impl Door {
         Some(Proof::Traffic(token.to_owned()))
     }
 
-    /// Makes the request what it would be with the sandbox's own address: without the key, which is
-    /// nothing for a server in a sandbox.
+    /// Rewrites the request as if it had come to the sandbox's own host: without prefix and key.
     pub(crate) fn pass<B>(self, request: &mut http::Request<B>) -> Result<(), InvalidTarget> {
         let mut parts = request.uri().clone().into_parts();
         parts.path_and_query = Some(self.rest);
@@ -134,8 +132,8 @@ impl Door {
     }
 }
 
-/// Marks an answer as nobody's page. Appended: what the server itself forbids stays forbidden.
-pub(crate) fn disown(headers: &mut HeaderMap) {
+/// Sandboxes the page. Appended, so that the server's own policy stays in force.
+pub(crate) fn sandbox_csp(headers: &mut HeaderMap) {
     headers.append(http::header::CONTENT_SECURITY_POLICY, POLICY);
 }
 
@@ -146,8 +144,8 @@ mod tests {
     use super::*;
 
     fn found(uri: &str) -> Option<(String, Option<u16>, String)> {
-        let door = find(&uri.parse().unwrap()).unwrap()?;
-        Some((door.name, door.port, door.rest.to_string()))
+        let parsed = find(&uri.parse().unwrap()).unwrap()?;
+        Some((parsed.name, parsed.port, parsed.rest.to_string()))
     }
 
     fn is(name: &str, port: Option<u16>, rest: &str) -> Option<(String, Option<u16>, String)> {
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_names_a_sandbox_a_port_and_what_is_left() {
+    fn a_path_has_a_sandbox_a_port_and_a_rest() {
         assert_eq!(found("/sandbox/box"), is("box", None, "/"));
         assert_eq!(found("/sandbox/box/a/b?c=d"), is("box", None, "/a/b?c=d"));
         assert_eq!(found("/sandbox/box/?port=3000"), is("box", Some(3000), "/"));
@@ -174,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_apis_stays_the_apis() {
+    fn paths_of_the_api_are_not_taken() {
         for path in [
             "/sandboxes",
             "/sandboxes/router",
@@ -202,13 +200,13 @@ mod tests {
     }
 
     #[test]
-    fn the_key_goes_no_further() {
+    fn the_key_is_not_forwarded() {
         let mut request = http::Request::get("/sandbox/box/a?port=80")
             .header("x-api-key", "e2b_00")
             .body(())
             .unwrap();
-        let door = find(request.uri()).unwrap().unwrap();
-        door.pass(&mut request).unwrap();
+        let parsed = find(request.uri()).unwrap().unwrap();
+        parsed.pass(&mut request).unwrap();
         assert_eq!(request.uri(), "/a");
         assert!(!request.headers().contains_key("x-api-key"));
         assert_eq!(request.headers()["x-forwarded-prefix"], "/sandbox/box");
@@ -216,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_makes_it_fail(path in "/(sandbox|sandboxes/router)/[!-~]{0,60}") {
+        fn no_path_panics(path in "/(sandbox|sandboxes/router)/[!-~]{0,60}") {
             if let Ok(uri) = path.parse::<Uri>() {
                 let _ = find(&uri);
             }
