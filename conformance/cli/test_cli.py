@@ -23,7 +23,7 @@ NOT_FOUND, UNREACHABLE, NOT_NOW, REFUSED, USAGE = 66, 69, 75, 77, 64
 # --- help and mistakes -------------------------------------------------------------------------
 
 
-def test_alone_it_says_what_to_do(client):
+def test_without_arguments_it_prints_an_introduction(client):
     said = client.ok()
     assert "shoal serve" in said and "shoal sandbox create" in said
 
@@ -48,7 +48,7 @@ def test_help_names_the_exit_codes(client, words):
         (("sandbox", "kill"), "ID"),
     ],
 )
-def test_a_wrong_line_is_told_with_what_is_right(client, words, word):
+def test_a_wrong_command_line_gets_a_suggestion(client, words, word):
     answer = client.run(*words)
     assert answer.code == USAGE and word in answer.err, answer
 
@@ -85,7 +85,7 @@ def test_the_url_may_come_from_e2bs_variable(shared):
 # --- create, list, kill -------------------------------------------------------------------------
 
 
-def test_create_prints_the_id_alone_and_what_was_asked_holds(client):
+def test_create_prints_only_the_id_and_applies_its_options(client):
     made = client.ok(
         "sandbox", "create", "--timeout", "5m", "--env", "GREETING=hello", "--meta", "who=a b&c",
         "--runtime", "runc", "--no-internet",
@@ -110,7 +110,7 @@ def test_get_and_ls_are_tables_for_people(client, sandbox):
     assert "runtime" in client.ok("sandbox", "get", sandbox)
 
 
-def test_an_unknown_id_offers_one_that_is_near(client, sandbox):
+def test_an_unknown_id_suggests_a_similar_one(client, sandbox):
     near = sandbox[:-1] + ("0" if sandbox[-1] != "0" else "1")
     for words in (("get", near), ("kill", near), ("exec", near, "true"), ("logs", near)):
         answer = client.run("sandbox", *words)
@@ -118,12 +118,12 @@ def test_an_unknown_id_offers_one_that_is_near(client, sandbox):
         assert f"Did you mean {sandbox}?" in answer.err, answer
 
 
-def test_an_unknown_template_offers_one_that_is_near(client):
+def test_an_unknown_template_suggests_a_similar_one(client):
     answer = client.run("sandbox", "create", "--template", "bsae")
     assert answer.code == NOT_FOUND and "Did you mean base?" in answer.err, answer
 
 
-def test_kill_goes_on_after_one_that_is_not_there(client, fresh):
+def test_kill_continues_after_an_unknown_sandbox(client, fresh):
     answer = client.run("sandbox", "kill", "inothere", fresh)
     assert (answer.code, answer.out.strip()) == (NOT_FOUND, fresh)
 
@@ -145,20 +145,20 @@ def test_kill_all_asks_first(shared, client):
 # --- exec ---------------------------------------------------------------------------------------
 
 
-def test_exec_keeps_streams_apart_and_passes_the_code_on(client, sandbox):
+def test_exec_separates_streams_and_returns_the_exit_code(client, sandbox):
     script = "echo out; echo err >&2; exit 7"
     answer = client.run("sandbox", "exec", sandbox, "--", "sh", "-c", script)
     assert (answer.code, answer.out, answer.err) == (7, "out\n", "err\n")
 
 
-def test_exec_runs_as_whom_and_where_it_is_told(client, sandbox):
+def test_exec_uses_the_given_user_and_directory(client, sandbox):
     how = ("--user", "root", "--cwd", "/etc", "--env", "A=b c")
     said = client.ok("sandbox", "exec", *how, sandbox, "--", "sh", "-c", 'id -un; pwd; echo "$A"')
     assert said.splitlines() == ["root", "/etc", "b c"]
     assert client.ok("sandbox", "exec", sandbox, "id", "-un") == "user"
 
 
-def test_exec_passes_all_of_its_input_on(client, sandbox):
+def test_exec_forwards_all_input(client, sandbox):
     data = os.urandom(1 << 20).hex()
     assert client.ok("sandbox", "exec", sandbox, "--", "wc", "-c", stdin=data) == str(2 << 20)
     assert client.ok("sandbox", "exec", sandbox, "--", "cat", stdin="") == ""
@@ -179,13 +179,13 @@ def test_exec_prints_every_byte(client, sandbox):
         (("false",), 1),
     ],
 )
-def test_exec_ends_as_a_shell_would_have(client, sandbox, command, code):
+def test_exec_has_the_exit_codes_of_a_shell(client, sandbox, command, code):
     assert client.run("sandbox", "exec", sandbox, "--", *command).code == code
 
 
-def test_exec_kills_what_takes_too_long(client, sandbox):
+def test_exec_kills_a_command_after_its_timeout(client, sandbox):
     answer = client.run("sandbox", "exec", "--timeout", "1s", sandbox, "--", "sleep", "60")
-    assert answer.code == 1 and "time was over" in answer.err, answer
+    assert answer.code == 1 and "timed out" in answer.err, answer
 
 
 def test_ctrl_c_reaches_the_command(client, sandbox):
@@ -207,7 +207,7 @@ def test_the_second_ctrl_c_kills(client, sandbox):
     assert running.wait(30) == 137
 
 
-def test_a_reader_that_goes_ends_the_command(client, fresh):
+def test_a_closed_output_ends_the_command(client, fresh):
     running = client.start("sandbox", "exec", fresh, "--", "yes")
     assert running.stdout.readline()
     running.stdout.close()
@@ -215,7 +215,7 @@ def test_a_reader_that_goes_ends_the_command(client, fresh):
     assert client.run("sandbox", "exec", fresh, "--", "pgrep", "-x", "yes").code == 1
 
 
-def test_a_sandbox_that_ends_under_a_command_is_told(client, fresh):
+def test_exec_reports_the_end_of_the_sandbox(client, fresh):
     running = client.start(
         "sandbox", "exec", fresh, "--", "sh", "-c", "echo ready; sleep 600", stderr=-1
     )
@@ -228,7 +228,7 @@ def test_a_sandbox_that_ends_under_a_command_is_told(client, fresh):
 # --- terminals ----------------------------------------------------------------------------------
 
 
-def test_a_shell_has_a_terminal_of_the_windows_size_and_leaves_it_as_it_was(terminal, sandbox):
+def test_a_shell_has_the_size_of_the_window_and_restores_the_terminal(terminal, sandbox):
     window = terminal("sandbox", "shell", sandbox, columns=101, rows=33)
     window.expect("$ ")
     assert window.is_raw()
@@ -245,7 +245,7 @@ def test_a_shell_has_a_terminal_of_the_windows_size_and_leaves_it_as_it_was(term
     assert window.is_as_before()
 
 
-def test_ctrl_c_in_a_shell_is_the_shells(terminal, sandbox):
+def test_ctrl_c_in_a_shell_reaches_the_shell(terminal, sandbox):
     window = terminal("sandbox", "shell", sandbox)
     window.expect("$ ")
     # What a program of its own prints tells that it has the terminal already, and not the shell.
@@ -260,7 +260,7 @@ def test_ctrl_c_in_a_shell_is_the_shells(terminal, sandbox):
     assert window.is_as_before()
 
 
-def test_a_shell_that_is_ended_from_outside_restores_the_terminal(terminal, sandbox):
+def test_a_killed_shell_restores_the_terminal(terminal, sandbox):
     window = terminal("sandbox", "shell", sandbox)
     window.expect("$ ")
     assert window.is_raw()
@@ -285,7 +285,7 @@ def test_exec_with_a_terminal_has_one(terminal, sandbox):
     assert window.is_as_before()
 
 
-def test_exec_without_a_terminal_has_none_even_where_the_user_has_one(terminal, sandbox):
+def test_exec_has_a_terminal_only_on_request(terminal, sandbox):
     window = terminal("sandbox", "exec", sandbox, "--", "sh", "-c", "tty; cat; exit 3")
     window.expect("not a tty")
     assert window.wait() == 3
@@ -294,7 +294,7 @@ def test_exec_without_a_terminal_has_none_even_where_the_user_has_one(terminal, 
 # --- files --------------------------------------------------------------------------------------
 
 
-def test_a_tree_is_copied_in_and_out_as_it_was(client, sandbox, tmp_path):
+def test_a_tree_is_copied_in_and_out_unchanged(client, sandbox, tmp_path):
     tree = tmp_path / "tree"
     (tree / "sub" / "empty").mkdir(parents=True)
     (tree / "plain").write_text("plain")
@@ -307,7 +307,7 @@ def test_a_tree_is_copied_in_and_out_as_it_was(client, sandbox, tmp_path):
     (tree / "loop").symlink_to(".")
     answer = client.run("sandbox", "cp", str(tree), f"{sandbox}:copy", "--json")
     assert (answer.code, answer.json["files"]) == (0, 5), answer
-    assert "loop is left out" in answer.err
+    assert "skipped" in answer.err and "loop: it is neither" in answer.err
     assert client.ok("sandbox", "exec", sandbox, "--", "copy/sub/run me") == "ran"
     back = tmp_path / "back"
     client.ok("sandbox", "cp", f"{sandbox}:copy", str(back))
@@ -337,7 +337,7 @@ def test_streams_are_copied(client, sandbox):
     assert client.ok("sandbox", "cp", f"{sandbox}:/tmp/streamed", "-") == data
 
 
-def test_what_is_not_there_cannot_be_copied_and_leaves_nothing(client, sandbox, tmp_path):
+def test_copying_a_missing_file_fails_and_leaves_nothing(client, sandbox, tmp_path):
     assert client.run("sandbox", "cp", str(tmp_path / "no"), f"{sandbox}:").code == NOT_FOUND
     assert client.run("sandbox", "cp", f"{sandbox}:no", str(tmp_path)).code == NOT_FOUND
     assert client.run("sandbox", "cp", f"{sandbox}:/dev/zero", str(tmp_path)).code == USAGE
@@ -347,7 +347,7 @@ def test_what_is_not_there_cannot_be_copied_and_leaves_nothing(client, sandbox, 
 # --- logs, top, url -----------------------------------------------------------------------------
 
 
-def test_logs_show_what_was_printed_and_follow_until_the_end(client, fresh):
+def test_logs_show_output_and_follow_until_the_end(client, fresh):
     client.ok("sandbox", "exec", fresh, "--", "echo", "first words")
     assert "first words" in client.ok("sandbox", "logs", fresh).splitlines()
     following = client.start("sandbox", "logs", "--follow", "--tail", "1", fresh)
@@ -359,7 +359,7 @@ def test_logs_show_what_was_printed_and_follow_until_the_end(client, fresh):
     assert following.returncode == 0
 
 
-def test_top_is_printed_once_for_programs_and_anew_for_people(client, terminal, sandbox):
+def test_top_prints_once_for_programs_and_repeats_for_people(client, terminal, sandbox):
     lines = client.ok("sandbox", "top").splitlines()
     assert lines[0].split()[:4] == ["ID", "TEMPLATE", "CPU", "MEMORY"]
     assert any(line.startswith(sandbox) for line in lines)
@@ -373,7 +373,7 @@ def test_top_is_printed_once_for_programs_and_anew_for_people(client, terminal, 
     assert window.wait() == 0
 
 
-def test_the_url_of_a_port_leads_there(client, sandbox):
+def test_the_url_of_a_port_works(client, sandbox):
     url = client.ok("sandbox", "url", sandbox, "8123")
     assert url.startswith(f"http://8123-{sandbox}.localhost:")
     script = "cd /etc && exec python3 -m http.server 8123 --bind 127.0.0.1"
@@ -405,7 +405,7 @@ def test_a_key_is_made_used_listed_masked_and_removed(shared, client):
     assert client.run("key", "rm", row["id"]).code == NOT_FOUND
 
 
-def test_one_teams_sandbox_is_not_there_for_another(shared, client, sandbox):
+def test_another_teams_sandbox_is_not_found(shared, client, sandbox):
     key = client.ok("key", "create", "spy", "--team", "cli-spies")
     theirs = Client(shared, SHOAL_API_KEY=key)
     for words in (("get", sandbox), ("kill", sandbox), ("exec", sandbox, "id"), ("shell", sandbox)):
@@ -413,7 +413,7 @@ def test_one_teams_sandbox_is_not_there_for_another(shared, client, sandbox):
         assert answer.code == NOT_FOUND and sandbox not in answer.err.split("mean")[-1:], answer
 
 
-def test_pools_are_listed_and_an_unknown_one_is_told(client):
+def test_pools_are_listed_and_an_unknown_one_is_an_error(client):
     assert client.ok("pool", "ls").startswith("TEMPLATE")
     assert client.ok("pool", "top", "--once").startswith("TEMPLATE")
     assert isinstance(client.run("pool", "ls", "--json").json, list)
@@ -445,7 +445,7 @@ def test_a_template_is_made_used_shown_and_removed(client):
         assert client.ok("template", "rm", "cli-small") == "cli-small"
 
 
-def test_images_that_cannot_be_had_are_told(client, tmp_path):
+def test_images_that_cannot_be_pulled_are_errors(client, tmp_path):
     assert client.run("image", "rm", "none:1").code == NOT_FOUND
     assert client.run("image", "import", str(tmp_path / "none"), "x:1").code == NOT_FOUND
     bad = tmp_path / "bad.tar"

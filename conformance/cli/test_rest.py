@@ -1,4 +1,4 @@
-"""`shoal snapshot`, and what `shoal sandbox` does with sandboxes that rest or grow."""
+"""`shoal snapshot`, and pause, resume, fork and resize of `shoal sandbox`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_sandbox_is_paused_and_resumed(client, gvisor):
     assert answer["sandboxID"] == gvisor and answer["shoal"]["origin"] == "cold"
 
 
-def test_what_a_runtime_cannot_keep_is_said_with_what_to_do(client, fresh):
+def test_saving_memory_under_runc_is_refused_with_an_alternative(client, fresh):
     answer = client.run("sandbox", "pause", fresh)
     assert answer.code != 0 and "runtime runc cannot keep memory" in answer.err
     assert client.ok("sandbox", "pause", fresh, "--files-only") == fresh
@@ -88,10 +88,10 @@ def test_a_snapshot_is_exported_and_imported(client, gvisor, tmp_path):
     bad = client.run("snapshot", "import", str(tmp_path / "bad"))
     assert bad.code != 0 and "cannot be started" in bad.err
     meaning = client.ok("snapshot", "import", "--help")
-    assert "--trust" in meaning and "its memory goes into the runtime" in " ".join(meaning.split())
+    assert "--trust" in meaning and "the runtime restores its memory" in " ".join(meaning.split())
 
 
-def test_forks_are_printed_each_in_a_line(client, gvisor):
+def test_fork_prints_one_id_per_line(client, gvisor):
     made = client.ok("sandbox", "fork", gvisor, "--count", "3").split()
     assert len(set(made)) == 3
     for one in made:
@@ -121,4 +121,4 @@ def test_tokens_are_rotated_and_printed(client, fresh):
     # The command line goes on with the new one.
     assert client.ok("sandbox", "exec", fresh, "--", "echo", "in") == "in"
     missing = client.run("sandbox", "rotate-token", "i" + "z" * 20)
-    assert missing.code == NOT_FOUND and "there is no sandbox" in missing.err
+    assert missing.code == NOT_FOUND and "no sandbox" in missing.err

@@ -1,4 +1,4 @@
-//! Which server, with which key, and the way there.
+//! The server, the key and the connection.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,23 +15,23 @@ use tokio_rustls::TlsConnector;
 
 use crate::failure::{Failure, Kind};
 
-/// Where a server listens that nobody has told otherwise.
+/// The default address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:3000";
 
-/// Where a server keeps everything that nobody has told otherwise.
+/// The default data directory.
 const DEFAULT_DATA: &str = "/var/lib/shoal";
 
-/// How long a connection may take to open.
+/// The timeout of a connect.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which server, and who calls.
+/// The flags for server and key.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
-    /// The server [default: http://127.0.0.1:3000; E2B_API_URL counts too].
+    /// The server; also E2B_API_URL [default: http://127.0.0.1:3000].
     #[arg(long, env = "SHOAL_URL", value_name = "URL", global = true)]
     url: Option<String>,
-    /// The API key [default: E2B_API_KEY, else what the file `api-key` in --data holds].
+    /// The API key [default: E2B_API_KEY, else the file `api-key` in --data].
     #[arg(
         long,
         env = "SHOAL_API_KEY",
@@ -46,12 +46,12 @@ pub(crate) struct ConnectionArgs {
     /// Print JSON for programs.
     #[arg(long, global = true)]
     json: bool,
-    /// How to print.
+    /// The output format.
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 }
 
-/// How results are printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people.
@@ -60,10 +60,10 @@ enum Format {
     Json,
 }
 
-/// A server's place: scheme, host and port.
+/// A server's origin: scheme, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// Whether it speaks TLS.
+    /// Whether it uses TLS.
     pub(crate) tls: bool,
     /// Its name or address, without brackets.
     pub(crate) host: String,
@@ -72,11 +72,13 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Reads `http[s]://host[:port]`.
+    /// Parses `http[s]://host[:port]`.
     fn parse(text: &str) -> Result<Self, Failure> {
         let refused = || {
-            Failure::usage(format!("{text:?} is no server: say http://HOST:PORT"))
-                .with_hint("Set it by --url, SHOAL_URL or E2B_API_URL.")
+            Failure::usage(format!(
+                "{text:?} is not a server URL like http://HOST:PORT"
+            ))
+            .with_hint("Set it with --url, SHOAL_URL or E2B_API_URL.")
         };
         let uri: Uri = text.trim_end_matches('/').parse().map_err(|_| refused())?;
         let path = uri.path();
@@ -84,7 +86,7 @@ impl Origin {
         origin.ok_or_else(refused)
     }
 
-    /// Where a URL leads.
+    /// The origin of a URL.
     pub(crate) fn of(uri: &Uri) -> Option<Self> {
         let tls = match uri.scheme_str()? {
             "http" => false,
@@ -99,7 +101,7 @@ impl Origin {
         })
     }
 
-    /// What requests name as their host.
+    /// The `Host` of requests.
     pub(crate) fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -130,14 +132,14 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// A server and who calls it.
+/// A server and a key.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    /// Where it is.
+    /// The server.
     pub(crate) origin: Origin,
     /// The caller's key.
     pub(crate) key: String,
-    /// Where the key was found, for people.
+    /// The source of the key, for messages.
     pub(crate) key_from: String,
     way: Arc<Way>,
 }
@@ -151,7 +153,7 @@ impl ConnectionArgs {
     /// Finds the server and the key.
     ///
     /// # Errors
-    /// When there is no key, or what is said makes no sense.
+    /// When there is no key, or a value is invalid.
     pub(crate) fn resolve(&self) -> Result<Connection, Failure> {
         let said = self.url.clone().or_else(|| variable("E2B_API_URL"));
         let origin = Origin::parse(said.as_deref().unwrap_or(DEFAULT_URL))?;
@@ -182,11 +184,11 @@ impl ConnectionArgs {
             Ok(text) => Ok((text.trim().to_owned(), file.display().to_string())),
             Err(error) => {
                 let why = match error.kind() {
-                    io::ErrorKind::NotFound => "is not there",
-                    io::ErrorKind::PermissionDenied => "is closed to you (it is its owner's)",
+                    io::ErrorKind::NotFound => "does not exist",
+                    io::ErrorKind::PermissionDenied => "is readable only by its owner",
                     _ => "cannot be read",
                 };
-                let message = format!("no API key: none was given, and {} {why}", file.display());
+                let message = format!("no API key: none is set, and {} {why}", file.display());
                 Err(Failure::new(Kind::Refused, message).with_hint(
                     "Give one by --api-key or SHOAL_API_KEY, or name the server's data directory \
                      by --data or SHOAL_DATA.",
@@ -201,7 +203,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Connection {
-    /// The way to the server, for clients that dial by themselves.
+    /// A connector to the server.
     pub(crate) fn dial(&self) -> Arc<dyn Dial> {
         self.way.clone()
     }
@@ -214,28 +216,28 @@ impl Connection {
             .map_err(|error| self.unreachable(&error))
     }
 
-    /// Says that there is no way to the server, and how to start one.
+    /// The failure for an unreachable server, with a hint.
     pub(crate) fn unreachable(&self, error: &io::Error) -> Failure {
-        let message = format!("the server at {} cannot be reached: {error}", self.origin);
+        let message = format!("cannot reach the server at {}: {error}", self.origin);
         let hint = if self.origin.is_loopback() {
-            "Start one with `sudo shoal serve`, or name another by --url or SHOAL_URL."
+            "Start one with `sudo shoal serve`, or set another with --url or SHOAL_URL."
         } else {
-            "See that it runs and listens there, or name another by --url or SHOAL_URL."
+            "Check that it is running, or set another with --url or SHOAL_URL."
         };
         Failure::new(Kind::Unreachable, message).with_hint(hint)
     }
 }
 
-/// Opens a connection to another place than the server, which it named.
+/// Opens a connection to another origin that the server named.
 pub(crate) async fn open_elsewhere(origin: &Origin) -> Result<Box<dyn Duplex>, Failure> {
     let way = Way {
         origin: origin.clone(),
         tls: origin.tls.then(tls_connector).transpose()?,
     };
     way.dial().await.map_err(|error| {
-        let message = format!("{origin}, which the server named, cannot be reached: {error}");
+        let message = format!("cannot reach {origin}, which the server named: {error}");
         Failure::new(Kind::Unreachable, message)
-            .with_hint("The server names itself as it was asked: see that --url is right.")
+            .with_hint("The server derives it from the request's host: check --url.")
     })
 }
 
@@ -258,14 +260,14 @@ impl Dial for Way {
 }
 
 async fn open(origin: Origin, tls: Option<TlsConnector>) -> io::Result<Box<dyn Duplex>> {
-    // All names below `localhost` are this machine (RFC 6761), which not every resolver knows.
+    // All names under `localhost` are this machine (RFC 6761), but not every resolver knows.
     let host = if origin.host.ends_with(".localhost") {
         "localhost"
     } else {
         origin.host.as_str()
     };
     let stream = TcpStream::connect((host, origin.port)).await?;
-    // Requests are small and waited for.
+    // Requests are small and latency matters.
     stream.set_nodelay(true)?;
     let Some(tls) = tls else {
         return Ok(Box::new(stream));

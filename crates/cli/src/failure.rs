@@ -1,4 +1,4 @@
-//! What failed, what to do about it, and what to exit with.
+//! Failures: a message, a hint and an exit code.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,10 @@ use shoal_protocol::client::ClientError;
 
 use crate::output::plain;
 
-/// What a wrong command line exits with (`EX_USAGE` of sysexits).
+/// The exit code of a wrong command line (`EX_USAGE` of sysexits).
 pub const USAGE: u8 = 64;
 
-/// The exit codes, as help shows them.
+/// The exit codes in help texts.
 pub const EXIT_CODES: &str = "\
 Exit codes:
     0  done
@@ -27,26 +27,26 @@ Exit codes:
 `shoal sandbox exec` and `shell` exit with what the command exited with: 127 when it cannot be
 started, and 128 and the signal's number when a signal ended it.";
 
-/// The kinds of failure that programs can tell apart.
+/// The kinds of failure, by exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing of the below.
+    /// Other failures.
     Other,
     /// The command line is wrong.
     Usage,
-    /// What was named is not there.
+    /// The named thing does not exist.
     NotFound,
-    /// There is no way to the server.
+    /// The server is unreachable.
     Unreachable,
     /// The server failed.
     Server,
-    /// It might work later.
+    /// A retry may succeed.
     NotNow,
-    /// The caller may not.
+    /// The caller lacks the permission.
     Refused,
-    /// The user said to stop.
+    /// The user interrupted.
     Interrupted,
-    /// Whoever read the output has gone: nothing is to be told.
+    /// The reader of the output is gone. Prints nothing.
     NobodyReads,
     /// A command could not be started in a sandbox.
     NotStarted,
@@ -83,13 +83,13 @@ impl Failure {
         Self::new(Kind::NotFound, message)
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Adds lines that show what is meant: a line of a file, the end of a log.
+    /// Adds context lines: a line of a file, the end of a log.
     pub(crate) fn with_details(mut self, details: Vec<String>) -> Self {
         self.details = details;
         self
@@ -99,7 +99,7 @@ impl Failure {
         self.kind
     }
 
-    /// What the program exits with.
+    /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self.kind {
             Kind::Other => 1,
@@ -111,17 +111,17 @@ impl Failure {
             Kind::Refused => 77,
             Kind::NotStarted => 127,
             Kind::Interrupted => 130,
-            // As a signal would have ended it.
+            // As for a signal.
             Kind::NobodyReads => 141,
         }
     }
 
-    /// Says on standard error what failed.
+    /// Prints the failure on standard error.
     pub(crate) fn tell(&self) {
         if self.kind == Kind::NobodyReads {
             return;
         }
-        // Servers and sandboxes have a say in it: it must not steer the terminal.
+        // The text may come from a sandbox, so escape sequences are removed.
         eprintln!("shoal: {}", plain(&self.message));
         for line in &self.details {
             eprintln!("  {}", plain(line));
@@ -131,7 +131,7 @@ impl Failure {
         }
     }
 
-    /// From a status of the API and what it said.
+    /// From an API error.
     pub(crate) fn of_status(status: StatusCode, message: String) -> Self {
         let kind = match status {
             StatusCode::NOT_FOUND => Kind::NotFound,
@@ -154,17 +154,17 @@ impl fmt::Display for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// From writing to standard output.
+    /// From an error of standard output.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::new(Kind::NobodyReads, "nobody reads the output");
+            return Self::new(Kind::NobodyReads, "the output was closed");
         }
         Self::other(format!("cannot write the output: {error}"))
     }
 }
 
 impl From<ClientError> for Failure {
-    /// From a call to the daemon inside a sandbox.
+    /// From a call to a sandbox's daemon.
     fn from(error: ClientError) -> Self {
         use connectrpc::ErrorCode;
         let kind = match &error {

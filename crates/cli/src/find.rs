@@ -1,4 +1,4 @@
-//! The sandbox that a user names: by its id, the beginning of one, or its name.
+//! Finds a sandbox by id, id prefix or name.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::failure::Failure;
 use crate::output::{self, nearest};
 use crate::sandbox::all_sandboxes;
 
-/// How long the ids are that the server makes.
+/// The length of ids.
 const ID_LENGTH: usize = 21;
 
-/// The shortest beginning of an id that names a sandbox.
+/// The minimum length of an id prefix.
 const BEGINNING_MIN: usize = 4;
 
-/// How often, and how far apart, the end of a sandbox is looked for that is no longer listed: the
-/// server tells of the end once the sandbox is cleared away.
+/// Attempts and interval for finding the end event of an unlisted sandbox: the server publishes it
+/// after the cleanup.
 const END_TRIES: usize = 25;
 const END_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The label that holds the name of a sandbox.
+/// The label with a sandbox's name.
 pub(crate) const NAME_LABEL: &str = "shoal/name";
 
-/// A sandbox that could be meant.
+/// A candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     id: String,
@@ -33,10 +33,10 @@ struct Known {
 }
 
 impl Connection {
-    /// The id of the sandbox that `said` means.
+    /// The id of the sandbox `said`.
     ///
     /// # Errors
-    /// When it means none, or several.
+    /// When none or several match.
     pub(crate) async fn sandbox_id(&self, said: &str) -> Result<String, Failure> {
         if is_whole(said) {
             return Ok(said.to_owned());
@@ -45,15 +45,14 @@ impl Connection {
         match meant(said, &known).as_slice() {
             [one] => Ok((*one).to_owned()),
             [] => Err(missing(said, &known)),
-            several => Err(Failure::usage(format!(
-                "{said:?} is the beginning of {} sandboxes",
-                several.len()
-            ))
-            .with_hint(format!("They are {}.", several.join(", ")))),
+            several => Err(
+                Failure::usage(format!("{said:?} matches {} sandboxes", several.len()))
+                    .with_hint(format!("They are {}.", several.join(", "))),
+            ),
         }
     }
 
-    /// Says that there is no such sandbox: how it ended, or which one may have been meant.
+    /// The failure for an unknown sandbox: how it ended, or a similar one.
     pub(crate) async fn no_sandbox(&self, said: &str) -> Failure {
         if is_whole(said)
             && let Some(ended) = self.how_it_ended(said).await
@@ -79,8 +78,8 @@ impl Connection {
         Ok(known.collect())
     }
 
-    /// The event of a sandbox's end. Waits for it when the server knows others of the sandbox; none
-    /// when it knows nothing.
+    /// The end event of a sandbox. Waits for it if the server knows other events of the sandbox; none
+    /// if it knows nothing.
     async fn end_of(&self, id: &str) -> Option<Event> {
         let path = format!("/events?sandbox={}&limit=1", encode(id));
         for _ in 0..END_TRIES {
@@ -94,7 +93,7 @@ impl Connection {
         None
     }
 
-    /// What the server remembers of a sandbox that has ended.
+    /// The server's events of a sandbox.
     async fn how_it_ended(&self, id: &str) -> Option<Failure> {
         let event = self.end_of(id).await?;
         let ago = output::ago(&event.at);
@@ -116,18 +115,18 @@ impl Connection {
     }
 }
 
-/// Whether a text has the form of a whole id, so that it names one sandbox at most.
+/// Whether a text has the form of a complete id.
 fn is_whole(said: &str) -> bool {
-    // Older clients append an id of their own.
+    // Older clients append a client id.
     let id = said.split('-').next().unwrap_or_default();
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     id.len() == ID_LENGTH && id.starts_with('i') && id.bytes().all(good)
 }
 
-/// The ids that are meant: an id or a name goes before the beginnings of ids.
+/// The matching ids. Ids and names precede id prefixes.
 fn meant<'a>(said: &str, known: &'a [Known]) -> Vec<&'a str> {
     let called = |known: &&Known| {
-        // A sandbox without a name is called `sbx-TEMPLATE-ID`.
+        // The default name is `sbx-TEMPLATE-ID`.
         let unnamed = known.name.is_none() && said.starts_with("sbx-");
         known.id == said
             || known.name.as_deref() == Some(said)
@@ -144,7 +143,7 @@ fn meant<'a>(said: &str, known: &'a [Known]) -> Vec<&'a str> {
 }
 
 fn missing(said: &str, known: &[Known]) -> Failure {
-    let failure = Failure::not_found(format!("there is no sandbox {said:?}"));
+    let failure = Failure::not_found(format!("no sandbox {said:?}"));
     let names = known.iter().filter_map(|known| known.name.as_deref());
     let names = names.chain(known.iter().map(|known| known.id.as_str()));
     match nearest(said, names) {

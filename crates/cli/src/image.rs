@@ -13,13 +13,13 @@ use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::output::{self, Table};
 use crate::progress::Steps;
 
-/// The longest password that is read.
+/// The maximum length of a password.
 const PASSWORD_MAX: u64 = 64 << 10;
 
-/// How much of a digest is shown, `sha256:` included.
+/// The displayed length of a digest, including `sha256:`.
 const SHORT_DIGEST: usize = 19;
 
-/// What to do with images.
+/// The commands of `shoal image`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ImageArgs {
@@ -31,14 +31,14 @@ pub struct ImageArgs {
 
 #[derive(Debug, Subcommand)]
 enum ImageCommand {
-    /// Bring an image from a registry to the server's machine.
+    /// Pull an image from a registry to the server's machine.
     Pull(PullArgs),
     /// List images.
     #[command(visible_alias = "list")]
     Ls,
-    /// Remove images that no template and no sandbox stands on.
+    /// Remove images that no template and no sandbox uses.
     Rm(RemoveArgs),
-    /// Take in an OCI layout or a `docker save` archive that lies on the server's machine.
+    /// Import an OCI layout or a `docker save` archive from the server's machine.
     Import(ImportArgs),
 }
 
@@ -61,7 +61,7 @@ struct PullArgs {
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// The images' names.
+    /// The names of the images.
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
 }
@@ -70,7 +70,7 @@ struct RemoveArgs {
 struct ImportArgs {
     /// The archive or the directory.
     path: PathBuf,
-    /// What it shall be called.
+    /// The name of the imported image.
     name: String,
 }
 
@@ -127,7 +127,7 @@ async fn import(server: &Connection, args: ImportArgs, json: bool) -> Result<(),
     fetch(server, "/images/import", &asked, json).await
 }
 
-/// Asks for an image, shows how it goes on, and prints the image.
+/// Requests an image, shows the progress, and prints the image.
 async fn fetch(
     server: &Connection,
     path: &str,

@@ -10,7 +10,7 @@ use crate::failure::{EXIT_CODES, Failure};
 use crate::output::{self, Table};
 use crate::team::LimitsArgs;
 
-/// What to do with API keys.
+/// The commands of `shoal key`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct KeyArgs {
@@ -22,33 +22,33 @@ pub struct KeyArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeyCommand {
-    /// Make a key and print it: this once.
+    /// Create a key and print it. It is shown only once.
     Create(CreateArgs),
     /// List keys.
     #[command(visible_alias = "list")]
     Ls,
-    /// Remove keys: they open nothing from then on.
+    /// Remove keys. They stop working at once.
     Rm(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
 struct CreateArgs {
-    /// What you call it.
+    /// A name for the key.
     name: String,
-    /// The team it speaks for, made when there is none [default: yours].
+    /// The key's team, created if it does not exist [default: yours].
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
-    /// It may make keys, images and templates.
+    /// Allow managing keys, images and templates.
     #[arg(long)]
     admin: bool,
-    /// What its team may have in all.
+    /// The limits of its team.
     #[command(flatten)]
     limits: LimitsArgs,
 }
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// The ids or the names of the keys, as `ls` shows them.
+    /// The ids or names of the keys, as shown by `ls`.
     #[arg(required = true, value_name = "ID|NAME")]
     keys: Vec<String>,
 }
@@ -89,7 +89,7 @@ async fn create(server: &Connection, args: CreateArgs, json: bool) -> Result<(),
     limited?;
     if output::is_terminal() {
         let team = &made.key.team;
-        eprintln!("This is the only time that it is shown. It speaks for the team {team}.");
+        eprintln!("The key is shown only once. It belongs to the team {team}.");
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// The id of the key that an id or a name means. A name that several keys have means none of them.
+/// The id of a key by id or name. An ambiguous name is an error.
 fn id_of(known: &[Key], said: &str) -> Result<String, Failure> {
     let called: Vec<&Key> = known.iter().filter(|key| key.name == said).collect();
     match called.as_slice() {
@@ -150,7 +150,7 @@ fn id_of(known: &[Key], said: &str) -> Result<String, Failure> {
             let ids: Vec<&str> = several.iter().map(|key| key.id.as_str()).collect();
             let ids = ids.join(", ");
             Err(Failure::usage(format!(
-                "{} keys are called {said:?}: say the id of one ({ids})",
+                "{} keys have the name {said:?}: use the id of one ({ids})",
                 several.len()
             )))
         }

@@ -1,16 +1,15 @@
-//! The client commands: what people and scripts say to a server.
+//! The client commands for people and scripts.
 //!
-//! A command is read by clap into arguments, turned into calls of the server's API (E2B's routes
-//! for sandboxes, Shoal's own for the rest), and printed as a table for people or as JSON for
-//! programs. What happens inside a sandbox goes through the gateway to its daemon.
+//! clap parses a command into arguments. The command calls the server's API (E2B's routes for
+//! sandboxes, native ones for the rest) and prints a table for people or JSON for programs. Commands
+//! and files inside a sandbox go through the gateway to its daemon.
 //!
 //! ```text
 //!   arguments ─▶ connection ─▶ calls ─▶ server            (sandboxes, keys, images, templates)
 //!                    └───────▶ inside ─▶ gateway ─▶ envd  (processes, files)
 //! ```
 //!
-//! A failure is a [`failure::Failure`]: what failed, what to do, and the code the program exits
-//! with.
+//! A failure is a [`failure::Failure`]: what failed, what to do, and the exit code.
 
 #![forbid(unsafe_code)]
 
@@ -47,23 +46,23 @@ pub use shortcuts::{expand, explain};
 /// The client's commands.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Make, list, use and end sandboxes.
+    /// Create, list, use and kill sandboxes.
     Sandbox(sandbox::SandboxArgs),
-    /// Take, list, remove and carry snapshots.
+    /// Create, list, remove, export and import snapshots.
     Snapshot(snapshot::SnapshotArgs),
-    /// Make, list and remove API keys.
+    /// Create, list and remove API keys.
     Key(key::KeyArgs),
-    /// List teams, and set what they may have.
+    /// List teams and set their limits.
     Team(team::TeamArgs),
     /// Pull, list, import and remove images on the server's machine.
     Image(image::ImageArgs),
-    /// List, look at, make and remove templates.
+    /// List, show, create, build and remove templates.
     Template(template::TemplateArgs),
-    /// Look at the sandboxes that are there ahead of time, and replace them.
+    /// List warm pools and replace their members.
     Pool(pool::PoolArgs),
 }
 
-/// Runs a command, prints what came of it, and says what to exit with.
+/// Runs a command, prints the result, and returns the exit code.
 #[must_use]
 pub fn run(command: ClientCommand) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()

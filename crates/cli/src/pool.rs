@@ -10,7 +10,7 @@ use crate::failure::{EXIT_CODES, Failure};
 use crate::live::LiveArgs;
 use crate::output::{self, Table};
 
-/// What to do with pools.
+/// The commands of `shoal pool`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct PoolArgs {
@@ -25,15 +25,15 @@ enum PoolCommand {
     /// List the pools of the catalogue, or the members of one.
     #[command(visible_alias = "list")]
     Ls(ListArgs),
-    /// Show the pools again and again.
+    /// Watch the pools.
     Top(TopArgs),
-    /// Remove a member, or all members of a pool: others take their places.
+    /// Remove a member, or all members of a pool. New ones replace them.
     Rm(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// The template whose members are listed.
+    /// The template whose members to list.
     template: Option<String>,
 }
 

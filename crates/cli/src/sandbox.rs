@@ -24,7 +24,7 @@ use crate::connection::ConnectionArgs;
 use crate::failure::{EXIT_CODES, Failure};
 pub(crate) use list::all as all_sandboxes;
 
-/// What to do with sandboxes.
+/// The commands of `shoal sandbox`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct SandboxArgs {
@@ -36,52 +36,52 @@ pub struct SandboxArgs {
 
 #[derive(Debug, Subcommand)]
 enum SandboxCommand {
-    /// Make a sandbox and print its id.
+    /// Create a sandbox and print its id.
     #[command(visible_alias = "spawn")]
     Create(Box<create::CreateArgs>),
     /// List sandboxes, the newest first.
     #[command(visible_aliases = ["list", "ps"])]
     Ls(list::ListArgs),
-    /// Show all that is known of a sandbox.
+    /// Show the details of a sandbox.
     #[command(visible_aliases = ["info", "inspect", "describe"])]
     Get(get::GetArgs),
-    /// End sandboxes for good.
+    /// Kill sandboxes.
     #[command(visible_aliases = ["rm", "delete"])]
     Kill(kill::KillArgs),
-    /// Save a sandbox, memory and all, and stop it.
+    /// Pause a sandbox: save its memory and files, and stop it.
     Pause(rest::PauseArgs),
-    /// Let a paused sandbox go on.
+    /// Resume a paused sandbox.
     Resume(rest::ResumeArgs),
-    /// Start others that go on from where a sandbox is, and print their ids.
+    /// Start copies of a running sandbox and print their ids.
     Fork(rest::ForkArgs),
-    /// Give a sandbox other limits while it runs.
+    /// Change the limits of a running sandbox.
     Resize(rest::ResizeArgs),
     /// Change how long a sandbox lives.
     #[command(visible_alias = "set-timeout")]
     Timeout(change::TimeoutArgs),
-    /// Show or replace what a sandbox reaches.
+    /// Show or replace the network rules of a sandbox.
     Network(change::NetworkArgs),
-    /// Make a sandbox and run one command in it.
+    /// Create a sandbox and run one command in it.
     Run(Box<run::RunArgs>),
-    /// Replace a sandbox's tokens: what was opened or signed with the old ones ends.
+    /// Replace a sandbox's tokens; connections and signed URLs of the old ones end.
     RotateToken(rotate_token::RotateTokenArgs),
-    /// Run a command in a sandbox, and exit as it does.
+    /// Run a command in a sandbox and exit with its code.
     Exec(exec::ExecArgs),
     /// Open a shell in a sandbox.
     #[command(visible_aliases = ["connect", "attach"])]
     Shell(shell::ShellArgs),
-    /// Copy files and directories into a sandbox or out of it.
+    /// Copy files and directories into or out of a sandbox.
     Cp(copy::CopyArgs),
-    /// Show what ran in a sandbox, and what it printed.
+    /// Show the log of a sandbox.
     Logs(logs::LogsArgs),
-    /// Watch what sandboxes use.
+    /// Watch the resource use of sandboxes.
     #[command(visible_aliases = ["metrics", "stats"])]
     Top(top::TopArgs),
     /// Print the URL of a port in a sandbox.
     Url(url::UrlArgs),
 }
 
-/// Whether `shoal sandbox` has such a command.
+/// Whether `shoal sandbox` has this command.
 pub(crate) fn has(name: &str) -> bool {
     let command = SandboxCommand::augment_subcommands(clap::Command::new("sandbox"));
     command.find_subcommand(name).is_some()

@@ -1,14 +1,14 @@
-//! Short forms of commands, as users of docker, kubectl and e2b type them.
+//! Short forms of commands for users of docker, kubectl and e2b.
 //!
-//! Every command of `shoal sandbox` is one at the top level too: `shoal ps`, `shoal exec`. Some
-//! words mean another command, and words that mean nothing here say what to use.
+//! Every command of `shoal sandbox` works at the top level too: `shoal ps`, `shoal exec`. Some words
+//! are aliases of other commands, and unsupported words suggest one.
 
 use std::ffi::{OsStr, OsString};
 
 use crate::failure::Failure;
 use crate::{output, sandbox};
 
-/// Words at the top level, and the commands that they mean.
+/// Aliases at the top level.
 const MEANINGS: [(&str, &[&str]); 6] = [
     ("images", &["image", "ls"]),
     ("rmi", &["image", "rm"]),
@@ -18,7 +18,7 @@ const MEANINGS: [(&str, &[&str]); 6] = [
     ("snapshots", &["snapshot", "ls"]),
 ];
 
-/// Words of other programs without a meaning of their own, and what to use.
+/// Unsupported words of other programs, and suggestions.
 const HINTS: [(&str, &str); 10] = [
     (
         "start",
@@ -26,7 +26,7 @@ const HINTS: [(&str, &str); 10] = [
     ),
     (
         "stop",
-        "`shoal sandbox pause ID` keeps a sandbox for later, `shoal sandbox kill ID` ends it.",
+        "`shoal sandbox pause ID` saves a sandbox for later, `shoal sandbox kill ID` ends it.",
     ),
     (
         "restart",
@@ -34,7 +34,7 @@ const HINTS: [(&str, &str); 10] = [
     ),
     (
         "commit",
-        "`shoal snapshot create ID` keeps what a sandbox is now.",
+        "`shoal snapshot create ID` saves the current state of a sandbox.",
     ),
     (
         "port",
@@ -46,20 +46,23 @@ const HINTS: [(&str, &str); 10] = [
     ),
     (
         "push",
-        "Templates stay on the server: `shoal snapshot export` writes a file to carry.",
+        "Templates stay on the server: `shoal snapshot export` writes a file for another machine.",
     ),
     (
         "login",
-        "A key is all that it takes: E2B_API_KEY, or --api-key.",
+        "No login is needed, only a key: E2B_API_KEY or --api-key.",
     ),
     (
         "auth",
-        "A key is all that it takes: E2B_API_KEY, or --api-key.",
+        "No login is needed, only a key: E2B_API_KEY or --api-key.",
     ),
-    ("compose", "Make each sandbox by `shoal sandbox create`."),
+    (
+        "compose",
+        "Create each sandbox with `shoal sandbox create`.",
+    ),
 ];
 
-/// Commands of the program itself, which go before short forms.
+/// Commands of the program itself, which precede short forms.
 const OWN: [&str; 11] = [
     "serve",
     "doctor",
@@ -74,7 +77,7 @@ const OWN: [&str; 11] = [
     "version",
 ];
 
-/// The command line with its short form written out; the first word is the program's name.
+/// Expands a short form; the first word is the program's name.
 #[must_use]
 pub fn expand(words: Vec<OsString>) -> Vec<OsString> {
     let Some(word) = words.get(1).and_then(|word| word.to_str()) else {
@@ -98,14 +101,14 @@ pub fn expand(words: Vec<OsString>) -> Vec<OsString> {
         .collect()
 }
 
-/// Says what to use instead of a word at the top level that is no command. False when it is one.
+/// Prints a suggestion for an unknown word at the top level. False for a known command.
 #[must_use]
 pub fn explain(word: &OsStr) -> bool {
     let word = word.to_string_lossy();
     if word.starts_with('-') {
         return false;
     }
-    let failure = Failure::usage(format!("there is no command {word:?}"));
+    let failure = Failure::usage(format!("unknown command {word:?}"));
     failure.with_hint(hint(&word)).tell();
     true
 }

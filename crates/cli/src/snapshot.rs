@@ -14,7 +14,7 @@ use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::output::{self, Table};
 use crate::parse;
 
-/// What to do with snapshots.
+/// The commands of `shoal snapshot`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct SnapshotArgs {
@@ -29,19 +29,19 @@ enum SnapshotCommand {
     /// List snapshots, the newest first.
     #[command(visible_alias = "list")]
     Ls(ListArgs),
-    /// Take a snapshot of a sandbox, which goes on, and print what to start others from.
+    /// Take a snapshot of a running sandbox and print its name.
     Create(CreateArgs),
-    /// Remove snapshots; what was started from them goes on.
+    /// Remove snapshots. Sandboxes that started from them keep running.
     Rm(RemoveArgs),
-    /// Write a snapshot to a file, to be imported on another machine.
+    /// Export a snapshot to a file, for import on another machine.
     Export(ExportArgs),
-    /// Take in a snapshot that was exported, if it can run here.
+    /// Import an exported snapshot, if this machine can run it.
     Import(ImportArgs),
 }
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// Those of this sandbox only.
+    /// Only snapshots of this sandbox.
     #[arg(long, value_name = "ID")]
     sandbox: Option<String>,
 }
@@ -54,48 +54,48 @@ Example:
 struct CreateArgs {
     /// The sandbox.
     sandbox: String,
-    /// What it shall be called: NAME or NAME:TAG; a name that there is gets a new taking.
+    /// The snapshot's name: NAME or NAME:TAG. An existing name gets a new version.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Keep the files alone: what starts from it boots.
+    /// Save files only; sandboxes boot from them.
     #[arg(long)]
     files_only: bool,
-    /// End the sandbox when the snapshot is there.
+    /// Kill the sandbox after the snapshot.
     #[arg(long)]
     stop: bool,
-    /// After how long it goes by itself: 30m, 30h, 30d [default: never].
+    /// Remove the snapshot after this time: 30m, 30h, 30d [default: never].
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     ttl: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// Their names or ids; all tags of one that names none.
+    /// Names or ids. A name without a tag removes all its tags.
     #[arg(required = true, value_name = "SNAPSHOT")]
     snapshots: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct ExportArgs {
-    /// Its name or id.
+    /// The snapshot, by name or id.
     snapshot: String,
-    /// The file, on the server's machine, which must not be there yet.
+    /// The file on the server's machine, which must not exist.
     file: PathBuf,
 }
 
 #[derive(Debug, Args)]
 struct ImportArgs {
-    /// The file, on the server's machine.
+    /// The file on the server's machine.
     file: PathBuf,
-    /// What it shall be called [default: what it was called].
+    /// The name of the imported snapshot [default: its exported name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Take it in although another installation exported it.
+    /// Import an export of another installation without verifying it.
     ///
-    /// An export is sealed with a key of the installation that made it, or with the one that
-    /// `snapshots.export_key` names. Without that key nothing shows who made the file and whether it
-    /// was changed: its memory goes into the runtime as it is, and its programs run with whatever
-    /// the sandboxes that start from it are given. Say this only of a file whose maker you trust.
+    /// An export is sealed with the key of its installation, or with `snapshots.export_key`. Without
+    /// that key, the author and integrity of the file are unknown: the runtime restores its memory,
+    /// and its programs run with everything that sandboxes started from it receive. Use this only
+    /// for files whose author you trust.
     #[arg(long)]
     trust: bool,
 }
@@ -113,7 +113,7 @@ pub(crate) async fn run(args: SnapshotArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Every snapshot that `query` means, over all pages.
+/// All snapshots that match `query`, over all pages.
 async fn all(server: &Connection, query: &str) -> Result<Vec<Value>, Failure> {
     let mut found: Vec<Value> = Vec::new();
     let mut next = String::new();
@@ -219,7 +219,7 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Says which snapshot may have been meant when there is none of that name.
+/// Adds a similar name when a snapshot does not exist.
 async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure {
     if failure.kind() != Kind::NotFound {
         return failure;
@@ -228,7 +228,7 @@ async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure
     let names = known.iter().filter_map(|one| one["snapshotID"].as_str());
     match output::nearest(name, names) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),
-        None => failure.with_hint("`shoal snapshot ls` shows those that there are."),
+        None => failure.with_hint("`shoal snapshot ls` lists the existing ones."),
     }
 }
 
@@ -269,7 +269,7 @@ async fn import(server: &Connection, args: ImportArgs, json: bool) -> Result<(),
     output::line(&taken.snapshot_id)
 }
 
-/// A path as the server, on this machine or another, can read it.
+/// An absolute path for the server.
 fn absolute(file: &Path) -> Result<String, Failure> {
     let path = std::path::absolute(file)?;
     let path = path.to_str().map(str::to_owned);

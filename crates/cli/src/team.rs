@@ -9,7 +9,7 @@ use crate::connection::{Connection, ConnectionArgs};
 use crate::failure::{EXIT_CODES, Failure};
 use crate::output::{self, Table};
 
-/// What to do with teams.
+/// The commands of `shoal team`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TeamArgs {
@@ -21,26 +21,26 @@ pub struct TeamArgs {
 
 #[derive(Debug, Subcommand)]
 enum TeamCommand {
-    /// List teams: what they have, and may have.
+    /// List teams with their use and limits.
     #[command(visible_alias = "list")]
     Ls,
-    /// Set what a team may have; what is not said is as for the other teams.
+    /// Set the limits of a team. Limits that are not given get the installation's defaults.
     Limit(LimitArgs),
 }
 
 #[derive(Debug, Args)]
 struct LimitArgs {
-    /// The team, made when there is none.
+    /// The team, created if it does not exist.
     #[arg(value_name = "TEAM")]
     name: String,
     #[command(flatten)]
     limits: LimitsArgs,
 }
 
-/// What a team may have.
+/// The limits of a team.
 #[derive(Debug, Args)]
 pub(crate) struct LimitsArgs {
-    /// Sandboxes at once; paused ones are not counted.
+    /// Sandboxes, without paused ones.
     #[arg(long, value_name = "COUNT")]
     max_sandboxes: Option<u32>,
     /// Processors of all its sandboxes, like 8 or 0.5.
@@ -58,7 +58,7 @@ pub(crate) struct LimitsArgs {
 }
 
 impl LimitsArgs {
-    /// Puts them in force, if there are any.
+    /// Applies the limits, if any are given.
     pub(crate) async fn set(&self, server: &Connection, team: &str) -> Result<(), Failure> {
         let limits = NewTeamLimits {
             sandboxes: self.max_sandboxes,
@@ -83,7 +83,7 @@ async fn put(server: &Connection, team: &str, limits: &NewTeamLimits) -> Result<
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "within the bounds that are checked"
+    reason = "the range is checked"
 )]
 fn processors(text: &str) -> Result<u32, String> {
     let number: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
@@ -132,7 +132,7 @@ async fn list(server: &Connection, json: bool) -> Result<(), Failure> {
     table.print()
 }
 
-/// How much of how much, where that is bounded.
+/// The use, and the limit if there is one.
 fn of(share: &OpenShare, show: impl Fn(u64) -> String) -> String {
     match share.limit {
         Some(limit) => format!("{} of {}", show(share.used), show(limit)),

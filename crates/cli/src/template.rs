@@ -14,7 +14,7 @@ use crate::failure::{EXIT_CODES, Failure, Kind};
 use crate::output::{self, Table};
 use crate::parse;
 
-/// What to do with templates.
+/// The commands of `shoal template`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct TemplateArgs {
@@ -29,32 +29,32 @@ enum TemplateCommand {
     /// List templates, the newest first, and then the catalogue.
     #[command(visible_alias = "list")]
     Ls,
-    /// Show all that is known of a template.
+    /// Show the details of a template.
     Get(NameArgs),
-    /// Make a template over an image that is on the server's machine.
+    /// Create a template from an image on the server's machine.
     Create(Box<CreateArgs>),
-    /// Make a template, or a new build of it, by a Dockerfile.
+    /// Build a template from a Dockerfile.
     Build(Box<build::BuildArgs>),
-    /// Remove templates that no sandbox uses, single tags of them, or entries of the catalogue.
+    /// Remove templates that no sandbox uses, single tags, or catalogue entries.
     #[command(visible_alias = "delete")]
     Rm(RemoveArgs),
-    /// Put another catalogue in force.
+    /// Replace the catalogue.
     Apply(catalogue::ApplyArgs),
-    /// Show which template and which image a name means, and what its sandboxes are and why.
+    /// Show which template and image a name resolves to, and where each value comes from.
     Resolve(catalogue::ResolveArgs),
-    /// Check a file with a catalogue, without a server.
+    /// Check a catalogue file, without a server.
     Lint(catalogue::LintArgs),
 }
 
 #[derive(Debug, Args)]
 struct NameArgs {
-    /// Its name or id.
+    /// The template, by name or id.
     name: String,
 }
 
 #[derive(Debug, Args)]
 struct RemoveArgs {
-    /// Their names or ids. NAME:TAG removes that tag only.
+    /// Names or ids. NAME:TAG removes that tag only.
     #[arg(required = true, value_name = "NAME[:TAG]")]
     names: Vec<String>,
 }
@@ -66,7 +66,7 @@ Example:
   shoal template create py --image python:3.13-slim --memory 512M --cpu 1
   shoal sandbox create --template py")]
 struct CreateArgs {
-    /// What it shall be called: a-z, 0-9, _ and -.
+    /// The template's name: a-z, 0-9, _ and -.
     name: String,
     /// The image.
     #[arg(long, value_name = "NAME")]
@@ -77,7 +77,7 @@ struct CreateArgs {
     /// Memory: 512M, 2G [default: 1G].
     #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
     memory: Option<u32>,
-    /// What a sandbox may write: 512M, 20G [default: 10G].
+    /// Disk of a sandbox: 512M, 20G [default: 10G].
     #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
     disk: Option<u32>,
     /// Processes and threads [default: 4096].
@@ -86,26 +86,26 @@ struct CreateArgs {
     /// The OCI runtime: runsc (gVisor) or runc [default: the server's].
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
-    /// What a pause or a snapshot keeps when nobody says: filesystem, or memory,filesystem
+    /// What pauses and snapshots keep by default: filesystem, or memory,filesystem
     /// [default: both].
     #[arg(long, value_name = "WHAT")]
     keep: Option<String>,
-    /// The most processors that a sandbox can be given while it runs [default: 4 times --cpu].
+    /// Maximum processors after a resize [default: 4 times --cpu].
     #[arg(long, value_name = "NUMBER", value_parser = parse::milli_cpu)]
     max_cpu: Option<u32>,
-    /// Who commands run as [default: who the image says, else root].
+    /// The user of commands [default: the image's, else root].
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Where commands start [default: where the image says, else the user's home].
+    /// The working directory [default: the image's, else the user's home].
     #[arg(long, value_name = "DIR")]
     workdir: Option<String>,
-    /// A variable in the environment of every process; as often as needed.
+    /// A variable in the environment of every process; repeatable.
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
     env: Vec<(String, String)>,
-    /// Other teams may use it.
+    /// Publish it to other teams.
     #[arg(long)]
     public: bool,
-    /// One line for people.
+    /// A description in one line.
     #[arg(
         long,
         default_value = "",
@@ -139,7 +139,7 @@ fn name(template: &Template) -> String {
     }
 }
 
-/// The state of a template for people: the wire calls a failed build `error`.
+/// The displayed state: the wire calls a failed build `error`.
 fn state(state: &str) -> &str {
     match state {
         "error" => "failed",
@@ -151,7 +151,7 @@ fn processors(milli: u32) -> String {
     format!("{}", f64::from(milli) / 1000.0)
 }
 
-/// All that sandboxes may start from.
+/// Lists templates and catalogue entries.
 #[derive(Debug, Serialize)]
 struct Listed {
     templates: Vec<Template>,
@@ -246,7 +246,7 @@ async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure
         ("workdir", template.workdir.unwrap_or_default()),
         ("env", env.join(" ")),
         (
-            "open to",
+            "shared with",
             if template.public {
                 "all teams"
             } else {
@@ -302,7 +302,7 @@ async fn remove(server: &Connection, args: RemoveArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Removes a template, or an entry of the catalogue; not one of two that are called the same.
+/// Removes a template or a catalogue entry. Refuses an ambiguous name.
 async fn remove_one(server: &Connection, name: &str) -> Result<(), Failure> {
     let path = format!("/templates/{}", encode(name));
     let in_force = catalogue::in_force(server).await?;
@@ -316,7 +316,7 @@ async fn remove_one(server: &Connection, name: &str) -> Result<(), Failure> {
         };
     }
     if let Ok(template) = template {
-        let message = format!("both a template and an entry of the catalogue are called {name}");
+        let message = format!("both a template and a catalogue entry have the name {name}");
         let hint = format!(
             "Remove the template by its id, {}, or the entry by `shoal template apply`.",
             template.id
@@ -326,7 +326,7 @@ async fn remove_one(server: &Connection, name: &str) -> Result<(), Failure> {
     catalogue::remove(server, in_force, name).await
 }
 
-/// Says which template may have been meant when there is none of that name.
+/// Adds a similar name when a template does not exist.
 pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure) -> Failure {
     if failure.kind() != Kind::NotFound {
         return failure;
@@ -343,6 +343,6 @@ pub(crate) async fn with_near(server: &Connection, name: &str, failure: Failure)
     }
     match output::nearest(name, names.iter().map(String::as_str)) {
         Some(near) => failure.with_hint(format!("Did you mean {near}?")),
-        None => failure.with_hint("`shoal template ls` shows those that there are."),
+        None => failure.with_hint("`shoal template ls` lists the existing ones."),
     }
 }

@@ -1,4 +1,4 @@
-//! `shoal sandbox timeout` and `network`: what changes while a sandbox runs.
+//! `shoal sandbox timeout` and `network`.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) struct TimeoutArgs {
     /// The sandbox, by id or name.
     #[arg(value_name = "ID")]
     id: String,
-    /// How long it lives from now on: 90s, 5m, 1h30m.
+    /// How long the sandbox lives from now: 90s, 5m, 1h30m.
     #[arg(value_name = "TIME", value_parser = parse::duration)]
     time: Duration,
 }
@@ -36,13 +36,13 @@ pub(crate) struct NetworkArgs {
     /// The sandbox, by id or name.
     #[arg(value_name = "ID")]
     id: String,
-    /// An address or range that is reached whatever is denied; as often as needed.
+    /// An allowed address or range, despite denied ones; repeatable.
     #[arg(long, visible_alias = "allow-out", value_name = "RANGE")]
     allow: Vec<String>,
-    /// An address or range that is not reached; as often as needed.
+    /// A denied address or range; repeatable.
     #[arg(long, visible_alias = "deny-out", value_name = "RANGE")]
     deny: Vec<String>,
-    /// Close the internet, apart from --allow.
+    /// Disable internet access, except for --allow.
     #[arg(long)]
     no_internet: bool,
     /// Remove all rules.
@@ -77,7 +77,7 @@ impl NetworkArgs {
         output::fields(&rules(&sandbox))
     }
 
-    /// The rules that are asked for; none when they are only to be shown.
+    /// The new rules; none to show the current ones.
     fn body(&self) -> Option<Value> {
         let says = self.no_internet || !self.allow.is_empty() || !self.deny.is_empty();
         if !says && !self.clear {
@@ -91,7 +91,7 @@ impl NetworkArgs {
     }
 }
 
-/// The rules of a sandbox, for people.
+/// Prints the rules of a sandbox.
 pub(super) fn rules(sandbox: &Value) -> [(&'static str, String); 2] {
     let list = |name: &str| {
         let ranges = sandbox["network"][name].as_array();

@@ -24,13 +24,13 @@ Examples:
   tar c src | shoal sandbox cp - ID:/tmp/src.tar
   shoal sandbox cp ID:/etc/os-release -")]
 pub(crate) struct CopyArgs {
-    /// From: a path here, ID:PATH, or - for standard input.
+    /// Source: a local path, ID:PATH, or - for standard input.
     #[arg(value_name = "FROM")]
     from: String,
-    /// To: a path here, ID:PATH, or - for standard output.
+    /// Target: a local path, ID:PATH, or - for standard output.
     #[arg(value_name = "TO")]
     to: String,
-    /// As this user of the sandbox [default: the template's].
+    /// The user in the sandbox [default: the template's].
     #[arg(long, short, value_name = "NAME")]
     user: Option<String>,
 }
@@ -47,7 +47,7 @@ enum Place {
 }
 
 impl Place {
-    /// What has an id before its first colon is in a sandbox; `./a:b` is here.
+    /// `ID:PATH` is in a sandbox; `./a:b` is local.
     fn parse(text: &str) -> Self {
         if text == "-" {
             return Self::Stream;
@@ -70,15 +70,15 @@ impl CopyArgs {
         let user = self.user.as_deref();
         let tally = match (&from, &to) {
             (Place::Inside { .. }, Place::Inside { .. }) => {
-                return Err(Failure::usage("one end of a copy must be on this machine")
-                    .with_hint("Copy here first, then into the other sandbox."));
+                return Err(Failure::usage("one end of a copy must be a local path")
+                    .with_hint("Copy to this machine first, then into the other sandbox."));
             }
             (Place::Inside { id, path }, Place::Here(to)) => {
                 download(&server.inside(id, user).await?, path, to).await?
             }
             (Place::Inside { id, path }, Place::Stream) => {
                 let transfer = Transfer::new(server.inside(id, user).await?);
-                // What is printed is the file, and nothing else.
+                // Standard output is the file's content.
                 return transfer.stdout_from(path).await;
             }
             (Place::Here(from), Place::Inside { id, path }) => {
@@ -87,13 +87,13 @@ impl CopyArgs {
             (Place::Stream, Place::Inside { id, path }) => {
                 let transfer = Transfer::new(server.inside(id, user).await?);
                 if path.is_empty() || path.ends_with('/') {
-                    return Err(Failure::usage("standard input needs the name of a file"));
+                    return Err(Failure::usage("standard input needs a target file name"));
                 }
                 transfer.stdin_to(path).await?
             }
             _ => {
                 return Err(Failure::usage("neither end of the copy is in a sandbox")
-                    .with_hint("Say ID:PATH for a path in a sandbox."));
+                    .with_hint("Use ID:PATH for a path in a sandbox."));
             }
         };
         if json {
@@ -122,7 +122,7 @@ async fn upload(envd: &EnvdClient, from: &Path, to: &str) -> Result<Tally, Failu
         transfer.upload_file(from, &to).await
     } else {
         Err(Failure::usage(format!(
-            "{} is no file and no directory",
+            "{} is neither a file nor a directory",
             from.display()
         )))
     }
@@ -147,13 +147,13 @@ async fn download(envd: &EnvdClient, from: &str, to: &Path) -> Result<Tally, Fai
 
 fn name_of(path: &Path) -> Result<String, Failure> {
     let whole = path.canonicalize().map_err(|error| local(path, &error))?;
-    // A link keeps its own name.
+    // A symlink keeps its own name.
     let named = path.file_name().or_else(|| whole.file_name());
     let name = named.and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| Failure::usage(format!("{} has no name that UTF-8 can say", path.display())))
+    name.ok_or_else(|| Failure::usage(format!("the name of {} is not UTF-8", path.display())))
 }
 
-/// A path below a directory of the sandbox.
+/// A path in a directory of the sandbox.
 pub(super) fn join(directory: &str, name: &str) -> String {
     match directory {
         "" => name.to_owned(),
@@ -161,7 +161,7 @@ pub(super) fn join(directory: &str, name: &str) -> String {
     }
 }
 
-/// A file of this machine that cannot be used.
+/// A local file that cannot be used.
 pub(super) fn local(path: &Path, error: &io::Error) -> Failure {
     let message = format!("{}: {error}", path.display());
     match error.kind() {

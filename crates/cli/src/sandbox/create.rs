@@ -17,7 +17,7 @@ use crate::{output, parse, progress};
 /// The label that names the OCI runtime.
 const RUNTIME_LABEL: &str = "shoal/runtime";
 
-/// What a sandbox starts from when nothing is said.
+/// The default template.
 const TEMPLATE: &str = "base";
 
 #[derive(Debug, Args)]
@@ -27,29 +27,29 @@ Examples:
   shoal sandbox create python --timeout 1h --name box --label who=ci
   shoal sandbox create --cpu 2 --memory 2g --no-internet --allow-out 203.0.113.0/24")]
 pub(crate) struct CreateArgs {
-    /// The template that it starts from [default: base].
+    /// The template [default: base].
     #[arg(value_name = "TEMPLATE", conflicts_with = "template")]
     name_of_template: Option<String>,
-    /// The same, as an option.
+    /// The template, as an option.
     #[arg(long, short, value_name = "NAME")]
     template: Option<String>,
     #[command(flatten)]
     options: Options,
 }
 
-/// What a new sandbox is given.
+/// The options of a new sandbox.
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// How long it lives: 90s, 5m, 1h30m.
+    /// How long the sandbox lives: 90s, 5m, 1h30m.
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
     timeout: Duration,
-    /// A name, by which all commands find it; unique in its team.
+    /// A name for use in other commands; unique in the team.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A variable in the environment of every process; as often as needed.
+    /// A variable in the environment of every process; repeatable.
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
     env: Vec<(String, String)>,
-    /// A label, by which `ls` and `kill` find it; as often as needed.
+    /// A label, for use with `ls` and `kill`; repeatable.
     #[arg(
         long,
         short,
@@ -68,13 +68,13 @@ pub(super) struct Options {
     /// The OCI runtime: runsc (gVisor) or runc [default: the template's].
     #[arg(long, value_name = "NAME")]
     runtime: Option<String>,
-    /// Without a way to the internet.
+    /// Disable internet access.
     #[arg(long)]
     no_internet: bool,
-    /// An address or range that is reached whatever is denied; as often as needed.
+    /// An allowed address or range, despite denied ones; repeatable.
     #[arg(long, value_name = "RANGE")]
     allow_out: Vec<String>,
-    /// An address or range that is not reached; as often as needed.
+    /// A denied address or range; repeatable.
     #[arg(long, value_name = "RANGE")]
     deny_out: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl CreateArgs {
     }
 }
 
-/// Makes a sandbox and returns its id.
+/// Creates a sandbox and returns its id.
 pub(super) async fn id_of_new(
     server: &Connection,
     template: &str,
@@ -127,7 +127,7 @@ pub(super) async fn id_of_new(
 }
 
 async fn make(server: &Connection, template: &str, options: Options) -> Result<Value, Failure> {
-    let spinner = progress::spinner("making a sandbox");
+    let spinner = progress::spinner("creating a sandbox");
     let body = options.body(template);
     let made = server.call(Method::POST, "/v2/sandboxes", Some(body)).await;
     spinner.finish_and_clear();
@@ -141,10 +141,10 @@ async fn make(server: &Connection, template: &str, options: Options) -> Result<V
 
 fn read(answer: Value) -> Result<Made, Failure> {
     serde_json::from_value(answer)
-        .map_err(|error| Failure::new(Kind::Server, format!("a strange answer: {error}")))
+        .map_err(|error| Failure::new(Kind::Server, format!("unexpected answer: {error}")))
 }
 
-/// Says which template may have been meant, or how an image becomes one.
+/// Adds a similar template name, or how to make a template of an image.
 async fn no_template(server: &Connection, template: &str, failure: Failure) -> Failure {
     let failure = with_near(server, template, failure).await;
     // A tag of a template is named in the message, and needs no image.
@@ -155,7 +155,7 @@ async fn no_template(server: &Connection, template: &str, failure: Failure) -> F
     let name = name.split([':', '@']).next().unwrap_or(name);
     failure.with_hint(format!(
         "Is {template} an image? `shoal image pull {template}` and `shoal template create {name} \
-         --image {template}` make a template of it."
+         --image {template}` create a template from it."
     ))
 }
 

@@ -16,13 +16,13 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
 use crate::{parse, stdin};
 
-/// What a shell adds to the number of the signal that ended a command.
+/// The offset of a signal number in an exit code, as in shells.
 const BY_SIGNAL: u8 = 128;
 
-/// What a command exits with that SIGTERM ended.
+/// The exit code of a command that SIGTERM ended.
 const TERMINATED: u8 = BY_SIGNAL + 15;
 
-/// What a program exits with that the user interrupted.
+/// The exit code of an interrupted command.
 const INTERRUPTED: u8 = BY_SIGNAL + 2;
 
 #[derive(Debug, Args)]
@@ -37,16 +37,16 @@ Examples:
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     how: How,
-    /// Give it a terminal.
+    /// Run the command in a terminal.
     #[arg(long, short)]
     tty: bool,
-    /// Pass standard input on: that is so anyway when it is no terminal.
+    /// Forward standard input; the default when it is not a terminal.
     #[arg(long, short)]
     interactive: bool,
     /// Do not read standard input.
     #[arg(long, short, conflicts_with_all = ["tty", "interactive"])]
     no_stdin: bool,
-    /// Kill it after this time [default: it may run as long as the sandbox].
+    /// Kill the command after this time [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
     /// The sandbox.
@@ -57,16 +57,16 @@ pub(crate) struct ExecArgs {
     command: Vec<String>,
 }
 
-/// As whom, where, and with which variables a command runs.
+/// User, directory and environment of a command.
 #[derive(Debug, Default, Args)]
 pub(super) struct How {
-    /// As this user [default: the template's].
+    /// The user [default: the template's].
     #[arg(long, short, value_name = "NAME")]
     pub(super) user: Option<String>,
-    /// In this directory [default: the template's, else the user's home].
+    /// The working directory [default: the template's, else the user's home].
     #[arg(long, short = 'w', value_name = "DIR")]
     cwd: Option<String>,
-    /// With this variable; as often as needed.
+    /// An environment variable; repeatable.
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse::pair)]
     env: Vec<(String, String)>,
 }
@@ -97,7 +97,7 @@ impl ExecArgs {
     }
 }
 
-/// Runs a command without a deadline of its own.
+/// Runs a command without a deadline.
 pub(super) async fn run(
     server: &Connection,
     id: &str,
@@ -114,12 +114,12 @@ pub(super) async fn run(
     one.run(server, id, command).await
 }
 
-/// How one command is run.
+/// How a command runs.
 struct One<'a> {
     how: &'a How,
     timeout: Option<Duration>,
     tty: bool,
-    /// Whether standard input is passed on when it is no terminal.
+    /// Whether to forward standard input that is not a terminal.
     feeds: bool,
 }
 
@@ -128,7 +128,7 @@ impl One<'_> {
         let envd = server.inside(id, self.how.user.as_deref()).await?;
         let (program, args) = command
             .split_first()
-            .ok_or_else(|| Failure::usage("which command?"))?;
+            .ok_or_else(|| Failure::usage("no command given"))?;
         let mut command = self.how.of(Command::new(program, args));
         if let Some(timeout) = self.timeout {
             command = command.with_timeout(timeout);
@@ -148,7 +148,7 @@ impl One<'_> {
     }
 }
 
-/// A connection that breaks because the sandbox ended is told as that.
+/// Reports the end of the sandbox as the cause of a broken connection.
 pub(super) async fn why_broken(server: &Connection, id: &str, failure: Failure) -> Failure {
     match server.sandbox::<serde_json::Value>(id).await {
         Err(gone) if gone.kind() == Kind::NotFound => {
@@ -158,7 +158,7 @@ pub(super) async fn why_broken(server: &Connection, id: &str, failure: Failure) 
     }
 }
 
-/// Starts a command; a mistake in it is told as a shell would.
+/// Starts a command; reports errors like a shell.
 pub(super) async fn start(envd: &EnvdClient, command: Command) -> Result<Process, Failure> {
     envd.start(command).await.map_err(|error| {
         let failure = Failure::from(error);
@@ -184,23 +184,23 @@ async fn stream(envd: &EnvdClient, command: Command, feeds: bool) -> Result<u8, 
     let mut signals = tokio::spawn(forward);
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
-        _ = &mut signals => Err(Failure::new(Kind::Interrupted, "interrupted; the command goes on")),
+        _ = &mut signals => Err(Failure::new(Kind::Interrupted, "interrupted; the command continues")),
     };
     signals.abort();
     if let Err(failure) = &shown
         && failure.kind() == Kind::NobodyReads
     {
-        // As a pipe would have told it.
+        // As SIGPIPE would.
         let _ = envd.signal(selector, Signal::SIGNAL_SIGTERM).await;
     }
     match shown {
-        // Ctrl-C ended it, by way of SIGTERM.
+        // Ctrl-C ended it, by SIGTERM.
         Ok(TERMINATED) if interrupted.load(Ordering::Relaxed) => Ok(INTERRUPTED),
         shown => shown,
     }
 }
 
-/// Prints what a process prints, and says how it ended.
+/// Prints the output of a process and returns its end.
 async fn show(process: &mut Process) -> Result<u8, Failure> {
     while let Some(output) = process.next().await.map_err(ended)? {
         match output {
@@ -215,11 +215,11 @@ async fn show(process: &mut Process) -> Result<u8, Failure> {
     ))
 }
 
-/// The time that was given to a command is over, or something else happened.
+/// Translates a timeout of the command.
 pub(super) fn ended(error: ClientError) -> Failure {
     match error.code() {
         Some(connectrpc::ErrorCode::DeadlineExceeded) => {
-            Failure::other("the command was killed: its time was over")
+            Failure::other("the command was killed: it timed out")
         }
         _ => error.into(),
     }
@@ -230,11 +230,11 @@ pub(super) fn write(mut to: impl Write, bytes: &Bytes) -> Result<(), Failure> {
     Ok(to.flush()?)
 }
 
-/// Passes standard input on, and its end.
+/// Forwards standard input and its end.
 async fn feed(envd: EnvdClient, process: Selector) {
     let mut input = stdin::read();
     while let Some(Ok(bytes)) = input.recv().await {
-        // A process that has closed its input wants no more.
+        // The process closed its input.
         if envd.send_stdin(process.clone(), bytes).await.is_err() {
             return;
         }
@@ -242,7 +242,7 @@ async fn feed(envd: EnvdClient, process: Selector) {
     let _ = envd.close_stdin(process).await;
 }
 
-/// Passes signals on. Ends when the user has said it three times.
+/// Forwards signals. Ends after the third.
 async fn forward_signals(
     envd: EnvdClient,
     process: Selector,
@@ -252,13 +252,13 @@ async fn forward_signals(
     for signal in [Signal::SIGNAL_SIGTERM, Signal::SIGNAL_SIGKILL] {
         interrupted.fetch_or(heard.next().await, Ordering::Relaxed);
         let (envd, process) = (envd.clone(), process.clone());
-        // It may have ended meanwhile. Not waited for, so that the next is heard.
+        // Not awaited, so that the next signal is handled; the process may have ended.
         tokio::spawn(async move { envd.signal(process, signal).await });
     }
     heard.next().await;
 }
 
-/// What to exit with, as a shell would have.
+/// The exit code, as in a shell.
 pub(super) fn code(exit: &Exit) -> u8 {
     if exit.exited {
         return u8::try_from(exit.code & 0xff).unwrap_or(u8::MAX);

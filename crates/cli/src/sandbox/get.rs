@@ -25,7 +25,7 @@ impl GetArgs {
             return output::json(&answer);
         }
         let listed: Listed = serde_json::from_value(answer.clone())
-            .map_err(|error| Failure::new(Kind::Server, format!("a strange answer: {error}")))?;
+            .map_err(|error| Failure::new(Kind::Server, format!("unexpected answer: {error}")))?;
         let text = |pointer: &str| {
             let found = answer.pointer(pointer).and_then(Value::as_str);
             found.unwrap_or_default().to_owned()

@@ -1,13 +1,13 @@
-//! The signals by which a user ends a program.
+//! The signals that interrupt a program.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Signals that would end this program, heard instead.
+/// Handles signals that would end this program.
 pub(crate) struct Interruptions(Option<[Signal; 3]>);
 
 impl Interruptions {
-    /// Hears them from now on: before what they are to end is started, or one that comes at once
-    /// would end this program and leave the other.
+    /// Installs the handlers. Call it before starting the remote command: an early signal would end
+    /// this program and leave the command running.
     pub(crate) fn hear() -> Self {
         let kinds = [
             SignalKind::interrupt(),
@@ -15,13 +15,13 @@ impl Interruptions {
             SignalKind::hangup(),
         ];
         let [Ok(interrupt), Ok(terminate), Ok(hangup)] = kinds.map(signal) else {
-            // Without, the system's own way holds: they end the program.
+            // Without a handler the signal ends the program.
             return Self(None);
         };
         Self(Some([interrupt, terminate, hangup]))
     }
 
-    /// Waits for the next, and returns whether it was Ctrl-C.
+    /// Waits for the next signal, and returns whether it was Ctrl-C.
     pub(crate) async fn next(&mut self) -> bool {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;

@@ -13,20 +13,20 @@ use crate::{output, parse};
 
 #[derive(Debug, Args)]
 pub(crate) struct KillArgs {
-    /// The sandboxes, by ids or names.
+    /// The sandboxes, by id or name.
     #[arg(
         value_name = "ID",
         required_unless_present_any = ["all", "label"],
         conflicts_with_all = ["all", "label"]
     )]
     ids: Vec<String>,
-    /// Every sandbox of the team.
+    /// All sandboxes of the team.
     #[arg(long, short)]
     all: bool,
-    /// Every sandbox with this label; as often as needed.
+    /// All sandboxes with this label; repeatable.
     #[arg(long, short, visible_alias = "meta", value_name = "NAME=VALUE", value_parser = parse::pair)]
     label: Vec<(String, String)>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short, visible_short_alias = 'f', visible_alias = "force")]
     yes: bool,
 }
@@ -64,7 +64,7 @@ impl KillArgs {
                     }
                     killed.push(id);
                 }
-                // It ended meanwhile, which is what was wanted.
+                // It ended meanwhile.
                 Err(failure) if failure.kind() == Kind::NotFound && some => {}
                 Err(failure) if failure.kind() == Kind::NotFound => {
                     let failure = server.no_sandbox(&id).await;
@@ -87,10 +87,12 @@ impl KillArgs {
 
 fn confirm(count: usize) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage("there is no terminal to ask at: say --yes"));
+        return Err(Failure::usage(
+            "cannot ask for confirmation without a terminal: pass --yes",
+        ));
     }
     let what = if count == 1 { "sandbox" } else { "sandboxes" };
-    eprint!("End {count} {what} for good? [y/N] ");
+    eprint!("Kill {count} {what}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin()
@@ -99,6 +101,6 @@ fn confirm(count: usize) -> Result<(), Failure> {
         .map_err(|error| Failure::other(format!("cannot read the answer: {error}")))?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(Failure::new(Kind::Interrupted, "nothing was ended")),
+        _ => Err(Failure::new(Kind::Interrupted, "nothing was killed")),
     }
 }

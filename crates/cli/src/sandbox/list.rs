@@ -14,13 +14,13 @@ use crate::parse;
 
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Only those in this state.
+    /// Only sandboxes in this state.
     #[arg(long, value_enum)]
     state: Option<State>,
-    /// Only those of this template.
+    /// Only sandboxes of this template.
     #[arg(long, short, value_name = "NAME")]
     template: Option<String>,
-    /// Only those with this label; as often as needed.
+    /// Only sandboxes with this label; repeatable.
     #[arg(
         long,
         short,
@@ -30,10 +30,10 @@ pub(crate) struct ListArgs {
         value_parser = parse::pair
     )]
     meta: Vec<(String, String)>,
-    /// In every state, paused ones too: that is so anyway unless --state says otherwise.
+    /// Sandboxes in every state; the default without --state.
     #[arg(long, short, conflicts_with = "state")]
     all: bool,
-    /// Only the ids.
+    /// Print only ids.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -44,7 +44,7 @@ enum State {
     Paused,
 }
 
-/// A sandbox as lists show it.
+/// A sandbox in a list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Listed {
@@ -67,7 +67,7 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// What people call its template.
+    /// The displayed name of its template.
     pub(crate) fn template(&self) -> &str {
         self.alias.as_deref().unwrap_or(&self.template_id)
     }
@@ -82,7 +82,7 @@ impl ListArgs {
         let listed = all.into_iter().map(serde_json::from_value);
         let listed: Result<Vec<Listed>, _> = listed.collect();
         let listed = listed
-            .map_err(|error| Failure::new(Kind::Server, format!("a strange answer: {error}")))?;
+            .map_err(|error| Failure::new(Kind::Server, format!("unexpected answer: {error}")))?;
         if self.quiet {
             return listed
                 .iter()
@@ -121,19 +121,19 @@ impl ListArgs {
     }
 }
 
-/// The part of a query that asks for sandboxes with these labels.
+/// The query parameter for labels.
 pub(super) fn with_labels(labels: &[(String, String)]) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    // The server takes off three layers, as E2B's does: the query, the pairs, each text.
+    // The server decodes three layers, as E2B's does: the query, the pairs, each text.
     let pairs = labels.iter();
     let pairs = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value)));
     let pairs: Vec<String> = pairs.collect();
     format!("&metadata={}", encode(&encode(&pairs.join("&"))))
 }
 
-/// Every page.
+/// All pages.
 pub(crate) async fn all(server: &Connection, query: &str) -> Result<Vec<Value>, Failure> {
     let mut all = Vec::new();
     let mut path = format!("/v2/sandboxes?{query}");

@@ -12,24 +12,24 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output;
 
-/// How often new entries are asked for.
+/// The polling interval.
 const POLL: Duration = Duration::from_secs(1);
 
-/// How many entries an answer may have.
+/// The page size.
 const PAGE: usize = 1000;
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The sandbox; one that has ended has logs for a while.
+    /// The sandbox, which may have ended.
     #[arg(value_name = "ID")]
     id: String,
-    /// Go on as more is written, until the sandbox ends.
+    /// Follow the log until the sandbox ends.
     #[arg(long, short)]
     follow: bool,
-    /// Only the last so many.
+    /// Only the last entries.
     #[arg(long, short = 'n', value_name = "COUNT")]
     tail: Option<usize>,
-    /// With the time and the level of each.
+    /// Show the time and level of each entry.
     #[arg(long, short)]
     timestamps: bool,
 }
@@ -44,7 +44,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// What people read: what a process printed as it is, everything else with its details.
+    /// The displayed text: process output unchanged, other entries with details.
     fn text(&self) -> String {
         if let Some(line) = self.fields.get("line") {
             return output::plain(line);
@@ -76,7 +76,7 @@ impl LogsArgs {
         Ok(())
     }
 
-    /// Shows what is written from now on, until the sandbox has ended.
+    /// Follows the log until the sandbox ends.
     async fn go_on(
         &self,
         server: &Connection,
@@ -88,7 +88,7 @@ impl LogsArgs {
             let lives = server
                 .get::<serde_json::Value>(&format!("/sandboxes/{}", encode(&self.id)))
                 .await;
-            // Asked before, so that what it wrote last is read.
+            // Checked before reading, so that the last entries are read too.
             self.show(&self.read(server, cursor).await?, json)?;
             match lives {
                 Err(failure) if failure.kind() == Kind::NotFound => return Ok(()),
@@ -97,7 +97,7 @@ impl LogsArgs {
         }
     }
 
-    /// Everything from the cursor on.
+    /// All entries after the cursor.
     async fn read(&self, server: &Connection, cursor: &mut Cursor) -> Result<Vec<Entry>, Failure> {
         let mut all = Vec::new();
         loop {
@@ -121,7 +121,7 @@ impl LogsArgs {
                 return Ok(all);
             }
             if !went_on {
-                // More of one millisecond than a page holds: the rest of it is not reached.
+                // More entries in one millisecond than a page holds: the rest is unreachable.
                 cursor.skip();
             }
         }
@@ -143,16 +143,16 @@ impl LogsArgs {
     }
 }
 
-/// How far the log was read: to a millisecond, and which entries of that millisecond.
+/// The read position: a millisecond, and the entries seen of it.
 #[derive(Debug, Default)]
 struct Cursor {
     at: i64,
-    /// How many entries of that millisecond were seen.
+    /// The number of entries seen of that millisecond.
     seen: usize,
 }
 
 impl Cursor {
-    /// What of a page, which begins at the cursor, was not seen yet.
+    /// The new entries of a page that begins at the cursor.
     fn take(&mut self, page: Vec<Entry>) -> Vec<Entry> {
         let at = |entry: &Entry| {
             Timestamp::parse_rfc3339(&entry.timestamp).map_or(0, Timestamp::unix_millis)

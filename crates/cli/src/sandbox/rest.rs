@@ -17,7 +17,7 @@ pub(crate) struct PauseArgs {
     /// The sandbox.
     #[arg(value_name = "ID")]
     id: String,
-    /// Keep the files alone: it boots when it is resumed.
+    /// Save files only; the sandbox boots when it resumes.
     #[arg(long)]
     files_only: bool,
 }
@@ -27,10 +27,10 @@ pub(crate) struct ResumeArgs {
     /// The sandbox.
     #[arg(value_name = "ID")]
     id: String,
-    /// How long it lives from then on.
+    /// How long it lives after the resume.
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
     timeout: Duration,
-    /// Leave its memory behind, and boot from its files.
+    /// Discard the saved memory and boot from the files.
     #[arg(long)]
     reboot: bool,
 }
@@ -40,10 +40,10 @@ pub(crate) struct ForkArgs {
     /// The sandbox.
     #[arg(value_name = "ID")]
     id: String,
-    /// How many.
+    /// The number of copies.
     #[arg(long, short = 'n', default_value_t = 1)]
     count: u32,
-    /// How long each lives.
+    /// How long each copy lives.
     #[arg(long, default_value = "5m", value_name = "TIME", value_parser = parse::duration)]
     timeout: Duration,
 }
@@ -61,7 +61,7 @@ pub(crate) struct ResizeArgs {
     memory: Option<u32>,
 }
 
-/// Says which sandbox may have been meant when there is none of that id.
+/// Adds a similar id when a sandbox does not exist.
 pub(super) async fn explained<T>(
     server: &Connection,
     id: &str,

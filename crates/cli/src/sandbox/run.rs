@@ -1,4 +1,4 @@
-//! `shoal sandbox run`: a new sandbox and one command in it, as `docker run` has it.
+//! `shoal sandbox run`: a new sandbox and one command in it, like `docker run`.
 
 use clap::Args;
 
@@ -17,13 +17,13 @@ Examples:
   shoal sandbox run --rm base -- python3 -c 'print(6 * 7)'
   shoal sandbox run -it base bash")]
 pub(crate) struct RunArgs {
-    /// End the sandbox when the command has ended.
+    /// Kill the sandbox when the command ends.
     #[arg(long)]
     rm: bool,
-    /// Give the command a terminal.
+    /// Run the command in a terminal.
     #[arg(long, short)]
     tty: bool,
-    /// Pass standard input on: that is so anyway when it is no terminal.
+    /// Forward standard input; the default when it is not a terminal.
     #[arg(long, short)]
     interactive: bool,
     #[arg(long, short, hide = true)]
@@ -59,7 +59,7 @@ impl RunArgs {
             Err(failure) if failure.kind() == Kind::NotFound => ended,
             Err(failure) => {
                 eprintln!(
-                    "shoal: sandbox {id} still runs: {}",
+                    "shoal: sandbox {id} is still running: {}",
                     output::plain(&failure.to_string())
                 );
                 ended
@@ -67,17 +67,17 @@ impl RunArgs {
         }
     }
 
-    /// Options of `docker run` that have no meaning here, with what to use.
+    /// Refuses options of `docker run` that do not apply, with an alternative.
     fn without_meaning(&self) -> Option<Failure> {
         let (what, hint) = if self.detach {
             (
                 "-d: a sandbox always runs in the background",
-                "`shoal sandbox create` makes one and prints its id; `shoal sandbox exec ID -- \
+                "`shoal sandbox create` starts one and prints its id; `shoal sandbox exec ID -- \
                  COMMAND` runs commands in it.",
             )
         } else if !self.publish.is_empty() {
             (
-                "-p: ports need not be published",
+                "-p: ports do not need to be published",
                 "`shoal sandbox url ID PORT` prints the URL of any port.",
             )
         } else if !self.volume.is_empty() {
@@ -87,8 +87,8 @@ impl RunArgs {
             )
         } else if self.command.is_empty() {
             (
-                "which command?",
-                "`shoal sandbox create` makes a sandbox without one.",
+                "no command given",
+                "`shoal sandbox create` creates a sandbox without one.",
             )
         } else {
             return None;

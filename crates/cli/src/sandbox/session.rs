@@ -1,4 +1,4 @@
-//! A command with a terminal, which is the user's own.
+//! A command in a terminal.
 
 use std::io::{self, IsTerminal};
 
@@ -12,11 +12,10 @@ use super::interruptions::Interruptions;
 use crate::failure::{Failure, Kind};
 use crate::{stdin, terminal};
 
-/// What a terminal reads as the end of its input.
+/// End of input for a terminal.
 const END_OF_INPUT: &[u8] = b"\x04";
 
-/// Runs a command in a terminal until it ends. The user's terminal is as before afterwards,
-/// whatever happened.
+/// Runs a command in a terminal until it ends. Always restores the local terminal.
 pub(super) async fn run(envd: &EnvdClient, command: Command) -> Result<u8, Failure> {
     let (cols, rows) = terminal::size();
     let command = match std::env::var("TERM") {
@@ -34,9 +33,9 @@ pub(super) async fn run(envd: &EnvdClient, command: Command) -> Result<u8, Failu
     let shown = tokio::select! {
         shown = show(&mut process) => shown,
         _ = heard.next() => {
-            // A shell does not heed a friendlier one.
+            // Shells ignore SIGTERM.
             let _ = envd.signal(selector, Signal::SIGNAL_SIGKILL).await;
-            Err(Failure::new(Kind::Interrupted, "told to end"))
+            Err(Failure::new(Kind::Interrupted, "terminated"))
         }
     };
     drop(raw);
@@ -58,7 +57,7 @@ async fn show(process: &mut Process) -> Result<u8, Failure> {
     ))
 }
 
-/// Passes keys on.
+/// Forwards input.
 async fn feed(envd: EnvdClient, process: Selector) {
     let mut input = stdin::read();
     while let Some(Ok(bytes)) = input.recv().await {
@@ -72,14 +71,14 @@ async fn feed(envd: EnvdClient, process: Selector) {
     }
 }
 
-/// Passes each new size of the window on.
+/// Forwards window sizes.
 async fn follow_size(envd: EnvdClient, process: Selector) {
     let Ok(mut changes) = signal(SignalKind::window_change()) else {
         return;
     };
     while changes.recv().await.is_some() {
         let (cols, rows) = terminal::size();
-        // The next change says it again.
+        // The next change will update it.
         let _ = envd.resize(process.clone(), cols, rows).await;
     }
 }

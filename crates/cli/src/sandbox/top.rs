@@ -14,22 +14,22 @@ use crate::failure::{Failure, Kind};
 use crate::live::LiveArgs;
 use crate::output::{self, Table};
 
-/// How many sandboxes may be asked for at once.
+/// The maximum number of sandboxes in one request.
 const IDS: usize = 100;
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
-    /// Only these.
+    /// Only these sandboxes.
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// What the rows are ordered by, the largest first.
+    /// The sort order, largest first.
     #[arg(long, value_enum, default_value_t = Sort::Age)]
     sort: Sort,
     #[command(flatten)]
     live: LiveArgs,
 }
 
-/// What rows are ordered by.
+/// The sort order of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sort {
     /// The newest first.
@@ -50,7 +50,7 @@ struct Metric {
     disk_total: u64,
 }
 
-/// Processor time, memory and disk as people read them.
+/// Processor time, memory and disk for people.
 fn cells(metric: Option<&Metric>) -> [String; 3] {
     let of = |used, total| format!("{} / {}", output::bytes(used), output::bytes(total));
     match metric {
@@ -63,7 +63,7 @@ fn cells(metric: Option<&Metric>) -> [String; 3] {
     }
 }
 
-/// What all of them use together. Percentages are of all processors of a sandbox, and are added.
+/// The totals. Percentages of the sandboxes' processors are added.
 fn total(rows: &[(Listed, Option<Metric>)]) -> Metric {
     let metrics = rows.iter().filter_map(|(_, metric)| metric.as_ref());
     metrics.fold(Metric::default(), |sum, metric| Metric {
@@ -88,7 +88,7 @@ impl TopArgs {
 
     async fn sandboxes(&self, server: &Connection) -> Result<Vec<(Value, Listed)>, Failure> {
         let all = list::all(server, "limit=100").await?;
-        let strange = |error| Failure::new(Kind::Server, format!("a strange answer: {error}"));
+        let strange = |error| Failure::new(Kind::Server, format!("unexpected answer: {error}"));
         let mut sandboxes = Vec::new();
         for value in all {
             let listed: Listed = serde_json::from_value(value.clone()).map_err(strange)?;
@@ -127,7 +127,7 @@ impl TopArgs {
         let mut metrics = self.metrics(server, &sandboxes).await?;
         let rows = sandboxes.into_iter().map(|(_, sandbox)| {
             let metric = metrics.remove(&sandbox.id);
-            // One that is seconds old has no sample yet.
+            // New sandboxes have no sample yet.
             let metric = metric.and_then(|value| serde_json::from_value::<Metric>(value).ok());
             (sandbox, metric)
         });
@@ -155,7 +155,7 @@ impl TopArgs {
     }
 
     fn order(&self, rows: &mut [(Listed, Option<Metric>)]) {
-        // Stable, so that equals stay ordered by age.
+        // Stable, so that ties stay ordered by age.
         let by = |value: fn(&Metric) -> f64| {
             move |a: &(Listed, Option<Metric>), b: &(Listed, Option<Metric>)| {
                 let of = |row: &(Listed, Option<Metric>)| row.1.as_ref().map_or(-1.0, value);

@@ -1,4 +1,4 @@
-//! Files on their way into a sandbox and out of it, piece by piece.
+//! Streams files into and out of a sandbox.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -21,19 +21,19 @@ use super::copy::{join, local};
 use crate::failure::Failure;
 use crate::{output, progress, stdin};
 
-/// How many files travel at once.
+/// The number of parallel transfers.
 const AT_ONCE: usize = 8;
 
-/// How much is read at once.
+/// The read size.
 const CHUNK: usize = 256 << 10;
 
-/// The permissions that an uploaded file has by itself.
+/// The default permissions of an uploaded file.
 const STANDARD_MODE: u32 = 0o644;
 
-/// How many files one `chmod` is told of.
+/// The number of files for one `chmod`.
 const CHMOD_FILES: usize = 200;
 
-/// What was copied.
+/// The number of copied files and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) files: u64,
@@ -58,7 +58,7 @@ impl Transfer {
         Self { envd }
     }
 
-    /// Whether a directory lies at a path; what is not there is none.
+    /// Whether a path is an existing directory.
     pub(super) async fn is_directory(&self, path: &str) -> Result<bool, Failure> {
         match self.envd.stat(path).await {
             Err(error) if error.is_not_found() => Ok(false),
@@ -66,10 +66,10 @@ impl Transfer {
         }
     }
 
-    /// Whether a directory lies at a path.
+    /// Whether a path is a directory.
     ///
     /// # Errors
-    /// When nothing does.
+    /// When it does not exist.
     pub(super) async fn is_directory_for_sure(&self, path: &str) -> Result<bool, Failure> {
         Ok(is_directory(&self.envd.stat(path).await?))
     }
@@ -90,7 +90,7 @@ impl Transfer {
                 let path = entry.path();
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
                     return Err(Failure::other(format!(
-                        "{} has no name that UTF-8 can say",
+                        "the name of {} is not UTF-8",
                         path.display()
                     )));
                 };
@@ -123,7 +123,7 @@ impl Transfer {
         })
     }
 
-    /// Sends a file, and says where it came to lie.
+    /// Uploads a file and returns its path.
     async fn send(
         &self,
         item: &Item,
@@ -182,7 +182,7 @@ impl Transfer {
         let entry = self.envd.stat(from).await?;
         if !is_file(&entry) {
             return Err(Failure::usage(format!(
-                "{from} is no file and no directory"
+                "{from} is neither a file nor a directory"
             )));
         }
         self.download(vec![received(&entry, to.to_owned(), from.to_owned())])
@@ -195,7 +195,7 @@ impl Transfer {
         while let Some((inside, here)) = rest.pop() {
             std::fs::create_dir_all(&here).map_err(|error| local(&here, &error))?;
             for entry in self.envd.list_dir(&inside, 1).await? {
-                // What the sandbox says is not trusted to stay below the directory.
+                // Names from the sandbox must not lead out of the directory.
                 if !is_plain_name(&entry.name) {
                     left_out(&output::plain(&entry.name));
                     continue;
@@ -228,7 +228,7 @@ impl Transfer {
         })
     }
 
-    /// Writes beside the place first, so that half a file is never taken for a whole one.
+    /// Writes to a temporary file first, so that a partial file is never mistaken for a complete one.
     async fn receive(&self, item: &Item, bar: &ProgressBar) -> Result<u64, Failure> {
         let name = item.here.file_name().unwrap_or_default().to_string_lossy();
         let part = format!(".{name}.{}.part", std::process::id());
@@ -241,7 +241,7 @@ impl Transfer {
             Err(failure) => Err(failure),
         };
         if whole.is_err() {
-            // It may not have been made at all.
+            // It may not exist.
             let _ = std::fs::remove_file(&part);
         }
         whole
@@ -270,7 +270,7 @@ impl Transfer {
         }
     }
 
-    /// Gives files the permissions that they have here. An image without `chmod` does without.
+    /// Copies permissions, if the image has `chmod`.
     async fn set_modes(&self, sent: &[(u32, String)]) {
         let mut by_mode: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         for (mode, path) in sent.iter().filter(|(mode, _)| *mode != STANDARD_MODE) {
@@ -279,7 +279,7 @@ impl Transfer {
         for (mode, paths) in by_mode {
             for some in paths.chunks(CHMOD_FILES) {
                 if !self.chmod(mode, some).await {
-                    eprintln!("shoal: permissions were not kept: chmod failed in the sandbox");
+                    eprintln!("shoal: permissions were not copied: chmod failed in the sandbox");
                     return;
                 }
             }
@@ -316,13 +316,13 @@ fn received(entry: &EntryInfo, here: PathBuf, inside: String) -> Item {
         here,
         inside,
         size: u64::try_from(entry.size).unwrap_or(0),
-        // Never what would run as somebody else.
+        // Never setuid and setgid bits.
         mode: entry.mode & 0o777,
     }
 }
 
 fn left_out(path: &str) {
-    eprintln!("shoal: {path} is left out: it is no file and no directory of its own");
+    eprintln!("shoal: skipped {path}: it is neither a file nor a directory");
 }
 
 fn is_directory(entry: &EntryInfo) -> bool {
@@ -333,7 +333,7 @@ fn is_file(entry: &EntryInfo) -> bool {
     entry.r#type.as_known() == Some(FileType::FILE_TYPE_FILE)
 }
 
-/// Whether a name is one part of a path, and not one that leads elsewhere.
+/// Whether a name is a single normal path component.
 fn is_plain_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }

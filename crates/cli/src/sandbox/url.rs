@@ -13,7 +13,7 @@ pub(crate) struct UrlArgs {
     /// The sandbox, by id or name.
     #[arg(value_name = "ID")]
     id: String,
-    /// The port inside.
+    /// The port in the sandbox.
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
@@ -36,7 +36,7 @@ impl UrlArgs {
         match url {
             Some(url) => output::line(&url),
             None => Err(Failure::other(
-                "the server has no domain, so that ports have no names there",
+                "the server has no domain, so its ports have no host names",
             )
             .with_hint(format!(
                 "Ask {} with the headers E2b-Sandbox-Id: {} and E2b-Sandbox-Port: {}, or start \
@@ -47,8 +47,8 @@ impl UrlArgs {
     }
 }
 
-/// Where a port is found: below the server's domain, or, on this machine, below `localhost`, all
-/// of which leads to loopback. None where no name leads to the server.
+/// The host name of a port: under the server's domain or, on this machine, under `localhost`, whose
+/// names all resolve to loopback. None if no name resolves to the server.
 fn url(origin: &Origin, domain: Option<&str>, id: &str, port: u16) -> Option<String> {
     if let Some(domain) = domain {
         return Some(format!("https://{port}-{id}.{domain}"));

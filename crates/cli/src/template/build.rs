@@ -5,7 +5,7 @@
 //!                                                             log and failure by line ◀─ follow
 //! ```
 //!
-//! All of it is on E2B's wire; what a Dockerfile needs beyond it, `shoal_protocol::build` says.
+//! It uses E2B's wire; `shoal_protocol::build` documents the extensions for Dockerfiles.
 
 mod archive;
 mod bases;

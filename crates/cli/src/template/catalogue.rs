@@ -1,4 +1,4 @@
-//! The catalogue of templates: applied, looked at, explained, checked.
+//! The template catalogue: apply, resolve, lint.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output::{self, Table};
 
-/// Where the catalogue is found.
+/// The route of the catalogue.
 const ROUTE: &str = "/config/templates";
 
-/// What a list shows in the place of the id of an entry of the catalogue.
+/// Shown in lists instead of the id of a catalogue entry.
 pub(super) const ID: &str = "catalogue";
 
 #[derive(Debug, Args)]
@@ -27,39 +27,39 @@ The file holds a list of entries in JSON, all that there are to be:
 
 It takes the place of the catalogue in force, as a whole or not at all.")]
 pub(super) struct ApplyArgs {
-    /// The file; - for standard input.
+    /// The file, or - for standard input.
     file: PathBuf,
-    /// Only if the catalogue in force has this version: nobody has changed it since `shoal template
-    /// ls --json` showed it (`.catalogue.version`).
+    /// Apply only to this version of the catalogue, as shown by `shoal template ls --json`
+    /// (`.catalogue.version`).
     #[arg(long, value_name = "NUMBER")]
     if_version: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct LintArgs {
-    /// The file; - for standard input.
+    /// The file, or - for standard input.
     file: PathBuf,
-    /// Fail when something is odd, too.
+    /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ResolveArgs {
-    /// What a request would call its template [default: the server's default].
+    /// The template in a request [default: the server's default].
     #[arg(value_name = "TEMPLATE_ID")]
     template: Option<String>,
-    /// The image that the request would name.
+    /// The image in the request.
     #[arg(long, value_name = "NAME")]
     image: Option<String>,
 }
 
-/// The catalogue in force.
+/// The current catalogue.
 pub(super) async fn in_force(server: &Connection) -> Result<Catalogue, Failure> {
     server.native_get(ROUTE).await
 }
 
-/// The entry of this name, if there is one.
+/// The entry with this name.
 pub(super) fn entry<'a>(catalogue: &'a Catalogue, name: &str) -> Option<&'a Value> {
     let called = |entry: &&Value| {
         let own = entry.get("name").and_then(Value::as_str);
@@ -68,16 +68,16 @@ pub(super) fn entry<'a>(catalogue: &'a Catalogue, name: &str) -> Option<&'a Valu
     catalogue.templates.iter().find(called)
 }
 
-/// What the entries are called.
+/// The names of the entries.
 pub(super) fn names(catalogue: &Catalogue) -> impl Iterator<Item = String> {
     let entries = catalogue.templates.iter();
     entries.filter_map(|entry| Some(entry.get("name")?.as_str()?.to_owned()))
 }
 
-/// Puts the entries into a list of templates.
+/// Appends the entries to a list of templates.
 pub(super) fn list(catalogue: Catalogue, table: &mut Table) {
     for value in catalogue.templates {
-        // What a newer server may say is shown as far as it is understood.
+        // Unknown fields of newer servers are ignored.
         let text = |field: &str| {
             value
                 .get(field)
@@ -107,7 +107,7 @@ pub(super) fn list(catalogue: Catalogue, table: &mut Table) {
     }
 }
 
-/// Shows an entry as it is written, and for people the version of the catalogue that it is of.
+/// Prints an entry and, for people, the version of its catalogue.
 pub(super) fn show(catalogue: &Catalogue, entry: &Value, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(entry);
@@ -122,7 +122,7 @@ pub(super) fn show(catalogue: &Catalogue, entry: &Value, json: bool) -> Result<(
     output::fields(&shown.chain([version]).collect::<Vec<_>>())
 }
 
-/// Text as it is, all else as JSON.
+/// Strings unchanged, other values as JSON.
 fn said(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -132,7 +132,7 @@ fn said(value: &Value) -> String {
 
 pub(super) async fn apply(server: &Connection, args: ApplyArgs, json: bool) -> Result<(), Failure> {
     let text = read(&args.file)?;
-    // What is wrong with it is told without a server.
+    // Errors are found without a server.
     parse(&args.file, &text)?;
     let templates = serde_json::from_str(&text).map_err(|e| Failure::usage(e.to_string()))?;
     let body = ReplaceCatalogue {
@@ -161,7 +161,7 @@ fn tell(applied: &Catalogue, json: bool) -> Result<(), Failure> {
     ))
 }
 
-/// Takes an entry out of the catalogue, if nobody else changes it meanwhile.
+/// Removes an entry from the catalogue, unless it changes meanwhile.
 pub(super) async fn remove(
     server: &Connection,
     mut catalogue: Catalogue,
@@ -201,11 +201,11 @@ pub(super) async fn resolve(
         return output::json(&resolved);
     }
     let kind = match resolved.kind.as_str() {
-        "template" => "a template that was made",
+        "template" => "a template",
         "snapshot" => "a snapshot",
-        "entry" => "an entry of the catalogue",
-        "dynamic" => "a dynamic entry of the catalogue",
-        "image" => "an image alone",
+        "entry" => "a catalogue entry",
+        "dynamic" => "a dynamic catalogue entry",
+        "image" => "an image only",
         other => other,
     };
     let captured = resolved
@@ -217,11 +217,11 @@ pub(super) async fn resolve(
         ("pattern found", captured.unwrap_or_default()),
         ("id", resolved.template_id),
         (
-            "image is here",
+            "image pulled",
             if resolved.image_here {
                 "yes"
             } else {
-                "no: it is fetched when it is needed"
+                "no: pulled on demand"
             }
             .to_owned(),
         ),
