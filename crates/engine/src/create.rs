@@ -2,25 +2,16 @@
 
 mod specify;
 
-use std::sync::Arc;
-
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
-use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::limits::within_template;
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::{Purpose, RequestClaim, SandboxRecord, SandboxSpec, TokenSalts};
-use shoal_core::state::State;
+use shoal_core::sandbox::RequestClaim;
 use shoal_core::store::{IdempotencyClaim, StoreError};
-use tokio::sync::oneshot;
 
 pub(crate) use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
-use crate::entropy;
-use crate::names::KeptName;
-use crate::resize::Resize;
-use crate::room::{Load, Room};
-use crate::sandbox::Sandbox;
+use crate::sandboxes::{Load, Resize, Room};
 use crate::templates::TemplateError;
 pub use shoal_core::ports::create::{
     CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated,
@@ -104,6 +95,7 @@ impl Engine {
             .map_err(SandboxError::from)?
             .resources();
         let kept = shared
+            .sandboxes
             .more_for(
                 principal.team,
                 Load::default(),
@@ -175,9 +167,14 @@ impl Engine {
             cpu: Some(cpu),
             memory: None,
         };
-        let resized = self.clone().start_resize(permit, resize, kept).await?;
+        let resized = self
+            .shared
+            .sandboxes
+            .clone()
+            .start_resize(permit, resize, kept)
+            .await?;
         if early_return {
-            let record = self.shared.entries.record(&created.record.id);
+            let record = self.shared.sandboxes.record(&created.record.id);
             let record = record.unwrap_or(created.record);
             return Ok(Created { record });
         }
@@ -200,86 +197,7 @@ impl Engine {
         };
         match claimed {
             Some(created) => Ok(created),
-            None => self.launch(principal, spec).await,
+            None => self.shared.sandboxes.launch(principal, spec).await,
         }
-    }
-
-    /// Starts a sandbox that is to be this, and waits until it answers.
-    pub(crate) async fn launch(
-        &self,
-        principal: &Principal,
-        spec: SandboxSpec,
-    ) -> Result<Created, CreateError> {
-        let shared = &self.shared;
-        let load = Load::of(&spec.resources);
-        let room = shared.room_for_one(principal.team, load)?;
-        let name = shared.keep_name(principal.team, &spec)?;
-        let id = SandboxId::from_entropy(entropy::bytes()?);
-        let places = (room, name);
-        let saved = spec.snapshot.as_ref().is_some_and(|saved| saved.memory);
-        let again = saved.then(|| spec.clone());
-        let record = match self.launch_as(id, principal.team, spec, places).await {
-            Err(CreateError::Driver(DriverError::Unusable(why)))
-                if let Some(spec) = again.and_then(|spec| self.without_memory(spec)) =>
-            {
-                tracing::warn!(template.id = %spec.template, why, "what a build has saved cannot go on: it boots from its files, until the template is built again");
-                let places = (
-                    shared.room_for_one(principal.team, load)?,
-                    shared.keep_name(principal.team, &spec)?,
-                );
-                let id = SandboxId::from_entropy(entropy::bytes()?);
-                self.launch_as(id, principal.team, spec, places).await?
-            }
-            made => made?,
-        };
-        if record.spec.purpose == Purpose::Use {
-            let at = record.started_at;
-            shared.telemetry.starts.count(&record.spec.template, at);
-        }
-        Ok(Created { record })
-    }
-
-    /// The same from files alone, when a template that was built would go on from its memory: its
-    /// start command brings it to the same place. Who starts from a snapshot wants its memory.
-    fn without_memory(&self, mut spec: SandboxSpec) -> Option<SandboxSpec> {
-        let origin = spec.snapshot.as_mut()?;
-        let built = self.shared.builds.snapshots().contains(&origin.id);
-        origin.memory = false;
-        built.then_some(spec)
-    }
-
-    /// The same under an id that was made before, in places that are kept for it.
-    pub(crate) async fn launch_as(
-        &self,
-        id: SandboxId,
-        team: TeamId,
-        spec: SandboxSpec,
-        places: (Room, Option<KeptName>),
-    ) -> Result<Arc<SandboxRecord>, CreateError> {
-        let shared = &self.shared;
-        let now = shared.clock.now();
-        let record = SandboxRecord {
-            id,
-            team,
-            execution: ExecutionId::from_entropy(entropy::bytes()?),
-            deadline: now + spec.lifecycle.timeout,
-            spec,
-            state: State::Creating,
-            created_at: now,
-            started_at: now,
-            since: now,
-            report: None,
-            saved: None,
-            resizing: false,
-            tokens: TokenSalts::default(),
-            aim: None,
-        };
-        let version = shared.store.commit(record.clone(), None).await?;
-        let (started, outcome) = oneshot::channel();
-        let id = record.id.clone();
-        Sandbox::spawn_new(shared.clone(), record, version, started);
-        // It is known itself now.
-        drop(places);
-        outcome.await.map_err(|_| shared.gone(&id))?
     }
 }

@@ -48,7 +48,7 @@ impl Shared {
         let origin = snapshot.spec.snapshot.as_ref();
         let origin = origin.and_then(|origin| origin.guest_token.clone());
         let held: Vec<_> = snapshot.guest_token.iter().chain(&origin).collect();
-        let mut live = self.entries.records().into_iter();
+        let mut live = self.sandboxes.records().into_iter();
         let opened = live.find(|record| {
             if !record.state.is_live() {
                 return false;

@@ -12,7 +12,7 @@ use shoal_core::snapshot::Contents;
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
-use crate::room::NoRoom;
+use crate::sandboxes::NoRoom;
 
 /// How many are made for each processor when nothing is said. One takes about half a second of a
 /// processor, and clients wait for a minute.
@@ -41,7 +41,7 @@ impl Engine {
         count: usize,
         timeout: Duration,
     ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
-        self.shared.check_timeout(timeout)?;
+        self.shared.sandboxes.check_timeout(timeout)?;
         if let Some(most) = self.team_limits(principal).sandboxes {
             let most = usize::try_from(most).unwrap_or(usize::MAX);
             if count > most {
@@ -52,14 +52,18 @@ impl Engine {
         if count > most {
             return Err(SandboxError::TooManyForks(most));
         }
-        if let Some(source) = self.shared.entries.record(permit.sandbox()) {
+        if let Some(source) = self.shared.sandboxes.record(permit.sandbox()) {
             self.shared.access.may_run_again(principal, &source.spec)?;
         }
         let (engine, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if nobody waits any more.
         let forked = tokio::spawn(async move {
             let id = SnapshotId::from_entropy(entropy::bytes()?);
-            let (source, saved) = engine.take_as(&permit, id, Some(Contents::Memory)).await?;
+            let (source, saved) = engine
+                .shared
+                .sandboxes
+                .take_as(&permit, id, Some(Contents::Memory))
+                .await?;
             let mut metadata = source.spec.metadata.clone();
             // There is one of that name.
             metadata.remove(NAME_KEY);
@@ -79,7 +83,8 @@ impl Engine {
                 claim: None,
                 ..source.spec.clone()
             };
-            let members = (0..count).map(|_| engine.launch(&principal, spec.clone()));
+            let members =
+                (0..count).map(|_| engine.shared.sandboxes.launch(&principal, spec.clone()));
             let members = futures_util::future::join_all(members).await;
             if let Err(error) = engine.shared.driver.remove_snapshot(id).await {
                 tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the copy of a fork stays until the next start");

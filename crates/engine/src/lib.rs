@@ -9,37 +9,22 @@
 mod access;
 mod build;
 mod build_records;
-mod catalog;
 mod catalogue;
 mod config;
-mod connect;
 mod create;
 mod create_template;
-mod deadlines;
 mod engine;
 mod entropy;
 mod exported;
 mod fork;
 mod guest;
 mod images;
-mod inside;
-mod kill;
-mod list;
-mod names;
-mod pause;
 mod pool;
 mod ports;
 mod recover;
 mod remove_image;
-mod resize;
 mod resolve;
-mod retention;
-mod room;
-mod rotate_tokens;
-mod sampling;
-mod sandbox;
-mod set_network;
-mod set_timeout;
+mod sandboxes;
 mod snapshot;
 mod snapshot_names;
 mod snapshots;
@@ -48,7 +33,6 @@ mod store;
 mod system_clock;
 mod tags;
 mod tasks;
-mod team_views;
 mod telemetry;
 mod template_names;
 mod templates;
@@ -56,8 +40,6 @@ mod templates;
 pub mod test_util;
 mod to_come;
 mod uploads;
-mod usage;
-mod wake;
 
 pub use access::{FirstKeyError, KeyError, KeyLifetime, RuntimeForbidden, TeamError, TeamView};
 pub use build::{BUILDS_MAX, BuildError, NewBuild};
@@ -66,7 +48,6 @@ pub use config::{
     AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless, EngineConfig, Limits,
     UPLOAD_MAX,
 };
-pub use connect::Connected;
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use create_template::{CreateTemplateError, NewTemplate};
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
@@ -75,15 +56,13 @@ pub use guest::{
     EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
     GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
 };
-pub use inside::Inside;
-pub use list::{ListFilter, Order, Page, PageToken};
-pub use names::NameError;
 pub use pool::{MemberView, PoolFault, PoolView};
 pub use recover::RecoverError;
-pub use resize::{Infeasible, Resize};
 pub use resolve::{Explained, Meaning, Resolved};
-pub use room::NoRoom;
-pub use set_timeout::TimeoutTooLong;
+pub use sandboxes::{
+    Connected, Infeasible, Inside, ListFilter, ListOrder as Order, NameError, NoRoom, Page,
+    PageToken, Resize, TimeoutTooLong, Use,
+};
 pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};
 pub use stock::{PreparedStock, StockDefinition, StockError, StockTemplate};
@@ -96,4 +75,3 @@ pub use telemetry::{
 };
 pub use templates::{TemplateError, Users};
 pub use uploads::{IncomingUpload, UploadError};
-pub use usage::Use;

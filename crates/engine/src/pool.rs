@@ -20,12 +20,15 @@ use shoal_core::catalogue::{Entry, EntryName};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::pool::{Bounds, Demand, Member, Plan, back_off, plan};
+use shoal_core::sandbox::SandboxRecord;
 use tokio::sync::Notify;
 
-pub(crate) use self::claim::{ClaimOrder, STARTUP, Wanted};
+use crate::sandboxes::{Claiming, Listener};
+
+pub(crate) use self::claim::Wanted;
 use self::seed::Seed;
 pub use self::view::{MemberView, PoolFault, PoolView};
-pub(crate) use self::warm::{MemberError, run_to_end, within};
+use self::warm::MemberError;
 
 /// How many members are made at the same time, of all pools together.
 const MAKERS: usize = 8;
@@ -40,21 +43,6 @@ pub(crate) struct Pools {
     claiming: Arc<AtomicUsize>,
     /// The pools that gauges were last set for.
     counted: Mutex<BTreeSet<EntryName>>,
-}
-
-/// A member is being handed out, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Claiming {
-    claiming: Arc<AtomicUsize>,
-    changed: Arc<Notify>,
-}
-
-impl Drop for Claiming {
-    fn drop(&mut self) {
-        if self.claiming.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.changed.notify_one();
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +85,14 @@ struct Known {
     digest: Option<String>,
     since: Timestamp,
     ready: Option<Timestamp>,
+}
+
+impl Listener for Pools {
+    fn ended(&self, record: &SandboxRecord) {
+        if let Some(membership) = record.membership() {
+            self.gone(&membership.entry, &record.id);
+        }
+    }
 }
 
 impl Pools {
@@ -258,7 +254,7 @@ impl Pools {
     }
 
     /// A ready member is there no longer. Of one that is being made its maker tells.
-    pub(crate) fn gone(&self, entry: &EntryName, id: &SandboxId) {
+    fn gone(&self, entry: &EntryName, id: &SandboxId) {
         {
             let mut pools = self.by_entry.lock();
             let Some(pool) = pools.get_mut(entry) else {

@@ -3,14 +3,13 @@
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::{SnapshotId, TemplateId};
 pub use shoal_core::ports::snapshots::{NewSnapshot, TakeError};
-use shoal_core::sandbox::SandboxRecord;
-use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
+use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::StoreError;
 use shoal_core::template::DEFAULT_TAG;
 
 use crate::engine::{Engine, SandboxError};
 use crate::entropy;
-use crate::sandbox::{Order, SnapshotNote, SnapshotOrder};
+use crate::sandboxes::{Order, SnapshotNote, SnapshotOrder};
 use crate::snapshots::ClaimedName;
 
 impl Engine {
@@ -60,29 +59,12 @@ impl Engine {
         };
         let taken = self
             .shared
+            .sandboxes
             .order(permit.sandbox(), |reply| Order::Snapshot(order, reply))
             .await?;
         // The name means it now.
         drop(claimed);
         let lost = || StoreError::failed("a snapshot was not noted".to_owned());
         Ok(taken.noted.ok_or_else(lost)?)
-    }
-
-    /// Takes the data of a snapshot, of which nothing is noted. Returns what the sandbox was then.
-    pub(crate) async fn take_as(
-        &self,
-        permit: &SandboxPermit,
-        id: SnapshotId,
-        contents: Option<Contents>,
-    ) -> Result<(std::sync::Arc<SandboxRecord>, Saved), SandboxError> {
-        let order = SnapshotOrder {
-            id,
-            contents,
-            note: None,
-            end: false,
-        };
-        let order = |reply| Order::Snapshot(order, reply);
-        let taken = self.shared.order(permit.sandbox(), order).await?;
-        Ok((taken.record, taken.saved))
     }
 }

@@ -228,7 +228,7 @@ impl Engine {
             None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
             _ => {}
         }
-        let records = self.shared.entries.records();
+        let records = self.shared.sandboxes.records();
         let (own, others): (Vec<_>, Vec<_>) = records
             .iter()
             .filter(|record| record.spec.template == template.id)

@@ -17,7 +17,7 @@ use super::workshop::{Place, Workshop};
 use crate::build_records::Build;
 use crate::engine::Engine;
 use crate::guest::GuestCommand;
-use crate::sandbox::Order;
+use crate::sandboxes::Order;
 
 /// What the steps of a stage stand on, and what they carry on.
 #[derive(Debug, Clone)]
@@ -113,12 +113,12 @@ impl Engine {
     /// Ends the sandboxes of a build.
     pub(super) async fn close_workshops(&self, build: &Build) {
         let purpose = Purpose::Build(build.record().id);
-        for record in self.shared.entries.records() {
+        for record in self.shared.sandboxes.records() {
             if record.spec.purpose != purpose {
                 continue;
             }
             let end = |reply| Order::Kill(KillReason::Requested, reply);
-            if let Err(error) = self.shared.order(&record.id, end).await {
+            if let Err(error) = self.shared.sandboxes.order(&record.id, end).await {
                 tracing::warn!(sandbox.id = %record.id, error = %Chain(&error), "the sandbox of a build stays until its deadline");
             }
         }

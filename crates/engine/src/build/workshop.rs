@@ -22,7 +22,7 @@ use crate::entropy;
 use crate::guest::{
     GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput, GuestProcess,
 };
-use crate::sandbox::Order;
+use crate::sandboxes::Order;
 
 /// How many bytes of a line are read before it is taken as it is.
 const LINE_MAX: usize = 4 << 10;
@@ -62,7 +62,7 @@ impl Workshop {
         spec: SandboxSpec,
         place: Place,
     ) -> Result<Self, BuildFailure> {
-        let created = engine.launch(principal, spec).await;
+        let created = engine.shared.sandboxes.launch(principal, spec).await;
         let record = created.map_err(|e| place.failure(e))?.record;
         let permit = SandboxPermit::grant(principal, &record)
             .ok_or_else(|| place.failure("the sandbox of the build is another team's"))?;
@@ -269,7 +269,12 @@ impl Workshop {
         let bytes = entropy::bytes().map_err(|e| place.failure(e))?;
         let id = SnapshotId::from_entropy(bytes);
         build.hold(id);
-        let taken = self.engine.take_as(&self.permit, id, Some(contents)).await;
+        let taken = self
+            .engine
+            .shared
+            .sandboxes
+            .take_as(&self.permit, id, Some(contents))
+            .await;
         let (_, saved) = taken.map_err(|e| place.failure(e))?;
         Ok(SnapshotOrigin {
             id,
@@ -281,7 +286,12 @@ impl Workshop {
     /// Ends it.
     pub(super) async fn close(self) {
         let end = |reply| Order::Kill(KillReason::Requested, reply);
-        let ended = self.engine.shared.order(&self.record.id, end).await;
+        let ended = self
+            .engine
+            .shared
+            .sandboxes
+            .order(&self.record.id, end)
+            .await;
         if let Err(error) = ended {
             // The end of the build tries it again.
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox of a build is not ended yet");

@@ -130,7 +130,7 @@ impl Engine {
         if new.endless && self.limits().endless == Endless::Admins && !principal.admin {
             return Err(CreateError::EndlessForbidden);
         }
-        self.shared.check_timeout(new.timeout)?;
+        self.shared.sandboxes.check_timeout(new.timeout)?;
         if new.timeout.is_zero() {
             return Err(CreateError::NoTimeout);
         }

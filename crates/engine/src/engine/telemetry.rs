@@ -38,7 +38,7 @@ impl Engine {
         id: &SandboxId,
         query: LogQuery,
     ) -> Result<Vec<LogEntry>, SandboxError> {
-        self.shared.logs(principal, id, query).await
+        self.shared.sandboxes.logs(principal, id, query).await
     }
 
     /// The samples of a sandbox, the oldest first. Few or none right after its start.

@@ -1,32 +1,25 @@
 //! A member is handed out.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::Entry;
 use shoal_core::detail::Chain;
-use shoal_core::id::TeamId;
 use shoal_core::pool::Bounds;
-use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::SandboxSpec;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Asked, Claiming, MemberError};
+use super::Asked;
 use crate::create::{CreateError, Created};
 use crate::engine::{Engine, SandboxError};
-use crate::names::KeptName;
-use crate::room::{Load, Room};
-use crate::sandbox::Order;
+use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order};
 
 /// How many members are tried before one is made for whoever asks.
 const TRIES: usize = 3;
 
 /// Agent-Sandbox's labels of a claimed sandbox: its pool and its user.
 const LABELS: [&str; 2] = ["sbx-pool", "sbx-user"];
-
-/// How long `startupCmd` may take.
-pub(crate) const STARTUP: Duration = Duration::from_secs(30);
 
 /// The members that would do for a request.
 #[derive(Debug, Clone)]
@@ -37,23 +30,12 @@ pub(crate) struct Wanted {
     pub(crate) digest: String,
 }
 
-/// What becomes of a member.
-#[derive(Debug)]
-pub(crate) struct ClaimOrder {
-    /// Whose it is from now on.
-    pub(crate) team: TeamId,
-    /// What it is to be.
-    pub(crate) spec: SandboxSpec,
-    /// What is run in it first.
-    pub(crate) startup: Vec<String>,
-    /// The place that is kept for it in its team.
-    pub(crate) room: Room,
-    /// The name that is kept for it, until it is known by it.
-    pub(crate) name: Option<KeptName>,
-    /// Says that the machine is about it: until `startupCmd`, which is the tenant's.
-    pub(crate) claiming: Claiming,
-    /// Who waits.
-    pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, MemberError>>,
+/// Whether a command of the entry failed. The next member would fail too, while the caller waits.
+fn is_commands(error: &HandOutError) -> bool {
+    matches!(
+        error,
+        HandOutError::Failed { .. } | HandOutError::Endless { .. }
+    )
 }
 
 impl Engine {
@@ -79,8 +61,10 @@ impl Engine {
         }
         let mut came = Asked::Failed;
         for _ in 0..TRIES {
-            let room = shared.room_in_team(principal.team, Load::of(&spec.resources))?;
-            let name = shared.keep_name(principal.team, &spec)?;
+            let room = shared
+                .sandboxes
+                .room_in_team(principal.team, Load::of(&spec.resources))?;
+            let name = shared.sandboxes.keep_name(principal.team, &spec)?;
             let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
                 came = Asked::Missed;
                 break;
@@ -95,8 +79,8 @@ impl Engine {
                 claiming: shared.pools.claiming(),
                 reply,
             };
-            let gone = || MemberError::Sandbox(SandboxError::NotFound(id.clone()));
-            let sent = match shared.entries.mailbox(&id) {
+            let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
+            let sent = match shared.sandboxes.mailbox(&id) {
                 Some(mailbox) => mailbox.send(Order::Claim(Box::new(order))).await.is_ok(),
                 None => false,
             };
@@ -123,7 +107,7 @@ impl Engine {
                     shared
                         .pools
                         .blame(&entry.name, Chain(&error).to_string(), now);
-                    if error.is_commands() {
+                    if is_commands(&error) {
                         break;
                     }
                 }

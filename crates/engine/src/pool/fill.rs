@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use super::MAKERS;
 use crate::engine::{Engine, Shared};
 use crate::entropy;
-use crate::sandbox::Order;
+use crate::sandboxes::Order;
 
 /// How often pools are looked at when nothing has happened.
 const EVERY: Duration = Duration::from_secs(60);
@@ -149,7 +149,7 @@ impl Shared {
             let shared = self.clone();
             tokio::spawn(async move {
                 let end = |reply| Order::Kill(reason, reply);
-                match shared.order(&id, end).await {
+                match shared.sandboxes.order(&id, end).await {
                     // Gone, or not there yet: then whoever makes it ends it.
                     Ok(()) | Err(crate::engine::SandboxError::NotFound(_)) => {}
                     Err(error) => {

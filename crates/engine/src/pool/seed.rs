@@ -202,7 +202,12 @@ impl Engine {
             return Ok(());
         }
         self.until_quiet(record).await;
-        match self.take_as(&permit, id, Some(Contents::Memory)).await {
+        match self
+            .shared
+            .sandboxes
+            .take_as(&permit, id, Some(Contents::Memory))
+            .await
+        {
             Ok(_) if shared.pools.keep_seed(name, id) => {
                 let seed = stored::Seed {
                     entry: name.clone(),

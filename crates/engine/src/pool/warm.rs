@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use shoal_core::catalogue::{Entry, EntryResources, Pool};
-use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
@@ -17,9 +15,9 @@ use shoal_core::template::TemplateKey;
 
 use crate::access::{INSTALLATION, owner_of_members};
 use crate::create::{CreateError, NewSandbox};
-use crate::engine::{Engine, SandboxError, Shared};
-use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
-use crate::sandbox::Order;
+use crate::engine::{Engine, SandboxError};
+use crate::guest::{GuestDoor, GuestError};
+use crate::sandboxes::{HandOutError, Order, command, ended, within};
 use crate::templates::TemplateError;
 
 /// How long a member may take from its start until it is ready.
@@ -28,35 +26,15 @@ const WARM_UP: Duration = Duration::from_secs(120);
 /// How often its port is tried.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// How much of what a command has said is told when it fails, in bytes.
-const SAID_MAX: usize = 400;
-
 /// Why a member could not be made, or handed out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MemberError {
     /// It could not be started.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// It was ended meanwhile, or cannot be written down.
+    /// It ended, or a command or the daemon inside it failed.
     #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// The daemon inside did not do it.
-    #[error(transparent)]
-    Guest(#[from] GuestError),
-    /// A command failed.
-    #[error("`{what}` failed with exit status {code}{said}")]
-    Failed {
-        what: &'static str,
-        code: i32,
-        said: String,
-    },
-    /// A command did not end.
-    #[error("`{what}` did not end within {} s{hint}", .within.as_secs())]
-    Endless {
-        what: &'static str,
-        within: Duration,
-        hint: &'static str,
-    },
+    HandOut(#[from] HandOutError),
     /// Nothing listens.
     #[error("nothing answers on port {port} (`probePort`) within {} s", .within.as_secs())]
     Closed { port: u16, within: Duration },
@@ -84,89 +62,21 @@ impl MemberError {
                     | DriverError::TooSlow { .. }
             ),
             Self::Create(_) | Self::Misfit | Self::Unwanted => false,
-            Self::Sandbox(_)
-            | Self::Guest(_)
-            | Self::Failed { .. }
-            | Self::Endless { .. }
-            | Self::Closed { .. } => true,
-        }
-    }
-
-    /// Whether it is a command that did not end well. The next member would fare no better, and
-    /// whoever asks waits.
-    pub(super) fn is_commands(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Endless { .. })
-    }
-}
-
-/// What `work` comes to, if that is before `end`.
-pub(crate) async fn within<T>(
-    clock: &dyn Clock,
-    end: Timestamp,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    tokio::select! {
-        biased;
-        done = work => Some(done),
-        () = clock.sleep_until(end) => None,
-    }
-}
-
-/// Waits until a command has ended, and well.
-async fn ended(what: &'static str, mut process: GuestProcess) -> Result<(), MemberError> {
-    let mut said: Vec<u8> = Vec::new();
-    loop {
-        match process.output.next().await.transpose()? {
-            Some(GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes)) => {
-                said.extend_from_slice(&bytes);
-                let superfluous = said.len().saturating_sub(SAID_MAX);
-                said.drain(..superfluous);
-            }
-            Some(GuestOutput::Exit(exit)) if exit.code == 0 => return Ok(()),
-            Some(GuestOutput::Exit(exit)) => {
-                let text = String::from_utf8_lossy(&said);
-                let said = match text.trim() {
-                    "" => String::new(),
-                    text => format!(": {text}"),
-                };
-                let code = exit.code;
-                return Err(MemberError::Failed { what, code, said });
-            }
-            None => {
-                let gone = GuestError::Unreachable("it has stopped".to_owned());
-                return Err(gone.into());
-            }
+            Self::HandOut(_) | Self::Closed { .. } => true,
         }
     }
 }
 
-/// Runs a command of a pool until it has ended, and well.
-pub(crate) async fn run_to_end(
-    shared: &Shared,
-    door: GuestDoor,
-    what: &'static str,
-    argv: &[String],
-    time: Duration,
-) -> Result<(), MemberError> {
-    let Some(command) = command(argv) else {
-        return Ok(());
-    };
-    let end = shared.clock.now() + time;
-    let run = async {
-        let process = shared.guest.run(door, command).await?;
-        ended(what, process).await
-    };
-    let outcome = within(&*shared.clock, end, run).await;
-    outcome.unwrap_or(Err(MemberError::Endless {
-        what,
-        within: time,
-        hint: "",
-    }))
+impl From<SandboxError> for MemberError {
+    fn from(error: SandboxError) -> Self {
+        Self::HandOut(error.into())
+    }
 }
 
-fn command(argv: &[String]) -> Option<GuestCommand> {
-    let (program, arguments) = argv.split_first()?;
-    Some(GuestCommand::new(program, arguments))
+impl From<GuestError> for MemberError {
+    fn from(error: GuestError) -> Self {
+        Self::HandOut(error.into())
+    }
 }
 
 impl Engine {
@@ -178,7 +88,7 @@ impl Engine {
             return;
         };
         let end = |reply| Order::Kill(KillReason::Failed, reply);
-        if let Err(error) = shared.order(&id, end).await
+        if let Err(error) = shared.sandboxes.order(&id, end).await
             && !matches!(error, SandboxError::NotFound(_))
         {
             tracing::error!(sandbox.id = %id, error = %Chain(&error), "a member of a pool is not ended yet");
@@ -220,14 +130,19 @@ impl Engine {
             digest: wanted.digest.clone(),
             stage: Stage::Starting,
         });
-        let room = shared.room_for_member().map_err(CreateError::from)?;
+        let room = shared
+            .sandboxes
+            .room_for_member()
+            .map_err(CreateError::from)?;
         let made = async {
             let record = self
+                .shared
+                .sandboxes
                 .launch_as(id.clone(), owner_of_members(), spec, (room, None))
                 .await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record, seed.is_some()) => warm?,
-                () = shared.entries.ended(id) => {
+                () = shared.sandboxes.ended(id) => {
                     return Err(SandboxError::NotFound(id.clone()).into());
                 }
             }
@@ -245,6 +160,7 @@ impl Engine {
         }
         let ready = shared.clock.now();
         shared
+            .sandboxes
             .order(id, |reply| Order::JoinPool(ready, reply))
             .await?;
         if shared.pools.join(&entry.name, id, ready) {
@@ -290,15 +206,16 @@ impl Engine {
                 return Ok(());
             };
             let process = shared.guest.run(door, command).await?;
-            ended(WHAT, process).await
+            Ok(ended(WHAT, process).await?)
         };
         let Some(port) = pool.probe_port else {
             let outcome = within(&*shared.clock, end, warm).await;
-            return outcome.unwrap_or(Err(MemberError::Endless {
+            return outcome.unwrap_or(Err(HandOutError::Endless {
                 what: WHAT,
                 within: WARM_UP,
                 hint: ": say `probePort` if it is to go on",
-            }));
+            }
+            .into()));
         };
         let watched = async {
             match warm.await {

@@ -12,7 +12,7 @@ use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::SandboxRecord;
 
 use crate::engine::Engine;
-use crate::inside::Inside;
+use crate::sandboxes::Inside;
 
 impl SandboxAccess for Engine {
     fn open<'a>(

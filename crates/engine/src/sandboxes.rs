@@ -1,0 +1,263 @@
+//! Sandboxes: the registry, a task for each sandbox with its mailbox, deadlines and quotas.
+//!
+//! Other parts of the engine hear of an ended sandbox through [`Listener`]: nothing here depends on
+//! templates, builds or pools.
+
+mod catalog;
+mod command;
+mod connect;
+mod copy;
+mod deadlines;
+mod find;
+mod inside;
+mod kill;
+mod launch;
+mod list;
+mod mailbox;
+mod names;
+mod order;
+mod pause;
+mod quota;
+mod recovery;
+mod registry;
+mod reserve;
+mod resize;
+mod retention;
+mod rotate_tokens;
+mod sampling;
+mod set_network;
+mod set_timeout;
+mod task;
+mod team_views;
+mod usage;
+mod wake;
+mod waking;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::clock::Clock;
+use shoal_core::driver::Driver;
+use shoal_core::id::SandboxId;
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::StateKind;
+use shoal_core::store::SandboxStore;
+use tokio::sync::oneshot;
+
+pub(crate) use self::catalog::EngineCatalog;
+pub use self::connect::Connected;
+pub use self::inside::Inside;
+pub use self::list::{ListFilter, Order as ListOrder, Page, PageToken};
+pub use self::names::NameError;
+pub use self::quota::NoRoom;
+pub use self::resize::{Infeasible, Resize};
+pub use self::set_timeout::TimeoutTooLong;
+pub use self::usage::Use;
+
+pub(crate) use self::command::{command, ended, within};
+pub(crate) use self::order::{
+    ClaimOrder, Claiming, HandOutError, Order, SnapshotNote, SnapshotOrder,
+};
+pub(crate) use self::quota::{Load, Room};
+pub(crate) use self::recovery::{Was, resolve};
+
+use self::deadlines::Deadlines;
+use self::mailbox::{Mailbox, NotTaken};
+use self::names::Names;
+use self::quota::Coming;
+use self::registry::SandboxRegistry;
+use crate::access::Access;
+use crate::build_records::BuildRecords;
+use crate::catalogue::Catalogues;
+use crate::config::{EngineConfig, Limits};
+use crate::engine::SandboxError;
+use crate::guest::Guest;
+use crate::snapshots::Snapshots;
+use crate::telemetry::Telemetry;
+
+/// Hears of facts about sandboxes on behalf of the parts of the engine that depend on them.
+pub(crate) trait Listener: Send + Sync {
+    /// A sandbox has ended, and is in the registry no longer.
+    fn ended(&self, record: &SandboxRecord);
+}
+
+/// What [`Sandboxes`] depends on.
+pub(crate) struct SandboxParts {
+    pub(crate) store: Arc<dyn SandboxStore>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) catalogues: Arc<Catalogues>,
+    pub(crate) builds: Arc<BuildRecords>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) listener: Arc<dyn Listener>,
+}
+
+/// The sandboxes of this machine.
+pub(crate) struct Sandboxes {
+    limits: Limits,
+    sample_every: Duration,
+    keep_ended: Duration,
+    store: Arc<dyn SandboxStore>,
+    driver: Arc<dyn Driver>,
+    guest: Arc<dyn Guest>,
+    clock: Arc<dyn Clock>,
+    telemetry: Arc<Telemetry>,
+    access: Arc<Access>,
+    catalogues: Arc<Catalogues>,
+    builds: Arc<BuildRecords>,
+    snapshots: Arc<Snapshots>,
+    listener: Arc<dyn Listener>,
+    registry: SandboxRegistry,
+    coming: Coming,
+    names: Names,
+    deadlines: Deadlines,
+}
+
+impl Sandboxes {
+    pub(crate) fn new(config: &EngineConfig, parts: SandboxParts) -> Self {
+        let SandboxParts {
+            store,
+            driver,
+            guest,
+            clock,
+            telemetry,
+            access,
+            catalogues,
+            builds,
+            snapshots,
+            listener,
+        } = parts;
+        Self {
+            limits: config.limits.clone(),
+            sample_every: config.sample_every,
+            keep_ended: config.keep_ended,
+            store,
+            driver,
+            guest,
+            clock,
+            telemetry,
+            access,
+            catalogues,
+            builds,
+            snapshots,
+            listener,
+            registry: SandboxRegistry::default(),
+            coming: Coming::default(),
+            names: Names::default(),
+            deadlines: Deadlines::default(),
+        }
+    }
+
+    /// All records, in no order.
+    pub(crate) fn records(&self) -> Vec<Arc<SandboxRecord>> {
+        self.registry.records()
+    }
+
+    /// The record of a sandbox.
+    pub(crate) fn record(&self, id: &SandboxId) -> Option<Arc<SandboxRecord>> {
+        self.registry.record(id)
+    }
+
+    /// The mailbox of a sandbox's task.
+    pub(crate) fn mailbox(&self, id: &SandboxId) -> Option<Mailbox> {
+        self.registry.mailbox(id)
+    }
+
+    /// Ends when the sandbox is no longer live; at once when there is none.
+    pub(crate) fn ended(&self, id: &SandboxId) -> impl Future<Output = ()> + use<> {
+        self.registry.ended(id)
+    }
+
+    /// The right of `principal` to a sandbox that lives, with what is known of it.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when there is none, or it is another tenant's.
+    pub(crate) fn authorize(
+        &self,
+        principal: &Principal,
+        id: &SandboxId,
+    ) -> Result<(SandboxPermit, Arc<SandboxRecord>), SandboxError> {
+        let record = self
+            .registry
+            .record(id)
+            .filter(|record| record.is_anybodys());
+        record
+            .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
+            .ok_or_else(|| SandboxError::NotFound(id.clone()))
+    }
+
+    /// Sends a message to a sandbox's task and waits for the answer.
+    pub(crate) async fn order<T>(
+        &self,
+        id: &SandboxId,
+        order: impl FnOnce(oneshot::Sender<Result<T, SandboxError>>) -> Order,
+    ) -> Result<T, SandboxError> {
+        let gone = || self.gone(id);
+        let (reply, answer) = oneshot::channel();
+        let mailbox = self.registry.mailbox(id).ok_or_else(gone)?;
+        let given = mailbox.give(order(reply)).await;
+        given.map_err(|refused| match refused {
+            NotTaken::Full => SandboxError::Busy(id.clone()),
+            NotTaken::Ended => gone(),
+        })?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Why the task of a sandbox does not answer. The entry of one that has ended is removed before
+    /// its mailbox closes.
+    pub(crate) fn gone(&self, id: &SandboxId) -> SandboxError {
+        match self.registry.record(id) {
+            Some(_) => SandboxError::Interrupted(id.clone()),
+            None => SandboxError::NotFound(id.clone()),
+        }
+    }
+
+    /// Forgets a sandbox that has ended.
+    fn forget(&self, id: &SandboxId) {
+        let record = self.registry.record(id);
+        self.deadlines.set(id, None);
+        self.telemetry.samples.forget(id);
+        self.registry.remove(id);
+        if let Some(record) = record {
+            self.listener.ended(&record);
+        }
+    }
+
+    /// Counts the sandboxes by state, for the next reading of the gauges.
+    pub(crate) fn count_states(&self) {
+        let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
+        // Zero counts too: a gauge keeps its last value.
+        for runtime in &self.driver.capabilities().runtimes {
+            for kind in StateKind::ALL {
+                counts.insert((runtime.name.to_string(), kind.to_string()), 0);
+            }
+        }
+        for record in self.registry.records() {
+            let runtime = self.runtime_label(&record);
+            let state = record.state.kind().to_string();
+            *counts.entry((runtime, state)).or_default() += 1;
+        }
+        for ((runtime, state), count) in counts {
+            let labels = [("state", state), ("runtime", runtime)];
+            metrics::gauge!("shoal_sandboxes", &labels).set(count);
+        }
+    }
+
+    /// The runtime of a sandbox as a label of metrics: the one that ran it, else the one that was asked
+    /// for. An unknown name is the caller's text, of which there are too many for a label.
+    pub(crate) fn runtime_label(&self, record: &SandboxRecord) -> String {
+        let runtimes = &self.driver.capabilities().runtimes;
+        let ran = record.report.as_ref().map(|report| &report.runtime);
+        let name = match ran.or(record.spec.runtime.as_ref()) {
+            Some(name) => runtimes.iter().any(|r| r.name == *name).then_some(name),
+            None => runtimes.first().map(|usual| &usual.name),
+        };
+        name.map_or_else(|| "unknown".to_owned(), ToString::to_string)
+    }
+}

@@ -1,0 +1,137 @@
+//! The routing table: how the data path finds and wakes a sandbox.
+
+use std::sync::Arc;
+
+use shoal_core::BoxFuture;
+use shoal_core::catalog::{
+    Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
+};
+use shoal_core::id::{KeyId, SandboxId};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::StateKind;
+
+use super::Sandboxes;
+use super::registry::Published;
+use crate::access::KeyLifetime;
+
+/// Whether traffic wakes a sandbox that rests, or is on its way to run again. One of which only the
+/// disk was kept is not woken: it would boot, and nothing would listen (E2B's rule).
+fn can_wake(record: &SandboxRecord) -> bool {
+    let has_memory = record
+        .saved
+        .as_ref()
+        .is_some_and(|saved| saved.contents.has_memory());
+    let rests = match record.state.kind() {
+        StateKind::Paused | StateKind::Resuming => has_memory,
+        // What is kept of it is known when it is; whoever asks waits for that.
+        StateKind::Pausing => true,
+        _ => false,
+    };
+    rests && record.spec.lifecycle.auto_resume
+}
+
+impl Sandboxes {
+    async fn admit(&self, name: &str, proof: Proof) -> Result<Admitted, NotAdmitted> {
+        let (record, key) = match proof {
+            Proof::Key(key) => {
+                let principal = self.access.authenticate(&key).await;
+                let principal = principal.map_err(|e| NotAdmitted::Failed(e.to_string()))?;
+                let principal = principal.ok_or(NotAdmitted::Unproven)?;
+                let found = self.find(&principal, name);
+                let record = found.map_err(|_| NotAdmitted::NotFound)?.1;
+                (record, Some(principal.key))
+            }
+            Proof::Traffic(offered) => {
+                let id = SandboxId::from_wire(name).map_err(|_| NotAdmitted::Unproven)?;
+                let record = self.registry.record(&id);
+                let record = record.filter(|record| record.is_anybodys());
+                let record = record.ok_or(NotAdmitted::Unproven)?;
+                let token = self.access.traffic_access_token(&record);
+                if !token.is_some_and(|token| token.matches(&offered)) {
+                    return Err(NotAdmitted::Unproven);
+                }
+                (record, None)
+            }
+        };
+        Ok(Admitted {
+            sandbox: record.id.clone(),
+            port: record.default_port(),
+            key,
+        })
+    }
+}
+
+/// The data path's view.
+#[derive(Clone)]
+pub struct EngineCatalog(Arc<Sandboxes>);
+
+impl EngineCatalog {
+    pub(crate) fn new(sandboxes: Arc<Sandboxes>) -> Self {
+        Self(sandboxes)
+    }
+
+    fn seen(&self, id: &SandboxId, published: &Published) -> Lookup {
+        let record = &published.record;
+        match &published.route {
+            Some(route) => Lookup::Running(route.clone()),
+            None if can_wake(record) => Lookup::Asleep(Sleeper {
+                envd_access_token: self.0.access.envd_access_token(record),
+                traffic_access_token: self.0.access.traffic_access_token(record),
+            }),
+            // A sandbox that is being paused counts as paused, as with E2B.
+            None if matches!(record.state.kind(), StateKind::Pausing | StateKind::Paused) => {
+                Lookup::Paused
+            }
+            None if record.state.is_live() && record.state.timer().is_some() => Lookup::Busy,
+            None => self.0.registry.missing(id),
+        }
+    }
+}
+
+impl Catalog for EngineCatalog {
+    fn lookup(&self, id: &SandboxId) -> Lookup {
+        let found = self
+            .0
+            .registry
+            .read(id, |published| self.seen(id, published));
+        found.unwrap_or_else(|| self.0.registry.missing(id))
+    }
+
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+        let (sandboxes, id) = (self.0.clone(), id.clone());
+        Box::pin(async move { sandboxes.wake(&id).await })
+    }
+
+    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+        let (sandboxes, name) = (self.0.clone(), name.to_owned());
+        Box::pin(async move { sandboxes.admit(&name, proof).await })
+    }
+
+    fn routes(&self) -> Vec<Arc<Route>> {
+        self.0.registry.routes()
+    }
+
+    fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {
+        let mut lifetime = KeyLifetime::of(&self.0.access, key);
+        Box::pin(async move { lifetime.ended().await })
+    }
+
+    fn ended(&self, route: &Route) -> BoxFuture<'static, ()> {
+        let published = self.0.registry.published(&route.sandbox);
+        let route = route.clone();
+        Box::pin(async move {
+            if let Some(mut published) = published {
+                // New tokens end the connections that the old ones opened.
+                let over = |now: &Published| {
+                    now.route.as_ref().is_none_or(|now| {
+                        now.execution != route.execution
+                            || now.envd_access_token != route.envd_access_token
+                            || now.traffic_access_token != route.traffic_access_token
+                    })
+                };
+                // An error means that the task has ended, and with it the run.
+                let _ = published.wait_for(over).await;
+            }
+        })
+    }
+}

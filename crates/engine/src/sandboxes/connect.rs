@@ -1,0 +1,33 @@
+//! Connect to a sandbox: make sure that it runs for a while yet.
+
+use std::time::Duration;
+
+use shoal_core::auth::SandboxPermit;
+pub use shoal_core::ports::sandboxes::Connected;
+
+use super::Sandboxes;
+use super::order::{Order, ResumeOrder};
+use crate::engine::SandboxError;
+
+impl Sandboxes {
+    /// Gives a sandbox at least `timeout` from now, and lets it go on when it is paused; without
+    /// `memory` it boots from its files then. Never shortens its life.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`] when it has ended; see [`Engine::resume`].
+    pub(crate) async fn connect(
+        &self,
+        permit: &SandboxPermit,
+        timeout: Duration,
+        memory: bool,
+    ) -> Result<Connected, SandboxError> {
+        self.check_timeout(timeout)?;
+        let order = ResumeOrder {
+            timeout,
+            memory,
+            found_paused: true,
+        };
+        self.order(permit.sandbox(), |reply| Order::Connect(order, reply))
+            .await
+    }
+}

@@ -1,0 +1,121 @@
+//! Give a sandbox more or less of the machine, while it runs.
+
+use std::sync::Arc;
+
+use shoal_core::auth::SandboxPermit;
+use shoal_core::detail::Chain;
+use shoal_core::id::{SandboxId, TeamId};
+pub use shoal_core::ports::sandboxes::{Infeasible, Resize};
+use shoal_core::resources::{Mib, MilliCpu};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::KillReason;
+use shoal_core::store::StoreError;
+use tokio::sync::oneshot;
+
+use super::Sandboxes;
+use super::order::Order;
+use super::quota::{Load, NoRoom, Room};
+use crate::engine::SandboxError;
+
+impl Sandboxes {
+    /// Puts other limits in force, in place: the same processes go on.
+    ///
+    /// # Errors
+    /// [`SandboxError::Infeasible`] when there is not as much to give; the old limits stay.
+    pub(crate) async fn resize(
+        &self,
+        permit: &SandboxPermit,
+        resize: Resize,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let order = |reply| Order::Resize(resize, reply);
+        self.order(permit.sandbox(), order).await
+    }
+}
+
+impl Sandboxes {
+    /// Begins to change the limits of a sandbox, which is seen to be resizing until that has ended.
+    /// One that cannot be changed is ended: it is not what was asked for. Goes on when the caller stops
+    /// waiting.
+    pub(crate) async fn start_resize(
+        self: Arc<Self>,
+        permit: SandboxPermit,
+        resize: Resize,
+        kept: Option<Room>,
+    ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
+        let begun = tokio::spawn(self.announce_resize(permit, resize, kept));
+        let begun = begun.await;
+        begun.map_err(StoreError::failed)?
+    }
+
+    async fn announce_resize(
+        self: Arc<Self>,
+        permit: SandboxPermit,
+        resize: Resize,
+        kept: Option<Room>,
+    ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
+        let announce = |reply| Order::AnnounceResize(resize, kept, reply);
+        if let Err(error) = self.order(permit.sandbox(), announce).await {
+            self.end_unresized(permit.sandbox(), &error).await;
+            return Err(error);
+        }
+        let (done, outcome) = oneshot::channel();
+        tokio::spawn(async move {
+            let finish = |reply| Order::FinishResize(reply);
+            let resized = self.order(permit.sandbox(), finish).await;
+            if let Err(error) = &resized {
+                self.end_unresized(permit.sandbox(), error).await;
+            }
+            // Whoever asked may have gone.
+            let _ = done.send(resized);
+        });
+        Ok(outcome)
+    }
+}
+
+impl Sandboxes {
+    /// Ends a sandbox that was just made and is not what was asked for.
+    async fn end_unresized(&self, id: &SandboxId, error: &SandboxError) {
+        tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a new sandbox cannot be resized");
+        let end = |reply| Order::Kill(KillReason::Failed, reply);
+        match self.order(id, end).await {
+            Ok(()) | Err(SandboxError::NotFound(_)) => {}
+            Err(error) => {
+                tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox is not ended yet");
+            }
+        }
+    }
+
+    /// Keeps what a sandbox of `team` needs beyond `kept`, which is kept for it anyway, to have
+    /// `wanted`, until the answer is dropped; none when it needs no more. Of `kept`, `counted` is the
+    /// team's already.
+    pub(crate) fn more_for(
+        &self,
+        team: TeamId,
+        counted: Load,
+        kept: Load,
+        wanted: Load,
+    ) -> Result<Option<Room>, Infeasible> {
+        let more = wanted.beyond(kept);
+        if more == Load::default() {
+            return Ok(None);
+        }
+        let room = self.room_for_more(team, more, wanted.beyond(counted));
+        room.map(Some).map_err(|full| match full {
+            NoRoom::Memory { left, .. } => Infeasible::Team {
+                what: "memory",
+                asked: wanted.memory.to_string(),
+                left: Mib(left.0.saturating_add(counted.memory.0)).to_string(),
+            },
+            NoRoom::Cpu { left, .. } => Infeasible::Team {
+                what: "cpu",
+                asked: wanted.cpu.to_string(),
+                left: MilliCpu(left.0.saturating_add(counted.cpu.0)).to_string(),
+            },
+            NoRoom::Team(_) | NoRoom::Installation(_) => Infeasible::Team {
+                what: "sandboxes",
+                asked: "more".to_owned(),
+                left: "none".to_owned(),
+            },
+        })
+    }
+}

@@ -1,0 +1,32 @@
+//! Give a running sandbox other tokens.
+
+use std::sync::Arc;
+
+use shoal_core::auth::SandboxPermit;
+use shoal_core::sandbox::SandboxRecord;
+
+use super::Sandboxes;
+use super::order::Order;
+use crate::engine::SandboxError;
+
+impl Sandboxes {
+    /// Replaces the access token and the traffic token of a sandbox. The old ones, what was signed with
+    /// them, and connections into the sandbox that are open end with the answer.
+    ///
+    /// # Errors
+    /// [`SandboxError::NoTokens`] when it has none, [`SandboxError::Paused`] while it does not run, and
+    /// [`SandboxError::Guest`] when its daemon does not answer: asking again finishes what was begun.
+    pub(crate) async fn rotate_tokens(
+        &self,
+        permit: &SandboxPermit,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let id = permit.sandbox();
+        let known = self.registry.record(id);
+        if let Some(record) = known.filter(|record| record.state.is_live())
+            && !record.state.is_running()
+        {
+            return Err(SandboxError::Paused(id.clone()));
+        }
+        self.order(id, Order::RotateTokens).await
+    }
+}

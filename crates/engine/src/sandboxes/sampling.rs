@@ -1,0 +1,72 @@
+//! Samples of what sandboxes use, taken at intervals.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use shoal_core::detail::Chain;
+use shoal_core::driver::DriverError;
+use shoal_core::id::SandboxId;
+use shoal_core::sandbox::SandboxRecord;
+
+use super::Sandboxes;
+
+/// How long after its first reading a new sandbox is read again.
+const SOON: Duration = Duration::from_secs(1);
+
+impl Sandboxes {
+    /// Samples all sandboxes at intervals. Never ends.
+    pub(crate) async fn sample_for_ever(&self) {
+        loop {
+            let next = self.clock.now() + self.sample_every;
+            self.sample_teams();
+            self.sample_all(|_| true).await;
+            // A client that has just created a sandbox does not wait twice as long for its samples.
+            let soon = self.clock.now() + SOON;
+            if soon < next {
+                self.clock.sleep_until(soon).await;
+                let samples = &self.telemetry.samples;
+                self.sample_all(|id| samples.is_new(id)).await;
+            }
+            self.clock.sleep_until(next).await;
+        }
+    }
+
+    /// Records how many sandboxes each team runs now.
+    fn sample_teams(&self) {
+        let mut running = HashMap::new();
+        for record in self.registry.records() {
+            if record.state.is_running() && record.is_anybodys() {
+                *running.entry(record.team).or_default() += 1;
+            }
+        }
+        let now = self.clock.now();
+        self.telemetry.teams.note_running(running, now);
+    }
+
+    async fn sample_all(&self, wanted: impl Fn(&SandboxId) -> bool) {
+        for record in self.registry.records() {
+            // No client sees the samples of a pool member.
+            let shown = record.state.is_running() && record.membership().is_none();
+            if shown && wanted(&record.id) {
+                self.sample(&record).await;
+            }
+        }
+    }
+
+    async fn sample(&self, record: &SandboxRecord) {
+        let usage = match self.driver.usage(&record.id).await {
+            Ok(usage) => usage,
+            // It ended meanwhile.
+            Err(DriverError::NotFound(_)) => return,
+            Err(error) => {
+                tracing::debug!(sandbox.id = %record.id, error = %Chain(&error), "use cannot be read");
+                return;
+            }
+        };
+        let now = self.clock.now();
+        // A sandbox that ended meanwhile must not come back.
+        if self.registry.mailbox(&record.id).is_some() {
+            self.telemetry.samples.add(now, &usage, record);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Change what a sandbox may reach, while it runs.
+
+use shoal_core::auth::SandboxPermit;
+use shoal_core::network::{Egress, InvalidRule};
+
+use super::Sandboxes;
+use super::order::Order;
+use crate::engine::SandboxError;
+
+impl Sandboxes {
+    /// Replaces all outbound rules of a sandbox. Connections that the new rules forbid are cut.
+    ///
+    /// # Errors
+    /// The outer error when the rules make no sense; the inner when they could not be put in
+    /// force, and then the old ones stay.
+    pub(crate) async fn set_network(
+        &self,
+        permit: &SandboxPermit,
+        egress: Egress,
+    ) -> Result<Result<(), SandboxError>, InvalidRule> {
+        egress.validate()?;
+        Ok(self
+            .order(permit.sandbox(), |reply| Order::SetEgress(egress, reply))
+            .await)
+    }
+}

@@ -1,0 +1,438 @@
+//! The task of a sandbox: it reads the mailbox, and alone writes the record.
+
+mod copy;
+mod end_log;
+mod member;
+mod resize;
+mod rest;
+mod start;
+mod start_command;
+mod supervise;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::catalog::Route;
+use shoal_core::detail::Chain;
+use shoal_core::driver::StartReport;
+use shoal_core::id::ExecutionId;
+use shoal_core::network::Egress;
+use shoal_core::sandbox::{OnTimeout, SandboxRecord};
+use shoal_core::snapshot::Contents;
+use shoal_core::state::{FailReason, Input, KillReason, StateKind};
+use shoal_core::store::Version;
+use tokio::sync::{oneshot, watch};
+
+use super::Sandboxes;
+use super::connect::Connected;
+use super::recovery::Was;
+use super::registry::Published;
+use crate::create::CreateError;
+use crate::engine::SandboxError;
+use crate::telemetry::EventKind;
+
+use super::mailbox::{Orders, mailbox};
+use super::order::{DeadlineChange, Order, PauseOrder, ResumeOrder, answer};
+
+/// How long after a failed clearing, or a failed pause, the next is tried.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// The task's state.
+pub(crate) struct Sandbox {
+    sandboxes: Arc<Sandboxes>,
+    record: Arc<SandboxRecord>,
+    version: Version,
+    published: watch::Sender<Published>,
+    orders: Orders,
+    /// Whether it has begun to rest, or to run again, and what belongs to that is not done yet.
+    unsettled: bool,
+}
+
+impl Sandbox {
+    /// Begins the task of a sandbox that is to be started.
+    pub(crate) fn spawn_new(
+        sandboxes: Arc<Sandboxes>,
+        record: SandboxRecord,
+        version: Version,
+        started: oneshot::Sender<Result<Arc<SandboxRecord>, CreateError>>,
+    ) {
+        let (owner, id) = (sandboxes.clone(), record.id.clone());
+        let mut sandbox = Self::enter(sandboxes, record, version);
+        supervise::spawn(owner, id, 0, async move {
+            let outcome = sandbox.start().await;
+            // Whoever asked may have gone; the sandbox lives until its deadline all the same.
+            let _ = started.send(outcome);
+            sandbox.serve().await;
+        });
+    }
+
+    /// Begins the task of a sandbox that was found when the server started; `was` says how.
+    pub(crate) fn spawn_found(
+        sandboxes: Arc<Sandboxes>,
+        record: SandboxRecord,
+        version: Version,
+        was: Was,
+    ) {
+        Self::spawn_recovered(sandboxes, record, version, was, 0);
+    }
+
+    /// Begins the task of a sandbox anew, after `panics` of its earlier ones.
+    fn spawn_recovered(
+        sandboxes: Arc<Sandboxes>,
+        record: SandboxRecord,
+        version: Version,
+        was: Was,
+        panics: u32,
+    ) {
+        let (owner, id) = (sandboxes.clone(), record.id.clone());
+        let mut sandbox = Self::enter(sandboxes, record, version);
+        supervise::spawn(owner, id, panics, async move {
+            sandbox.take_over(was).await;
+            sandbox.settle_resize().await;
+            sandbox.settle_rotation().await;
+            sandbox.look().await;
+            sandbox.serve().await;
+        });
+    }
+
+    /// Makes the sandbox known, with a mailbox.
+    fn enter(sandboxes: Arc<Sandboxes>, record: SandboxRecord, version: Version) -> Self {
+        let record = Arc::new(record);
+        let (mailbox, orders) = mailbox();
+        let route = route_of(&sandboxes, &record);
+        let (published, view) = watch::channel(Published {
+            record: record.clone(),
+            route,
+        });
+        sandboxes.registry.insert(record.id.clone(), view, mailbox);
+        sandboxes.names.note(&record);
+        sandboxes.deadlines.set(&record.id, record.wakes_at());
+        Self {
+            sandboxes,
+            record,
+            version,
+            published,
+            orders,
+            unsettled: false,
+        }
+    }
+
+    async fn serve(mut self) {
+        while self.record.state.kind() != StateKind::Terminated {
+            let Some(order) = self.orders.next().await else {
+                return;
+            };
+            match order {
+                Order::Kill(reason, reply) => answer(reply, self.kill(reason).await),
+                Order::SetDeadline(change, reply) => {
+                    answer(reply, self.set_deadline(change).await);
+                }
+                Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
+                Order::Pause(order, reply) => {
+                    self.settle_rotation().await;
+                    answer(reply, self.pause(order).await);
+                    self.settle().await;
+                }
+                Order::Resume(order, reply) => {
+                    answer(reply, self.resume(order).await);
+                    self.settle().await;
+                }
+                Order::Connect(order, reply) => {
+                    answer(reply, self.connect(order).await);
+                    self.settle().await;
+                }
+                Order::Wake(order, reply) => {
+                    answer(reply, self.wake(order).await);
+                    self.settle().await;
+                }
+                Order::Snapshot(order, reply) => {
+                    self.settle_rotation().await;
+                    answer(reply, self.snapshot(order).await);
+                }
+                Order::AnnounceResize(resize, kept, reply) => {
+                    answer(reply, self.announce_resize(resize, kept).await);
+                }
+                Order::FinishResize(reply) => answer(reply, self.finish_resize().await),
+                Order::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
+                Order::Resize(resize, reply) => answer(reply, self.resize(resize).await),
+                Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
+                Order::Claim(order) => self.claim(*order).await,
+                Order::Observed { execution, input } if self.is_news(execution) => {
+                    self.observe(input).await;
+                }
+                // Of a run that is over.
+                Order::Observed { .. } => {}
+                Order::Look => self.look().await,
+            }
+        }
+        self.sandboxes.forget(&self.record.id);
+    }
+
+    /// Commits the state after `input`, and only then lets it be seen.
+    async fn advance(&mut self, input: &Input) -> Result<(), SandboxError> {
+        let state = self.record.state.on(input)?;
+        if state == self.record.state {
+            return Ok(());
+        }
+        let next = self.record.with_state(state, self.sandboxes.clock.now());
+        self.commit(next).await
+    }
+
+    /// The same of what has happened already: it is seen even when it cannot be written down. A restart
+    /// finds out how it is.
+    async fn happened(&mut self, input: &Input) -> Result<(), SandboxError> {
+        let state = self.record.state.on(input)?;
+        if let Err(error) = self.advance(input).await {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a change cannot be committed");
+            let next = self.record.with_state(state, self.sandboxes.clock.now());
+            self.show(next);
+        }
+        Ok(())
+    }
+
+    async fn commit(&mut self, next: SandboxRecord) -> Result<(), SandboxError> {
+        self.version = self
+            .sandboxes
+            .store
+            .commit(next.clone(), Some(self.version))
+            .await?;
+        self.show(next);
+        Ok(())
+    }
+
+    fn show(&mut self, next: SandboxRecord) {
+        self.record = Arc::new(next);
+        self.sandboxes.names.note(&self.record);
+        let route = route_of(&self.sandboxes, &self.record);
+        self.sandboxes
+            .deadlines
+            .set(&self.record.id, self.record.wakes_at());
+        self.published.send_replace(Published {
+            record: self.record.clone(),
+            route,
+        });
+    }
+
+    /// Whether what happened in this run matters still: the run of a paused sandbox is over, however
+    /// it ended.
+    fn is_news(&self, execution: ExecutionId) -> bool {
+        execution == self.record.execution && self.record.state.kind() != StateKind::Paused
+    }
+
+    /// Something happened to the sandbox; one that has failed is cleared.
+    async fn observe(&mut self, input: Input) {
+        if let Input::Failed(reason) = &input {
+            tracing::warn!(sandbox.id = %self.record.id, %reason, "a sandbox has stopped");
+            self.sandboxes
+                .registry
+                .note_failure(&self.record.id, reason);
+        }
+        if let Err(error) = self.advance(&input).await {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a change cannot be committed");
+        }
+        if self.record.state.kind() == StateKind::Failed {
+            self.end(KillReason::Failed).await;
+        }
+    }
+
+    /// Ends the sandbox and logs what could not be cleared: for orders that nobody waits for.
+    async fn end(&mut self, reason: KillReason) {
+        if let Err(error) = self.kill(reason).await {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is not cleared yet");
+        }
+    }
+
+    async fn kill(&mut self, reason: KillReason) -> Result<(), SandboxError> {
+        // Ending a sandbox is what makes room when there is none to write: it is done even when it
+        // cannot be written down.
+        self.happened(&Input::Kill(reason)).await?;
+        if let Err(error) = self.sandboxes.driver.destroy(&self.record.id).await {
+            let again = self.sandboxes.clock.now() + AGAIN;
+            self.sandboxes.deadlines.set(&self.record.id, Some(again));
+            return Err(error.into());
+        }
+        let labels = [
+            ("reason", format!("{reason:?}")),
+            ("runtime", self.sandboxes.runtime_label(&self.record)),
+        ];
+        metrics::counter!("shoal_sandbox_kills_total", &labels).increment(1);
+        let detail = BTreeMap::from([("reason", format!("{reason:?}"))]);
+        self.emit(EventKind::Killed, detail);
+        self.happened(&Input::Cleared).await
+    }
+
+    /// The deadline has come, or the timer of a transient state.
+    async fn look(&mut self) {
+        let due = self
+            .record
+            .wakes_at()
+            .is_some_and(|at| at <= self.sandboxes.clock.now());
+        match self.record.state.kind() {
+            StateKind::Terminating => self.end(KillReason::Requested).await,
+            _ if let Some(ready) = self.ready_since() => self.hold_still(ready).await,
+            _ if !due => self
+                .sandboxes
+                .deadlines
+                .set(&self.record.id, self.record.wakes_at()),
+            StateKind::Running => match self.record.spec.lifecycle.on_timeout {
+                OnTimeout::Kill => {
+                    // While it is still listed: a reader who follows the log gets the last line.
+                    self.log_the_timeout().await;
+                    self.end(KillReason::TimedOut).await;
+                }
+                OnTimeout::Pause => self.pause_by_itself().await,
+            },
+            _ => self.observe(Input::Failed(FailReason::Stuck)).await,
+        }
+    }
+
+    /// The deadline of a sandbox that rests then. One that cannot be saved is not lost: it runs on,
+    /// and it is tried again.
+    async fn pause_by_itself(&mut self) {
+        let of = self.record.execution;
+        let order = |memory| PauseOrder {
+            contents: Some(Contents::with_memory(memory)),
+            healthy: false,
+            of,
+        };
+        let keep_memory = self.record.spec.lifecycle.keep_memory;
+        let mut paused = self.pause(order(keep_memory)).await;
+        if let Err(SandboxError::NotSynced(error)) = &paused {
+            // Its time is over all the same, and its memory has what its files have not.
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is paused with its memory, as its files alone would not be all");
+            paused = self.pause(order(true)).await;
+        }
+        self.settle().await;
+        if let Err(error) = paused {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox cannot be paused");
+            let again = self.sandboxes.clock.now() + AGAIN;
+            self.sandboxes.deadlines.set(&self.record.id, Some(again));
+        }
+    }
+
+    async fn connect(&mut self, order: ResumeOrder) -> Result<Connected, SandboxError> {
+        if self.record.state.kind() == StateKind::Paused {
+            let record = self.resume(order).await?;
+            return Ok(Connected {
+                record,
+                resumed: true,
+            });
+        }
+        Ok(Connected {
+            record: self.prolong(order.timeout).await?,
+            resumed: false,
+        })
+    }
+
+    /// Gives it at least so long from now.
+    async fn prolong(&mut self, timeout: Duration) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let deadline = self.sandboxes.clock.now() + timeout;
+        self.set_deadline(DeadlineChange::AtLeast(deadline)).await
+    }
+
+    async fn wake(&mut self, order: ResumeOrder) -> Result<(), SandboxError> {
+        let saved = self.record.saved.as_ref();
+        let has_memory = saved.is_some_and(|saved| saved.contents.has_memory());
+        if self.record.state.kind() == StateKind::Paused && has_memory {
+            self.resume(order).await?;
+        }
+        self.must_run()
+    }
+
+    async fn set_deadline(
+        &mut self,
+        change: DeadlineChange,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        self.must_run()?;
+        if self.record.spec.lifecycle.endless {
+            return Ok(self.record.clone());
+        }
+        let latest = self.record.started_at + self.sandboxes.limits.max_timeout;
+        let deadline = match change {
+            DeadlineChange::To(moment) => moment.min(latest),
+            DeadlineChange::AtLeast(moment) => moment.min(latest).max(self.record.deadline),
+        };
+        if deadline != self.record.deadline {
+            let next = SandboxRecord {
+                deadline,
+                ..self.record.as_ref().clone()
+            };
+            self.commit(next).await?;
+            let detail = BTreeMap::from([("set_timeout", deadline.to_string())]);
+            self.emit(EventKind::Updated, detail);
+        }
+        Ok(self.record.clone())
+    }
+
+    async fn set_egress(&mut self, egress: Egress) -> Result<(), SandboxError> {
+        self.must_run()?;
+        // Written first: after a crash in between, the rules that were asked for are known.
+        let before = self.record.as_ref().clone();
+        let mut next = before.clone();
+        next.spec.network.egress = egress.clone();
+        self.commit(next).await?;
+        if let Err(error) = self
+            .sandboxes
+            .driver
+            .set_egress(&self.record.id, egress)
+            .await
+        {
+            self.commit(before).await?;
+            return Err(error.into());
+        }
+        self.emit(
+            EventKind::Updated,
+            BTreeMap::from([("network", "set".to_owned())]),
+        );
+        Ok(())
+    }
+
+    fn must_run(&self) -> Result<(), SandboxError> {
+        let runs = self.record.state.is_running();
+        runs.then_some(())
+            .ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))
+    }
+
+    fn emit(&self, kind: EventKind, detail: BTreeMap<&'static str, String>) {
+        // Nobody's yet: for whoever it is handed out to its life begins then.
+        if self.record.membership().is_some() {
+            return;
+        }
+        if kind == EventKind::Created && self.record.is_anybodys() {
+            let now = self.sandboxes.clock.now();
+            self.sandboxes
+                .telemetry
+                .teams
+                .note_start(self.record.team, now);
+        }
+        self.sandboxes.telemetry.events.emit(
+            kind,
+            self.sandboxes.clock.now(),
+            &self.record,
+            detail,
+        );
+    }
+}
+
+/// How to reach the sandbox, while it runs; nobody reaches a member of a pool.
+fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>> {
+    let StartReport {
+        address, runtime, ..
+    } = record
+        .report
+        .as_ref()
+        .filter(|_| record.state.is_running() && record.membership().is_none())?;
+    Some(Arc::new(Route {
+        sandbox: record.id.clone(),
+        team: record.team,
+        execution: record.execution,
+        runtime: runtime.clone(),
+        address: *address,
+        guest_token: sandboxes.access.guest_token(record),
+        envd_access_token: sandboxes.access.envd_access_token(record),
+        traffic_access_token: sandboxes.access.traffic_access_token(record),
+        mask_request_host: record.spec.network.mask_request_host.clone(),
+    }))
+}

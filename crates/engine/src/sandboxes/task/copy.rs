@@ -1,0 +1,101 @@
+//! A copy of a sandbox is taken, while it goes on or as the last that it does.
+
+use std::collections::BTreeMap;
+
+use shoal_core::detail::Chain;
+use shoal_core::driver::Source;
+use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
+use shoal_core::state::{Input, KillReason};
+
+use super::Sandbox;
+use super::rest::count;
+use crate::engine::SandboxError;
+use crate::sandboxes::order::{SnapshotOrder, Taken};
+use crate::telemetry::EventKind;
+
+impl Sandbox {
+    /// Takes a copy of the sandbox, which goes on, or ends as soon as the copy is there.
+    pub(super) async fn snapshot(&mut self, order: SnapshotOrder) -> Result<Taken, SandboxError> {
+        self.record.state.on(&Input::Snapshot)?;
+        let contents = order.contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, false).await?;
+        if let Err(error) = self.advance(&Input::Snapshot).await {
+            self.unfreeze_guest().await;
+            return Err(error);
+        }
+        if order.end {
+            return self.snapshot_and_end(order, contents).await;
+        }
+        let driver = self.sandboxes.driver.clone();
+        let id = &self.record.id;
+        let saved = driver.snapshot(id, order.id, contents, Source::GoesOn);
+        let saved = saved.await;
+        self.unfreeze_guest().await;
+        self.happened(&Input::SnapshotEnded).await?;
+        self.note(order, saved?).await
+    }
+
+    /// The sandbox stands still until the copy is noted. When it cannot be, it goes on.
+    async fn snapshot_and_end(
+        &mut self,
+        order: SnapshotOrder,
+        contents: Contents,
+    ) -> Result<Taken, SandboxError> {
+        let driver = self.sandboxes.driver.clone();
+        let id = self.record.id.clone();
+        let saved = driver.snapshot(&id, order.id, contents, Source::StaysStill);
+        let noted = match saved.await {
+            Ok(saved) => {
+                let noted = self.note(order, saved).await;
+                if noted.is_err()
+                    && let Err(error) = driver.go_on(&id).await
+                {
+                    tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox stands still");
+                }
+                noted
+            }
+            Err(error) => Err(error.into()),
+        };
+        if noted.is_ok() {
+            // What could not be cleared is tried again; the copy is there.
+            self.end(KillReason::Requested).await;
+        } else {
+            self.unfreeze_guest().await;
+            self.happened(&Input::SnapshotEnded).await?;
+        }
+        noted
+    }
+
+    /// Notes a copy that is there, so that users find it. Of one that cannot be noted nothing is left.
+    async fn note(&self, order: SnapshotOrder, saved: Saved) -> Result<Taken, SandboxError> {
+        let (sandboxes, record) = (&self.sandboxes, self.record.clone());
+        count(&saved, "snapshot");
+        let noted = order.note.map(|note| SnapshotRecord {
+            id: order.id,
+            template: note.template,
+            tag: note.tag,
+            name: note.name,
+            team: record.team,
+            source: record.id.clone(),
+            guest_token: Some(sandboxes.access.guest_token(&record)),
+            spec: record.spec.clone(),
+            saved: saved.clone(),
+            created_at: sandboxes.clock.now(),
+            expires_at: note.ttl.map(|ttl| sandboxes.clock.now() + ttl),
+        });
+        if let Some(noted) = noted.clone()
+            && let Err(error) = sandboxes.snapshots.keep(noted).await
+        {
+            // Nobody knows of it: a start would clear it too.
+            let _ = sandboxes.driver.remove_snapshot(order.id).await;
+            return Err(error.into());
+        }
+        let detail = BTreeMap::from([("contents", saved.contents.to_string())]);
+        self.emit(EventKind::Snapshotted, detail);
+        Ok(Taken {
+            record,
+            saved,
+            noted,
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! Rest: a sandbox is saved and goes on later, or a copy of it is taken while it runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shoal_core::detail::Chain;
+use shoal_core::driver::Start;
+use shoal_core::id::ExecutionId;
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::snapshot::{Contents, Saved};
+use shoal_core::state::{Input, State, StateKind};
+
+use super::Sandbox;
+use crate::engine::SandboxError;
+use crate::entropy;
+use crate::guest::GuestError;
+use crate::sandboxes::order::{PauseOrder, ResumeOrder};
+use crate::sandboxes::quota::Load;
+use crate::sandboxes::recovery::Was;
+use crate::telemetry::EventKind;
+
+impl Sandbox {
+    /// Saves the sandbox and stops it. When it cannot be saved it runs on.
+    pub(super) async fn pause(&mut self, order: PauseOrder) -> Result<(), SandboxError> {
+        let (state, run) = (self.record.state.kind(), self.record.execution);
+        if state == StateKind::Paused && run == order.of {
+            return Ok(());
+        }
+        self.record.state.on(&Input::Pause)?;
+        let contents = order.contents.unwrap_or(self.record.spec.persistent);
+        self.freeze_guest(contents, order.healthy).await?;
+        if let Err(error) = self.advance(&Input::Pause).await {
+            self.unfreeze_guest().await;
+            return Err(error);
+        }
+        let paused = self.sandboxes.driver.pause(&self.record.id, contents);
+        // What is saved outlives the machine only together with the word that it is being saved.
+        let (paused, synced) = tokio::join!(paused, self.sandboxes.store.sync());
+        if let Err(error) = synced {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause may be forgotten if the machine fails now");
+        }
+        match paused {
+            Ok(saved) => {
+                self.rest(&[Input::Paused], saved).await;
+                self.unsettled = true;
+                self.sandboxes.telemetry.samples.forget(&self.record.id);
+                self.emit(EventKind::Paused, BTreeMap::new());
+                Ok(())
+            }
+            Err(error) => {
+                self.happened(&Input::PauseFailed).await?;
+                self.unfreeze_guest().await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Notes that it rests. What was saved is on the disk: that it cannot be written down changes
+    /// nothing, and a restart finds it.
+    pub(super) async fn rest(&mut self, inputs: &[Input], saved: Saved) {
+        let before = self.record.state.clone();
+        let Ok(state) = inputs
+            .iter()
+            .try_fold(before, |state, input| state.on(input))
+        else {
+            return;
+        };
+        count(&saved, "pause");
+        let next = SandboxRecord {
+            saved: Some(saved),
+            ..self.record.with_state(state, self.sandboxes.clock.now())
+        };
+        if let Err(error) = self.commit(next.clone()).await {
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause cannot be committed");
+            self.show(next);
+        }
+    }
+
+    /// Lets a paused sandbox go on. When it cannot, it stays as it was saved.
+    pub(super) async fn resume(
+        &mut self,
+        order: ResumeOrder,
+    ) -> Result<Arc<SandboxRecord>, SandboxError> {
+        if order.found_paused && self.record.state.is_running() {
+            return self.prolong(order.timeout).await;
+        }
+        let state = self.record.state.on(&Input::Resume)?;
+        let load = Load::kept(&self.record);
+        let room = self.sandboxes.room_for_one(self.record.team, load)?;
+        let next = SandboxRecord {
+            execution: ExecutionId::from_entropy(entropy::bytes()?),
+            ..self.record.with_state(state, self.sandboxes.clock.now())
+        };
+        self.commit(next).await?;
+        drop(room);
+        let resumed = self.go_on(order).await;
+        if let Err(error) = &resumed {
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
+            if let Err(error) = self.sandboxes.driver.back_to_pause(&self.record.id).await {
+                tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a run is not cleared yet");
+            }
+            self.happened(&Input::ResumeFailed).await?;
+        }
+        resumed
+    }
+
+    async fn go_on(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
+        let start = Start::Paused {
+            memory: order.memory,
+        };
+        let known = self.sandboxes.access.guest_token(&self.record);
+        let report = self.bring_up(start, Some(known)).await?;
+        if let Err(error) = self.run_start_command(&report).await {
+            // Its files may be such that it cannot: they are wanted all the same.
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox goes on without what its template starts");
+        }
+        let now = self.sandboxes.clock.now();
+        let next = SandboxRecord {
+            tokens: self.record.tokens.settled(),
+            report: Some(report),
+            saved: None,
+            started_at: now,
+            deadline: now + order.timeout.min(self.sandboxes.limits.max_timeout),
+            ..self.record.with_state(State::Running, now)
+        };
+        self.commit(next).await?;
+        self.unsettled = true;
+        self.emit(EventKind::Resumed, BTreeMap::new());
+        Ok(self.record.clone())
+    }
+
+    /// Does what nobody has to wait for: makes the next resume ready, or forgets what the last one
+    /// began from. Before any other order, as the next pause needs the place.
+    pub(super) async fn settle(&mut self) {
+        if !std::mem::take(&mut self.unsettled) {
+            return;
+        }
+        let (driver, id) = (&self.sandboxes.driver, &self.record.id);
+        let settled = match self.record.state.kind() {
+            StateKind::Paused => driver.prepare_resume(id).await,
+            StateKind::Running => driver.discard_pause(id).await,
+            _ => Ok(()),
+        };
+        if let Err(error) = settled {
+            // The next resume does it; a restart, or the end of the sandbox, takes it away.
+            tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a sandbox has not settled");
+        }
+    }
+
+    /// Goes on from what a start has found.
+    pub(super) async fn take_over(&mut self, was: Was) {
+        let driver = self.sandboxes.driver.clone();
+        let id = self.record.id.clone();
+        let cleared = match was {
+            // What its run had may not have been cleared yet.
+            Was::AsNoted if self.record.state.kind() == StateKind::Paused => {
+                driver.back_to_pause(&id).await
+            }
+            Was::AsNoted => Ok(()),
+            Was::Ended(input) => {
+                self.observe(input).await;
+                Ok(())
+            }
+            Was::Running(input) => {
+                if let Some(input) = input {
+                    self.observe(input).await;
+                    self.unfreeze_guest().await;
+                }
+                driver.discard_pause(&id).await
+            }
+            Was::Saved(inputs, saved) => {
+                let cleared = driver.back_to_pause(&id).await;
+                self.rest(inputs, saved).await;
+                cleared
+            }
+        };
+        if let Err(error) = cleared {
+            tracing::error!(sandbox.id = %id, error = %Chain(&error), "what the last server left is not cleared yet");
+        }
+    }
+
+    /// Tells the daemon inside that time stands still. One that does not answer is saved as it is,
+    /// unless that matters: when the files alone are kept, what is not among them yet would be lost.
+    pub(super) async fn freeze_guest(
+        &mut self,
+        contents: Contents,
+        healthy: bool,
+    ) -> Result<(), SandboxError> {
+        let Some(report) = &self.record.report else {
+            return Ok(());
+        };
+        let token = Some(self.sandboxes.access.guest_token(&self.record));
+        let sync = !contents.has_memory();
+        let frozen = self.sandboxes.guest.freeze(report.address, token, sync);
+        let frozen = tokio::select! {
+            frozen = frozen => frozen,
+            // Whoever ends the sandbox does not wait for what it would have kept.
+            () = self.orders.kill_asked() => {
+                self.unfreeze_guest().await;
+                return Err(SandboxError::NotFound(self.record.id.clone()));
+            }
+        };
+        match frozen {
+            Err(error @ GuestError::Unreachable(_)) if healthy => {
+                Err(SandboxError::Unresponsive(error))
+            }
+            Err(error) if sync && !report.isolation.shares_files() => {
+                // It may have stopped its time, and not said so in time.
+                self.unfreeze_guest().await;
+                Err(SandboxError::NotSynced(error))
+            }
+            Err(error) => {
+                tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "saved without its daemon");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    pub(super) async fn unfreeze_guest(&self) {
+        let Some(report) = &self.record.report else {
+            return;
+        };
+        let token = Some(self.sandboxes.access.guest_token(&self.record));
+        if let Err(error) = self.sandboxes.guest.unfreeze(report.address, token).await {
+            tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "goes on without its daemon");
+        }
+    }
+}
+
+pub(super) fn count(saved: &Saved, why: &'static str) {
+    let labels = [
+        ("why", why.to_owned()),
+        ("contents", saved.contents.to_string()),
+        ("runtime", saved.runtime.to_string()),
+    ];
+    metrics::counter!("shoal_sandbox_saves_total", &labels).increment(1);
+    metrics::histogram!("shoal_sandbox_freeze_seconds", &labels).record(saved.freeze);
+}

@@ -1,0 +1,168 @@
+//! The start of a run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shoal_core::auth::Token;
+use shoal_core::detail::Chain;
+use shoal_core::driver::{CreateOrder, Start, StartReport};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::{FailReason, Input, KillReason};
+use tokio::time::Instant;
+
+use super::Sandbox;
+use crate::create::CreateError;
+use crate::engine::SandboxError;
+use crate::guest::InitOrder;
+use crate::telemetry::EventKind;
+
+/// Where the events service answers inside a sandbox.
+const EVENTS_ADDRESS: &str = "http://192.0.2.1";
+
+impl Sandbox {
+    /// Starts what has been committed as being created. When it fails, nothing is left.
+    pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
+        let spec = &self.record.spec;
+        let own = Some(self.sandboxes.access.guest_token(&self.record));
+        let (start, known) = match &spec.snapshot {
+            None => (Start::Image(spec.image.clone()), own),
+            Some(snapshot) => (
+                Start::Snapshot {
+                    id: snapshot.id,
+                    memory: snapshot.memory,
+                },
+                match snapshot.memory {
+                    true => snapshot.guest_token.clone(),
+                    false => own,
+                },
+            ),
+        };
+        let up = match self.bring_up(start, known).await {
+            Ok(mut report) => {
+                let began = Instant::now();
+                let started = self.run_start_command(&report).await;
+                report.phases.ready += began.elapsed();
+                started.map(|()| report)
+            }
+            Err(error) => Err(CreateError::from(error)),
+        };
+        match up {
+            Ok(report) => self.ready(report).await,
+            Err(error) => {
+                let runtime = self.sandboxes.runtime_label(&self.record);
+                metrics::counter!("shoal_sandbox_start_failures_total", "runtime" => runtime)
+                    .increment(1);
+                let reason = FailReason::Create(error.to_string());
+                // The reason is for whoever asked, who is told; the state is kept all the same.
+                if let Err(error) = self.advance(&Input::Failed(reason)).await {
+                    tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a failure is not kept");
+                }
+                self.end(KillReason::Failed).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts a run and waits until the daemon inside answers. Memory that goes on asks for `known`
+    /// until it has been told otherwise, and any other daemon for the sandbox's own token.
+    pub(super) async fn bring_up(
+        &self,
+        start: Start,
+        known: Option<Token>,
+    ) -> Result<StartReport, SandboxError> {
+        let (sandboxes, record) = (&self.sandboxes, &self.record);
+        let spec = &record.spec;
+        let order = CreateOrder {
+            id: record.id.clone(),
+            execution: record.execution,
+            start,
+            runtime: spec.runtime.clone(),
+            limits: sandboxes
+                .access
+                .bounds(record.team)
+                .grant(spec.resources, spec.cpu_ceiling)?,
+            owner: sandboxes.access.owner(record.team),
+            egress: spec.network.egress.clone(),
+            env: BTreeMap::new(),
+            guest_token: sandboxes.access.guest_token(record),
+        };
+        let mut report = sandboxes.driver.create(order).await?;
+        let started = Instant::now();
+        let order = InitOrder {
+            known_token: known,
+            ..self.init_order()
+        };
+        report.envd_version = sandboxes.guest.init(report.address, order).await?;
+        report.phases.ready = started.elapsed();
+        Ok(report)
+    }
+
+    pub(super) fn init_order(&self) -> InitOrder {
+        let (record, spec) = (&self.record, &self.record.spec);
+        let own = [
+            ("E2B_SANDBOX", "true".to_owned()),
+            ("E2B_SANDBOX_ID", record.id.to_string()),
+            ("E2B_TEMPLATE_ID", spec.template.to_string()),
+            ("E2B_EVENTS_ADDRESS", EVENTS_ADDRESS.to_owned()),
+        ];
+        let mut env: BTreeMap<String, String> = own
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        // What the user says wins over what is said for him.
+        env.extend(spec.env.clone());
+        InitOrder {
+            env,
+            known_token: Some(self.sandboxes.access.guest_token(record)),
+            access_token: self.sandboxes.access.coming_guest_token(record),
+            open_inside: !spec.secure,
+            memory: spec.resources.memory,
+            user: spec.user.clone(),
+            workdir: spec.workdir.clone(),
+        }
+    }
+
+    async fn ready(&mut self, report: StartReport) -> Result<Arc<SandboxRecord>, CreateError> {
+        let now = self.sandboxes.clock.now();
+        let state = self
+            .record
+            .state
+            .on(&Input::Ready)
+            .map_err(SandboxError::from);
+        let ready = SandboxRecord {
+            report: Some(report),
+            started_at: now,
+            deadline: now + self.record.spec.lifecycle.timeout,
+            ..self
+                .record
+                .with_state(state.map_err(CreateError::from)?, now)
+        };
+        if let Err(error) = self.commit(ready).await {
+            self.end(KillReason::Failed).await;
+            return Err(error.into());
+        }
+        self.emit(EventKind::Created, BTreeMap::new());
+        // A member of a pool is counted when it is handed out.
+        if let Some(report) = &self.record.report
+            && self.record.membership().is_none()
+        {
+            count(report);
+        }
+        Ok(self.record.clone())
+    }
+}
+
+/// Every figure says what ran: what isolates, and whether it was made, taken or restored.
+pub(super) fn count(report: &StartReport) {
+    let labels = [
+        ("runtime", report.runtime.to_string()),
+        ("isolation", report.isolation.to_string()),
+        ("origin", report.origin.to_string()),
+    ];
+    metrics::counter!("shoal_sandbox_starts_total", &labels).increment(1);
+    for (phase, time) in report.phases.named() {
+        let mut labels = labels.to_vec();
+        labels.push(("phase", phase.to_owned()));
+        metrics::histogram!("shoal_sandbox_start_phase_seconds", &labels).record(time);
+    }
+}

@@ -1,0 +1,128 @@
+//! What a template starts in its sandboxes, where no saved memory has it running already.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use shoal_core::build::BuildState;
+use shoal_core::driver::{Origin, StartReport};
+
+use super::Sandbox;
+use crate::create::CreateError;
+use crate::guest::{GuestCommand, GuestDoor, GuestOutput, GuestProcess};
+
+/// How long a sandbox may take to be ready: less than a call may take.
+const READY_WITHIN: Duration = Duration::from_secs(55);
+
+/// How long after a ready command has failed it is tried again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How many bytes of what a command has said are told.
+const SAID_MAX: usize = 1 << 10;
+
+impl Sandbox {
+    /// Runs the start command, and waits until the ready command, if there is one, succeeds.
+    pub(super) async fn run_start_command(&self, report: &StartReport) -> Result<(), CreateError> {
+        let spec = &self.record.spec;
+        let restored = report.origin == Origin::Restored;
+        let Some(start) = spec.start.as_ref().filter(|_| !restored) else {
+            return Ok(());
+        };
+        // Before anything asks whether it is ready.
+        let begun = match start.command.as_str() {
+            "" => None,
+            line => {
+                let (door, command) = self.command(report, line, start.command_in.as_ref());
+                Some(self.sandboxes.guest.run(door, command).await?)
+            }
+        };
+        let Some(ready) = &start.ready else {
+            // Whoever is not listened to any more runs on.
+            return Ok(());
+        };
+        let runs = async {
+            if let Some(process) = begun {
+                until_background(process).await?;
+            }
+            std::future::pending().await
+        };
+        let end = self.sandboxes.clock.now() + READY_WITHIN;
+        tokio::select! {
+            failed = runs => failed,
+            ready = self.until_ready(report, ready, start.ready_in.as_ref()) => ready,
+            () = self.sandboxes.clock.sleep_until(end) => Err(CreateError::Start(format!(
+                "it was not ready within {} s", READY_WITHIN.as_secs()
+            ))),
+        }
+    }
+
+    async fn until_ready(
+        &self,
+        report: &StartReport,
+        ready: &str,
+        state: Option<&BuildState>,
+    ) -> Result<(), CreateError> {
+        let (mut again, most) = AGAIN;
+        loop {
+            let (door, command) = self.command(report, ready, state);
+            let mut process = self.sandboxes.guest.run(door, command).await?;
+            while let Some(output) = process.output.next().await {
+                if let GuestOutput::Exit(exit) = output?
+                    && exit.code == 0
+                {
+                    return Ok(());
+                }
+            }
+            let clock = &self.sandboxes.clock;
+            clock.sleep_until(clock.now() + again).await;
+            again = (again * 2).min(most);
+        }
+    }
+
+    /// A line as its template runs it, or as the template does that it is inherited from.
+    fn command(
+        &self,
+        report: &StartReport,
+        line: &str,
+        state: Option<&BuildState>,
+    ) -> (GuestDoor, GuestCommand) {
+        let spec = &self.record.spec;
+        let own = || (&spec.user, spec.workdir.clone(), &spec.start_env);
+        let (user, cwd, env) = state.map_or_else(own, |state| {
+            (&state.user, Some(state.workdir.clone()), &state.env)
+        });
+        let door = GuestDoor {
+            address: report.address,
+            token: Some(self.sandboxes.access.guest_token(&self.record)),
+            user: Some(user.clone()),
+        };
+        let command = GuestCommand {
+            cwd,
+            env: env.clone(),
+            ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
+        };
+        (door, command)
+    }
+}
+
+/// Ends when a command has put itself into the background, or has failed.
+async fn until_background(mut process: GuestProcess) -> Result<(), CreateError> {
+    let mut said = Vec::new();
+    while let Some(output) = process.output.next().await {
+        match output? {
+            GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes) => {
+                let room = SAID_MAX.saturating_sub(said.len());
+                said.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            GuestOutput::Exit(exit) if exit.code == 0 => break,
+            GuestOutput::Exit(exit) => {
+                let said = String::from_utf8_lossy(&said);
+                let code = exit.code;
+                return Err(CreateError::Start(format!(
+                    "it ended with status {code}: {}",
+                    said.trim()
+                )));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Traffic wakes a sandbox that rests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::catalog::{NotWoken, Route};
+use shoal_core::id::SandboxId;
+use tokio::sync::{oneshot, watch};
+
+use super::Sandboxes;
+use super::mailbox::Mailbox;
+use super::order::{Order, ResumeOrder};
+use super::registry::Published;
+use crate::engine::SandboxError;
+
+/// The least that a sandbox lives after traffic has woken it (E2B's rule).
+const LEAST_WAKE: Duration = Duration::from_secs(300);
+
+impl Sandboxes {
+    /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
+    /// waits for the same run.
+    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
+        let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotWoken::Gone)?;
+        let mut attempt = waking.join(|ends| {
+            // On a task of its own: whoever asked first may be gone before the others.
+            tokio::spawn(async move {
+                let outcome = attempt(published, mailbox).await;
+                // Nobody may wait any more.
+                let _ = ends.send(Some(outcome));
+            });
+        });
+        let ended = attempt.wait_for(Option::is_some).await;
+        let outcome = ended.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or(Err(NotWoken::Gone))
+    }
+}
+
+async fn attempt(
+    published: watch::Receiver<Published>,
+    mailbox: Mailbox,
+) -> Result<Arc<Route>, NotWoken> {
+    let timeout = published.borrow().record.spec.lifecycle.timeout;
+    let order = ResumeOrder {
+        timeout: timeout.max(LEAST_WAKE),
+        memory: true,
+        found_paused: true,
+    };
+    let (reply, answer) = oneshot::channel();
+    let sent = mailbox.send(Order::Wake(order, reply)).await;
+    sent.map_err(|_| NotWoken::Gone)?;
+    match answer.await.map_err(|_| NotWoken::Gone)? {
+        Ok(()) => published.borrow().route.clone().ok_or(NotWoken::Gone),
+        Err(SandboxError::Full(full)) => Err(NotWoken::Full(full.to_string())),
+        Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
+        Err(error) => Err(NotWoken::Failed(error.to_string())),
+    }
+}

@@ -1,0 +1,53 @@
+//! What happens to sandboxes by itself: deadlines, and news from the driver.
+
+use shoal_core::driver::DriverEvent;
+use shoal_core::state::Input;
+
+use super::Sandboxes;
+use super::order::Order;
+
+impl Sandboxes {
+    /// Wakes the task of each sandbox whose moment has come. Never ends.
+    pub(crate) async fn watch_deadlines(&self) {
+        loop {
+            let id = self.deadlines.due(&self.clock).await;
+            if let Some(mailbox) = self.registry.mailbox(&id) {
+                // A full mailbox has a task behind it that will look at its deadline anyway.
+                let _ = mailbox.try_give(Order::Look);
+            }
+        }
+    }
+
+    /// Passes news of the driver on to the tasks, and output to the logs.
+    pub(crate) async fn watch_driver(&self) {
+        while let Some(event) = self.driver.next_event().await {
+            match event {
+                DriverEvent::Failed {
+                    id,
+                    execution,
+                    reason,
+                } => {
+                    if let Some(mailbox) = self.registry.mailbox(&id) {
+                        // Waits when the mailbox is full: this must not be lost. A task that has
+                        // ended needs no news.
+                        let news = Order::Observed {
+                            execution,
+                            input: Input::Failed(reason),
+                        };
+                        let _ = mailbox.send(news).await;
+                    }
+                }
+                DriverEvent::Output { id, lines } => {
+                    // The log of a sandbox that is gone has no reader.
+                    if let Some(record) = self.registry.record(&id) {
+                        let now = self.clock.now();
+                        self.telemetry
+                            .logs
+                            .append(record.team, &id, lines, now)
+                            .await;
+                    }
+                }
+            }
+        }
+    }
+}
