@@ -73,10 +73,10 @@ use crate::access::Access;
 use crate::build_records::BuildRecords;
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
-use crate::engine::SandboxError;
 use crate::guest::Guest;
 use crate::snapshots::Snapshots;
 use crate::telemetry::Telemetry;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// Hears of facts about sandboxes on behalf of the parts of the engine that depend on them.
 pub(crate) trait Listener: Send + Sync {

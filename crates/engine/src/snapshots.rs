@@ -22,7 +22,7 @@ pub use self::names::SnapshotNameError;
 
 use self::names::Claims;
 use crate::access::Access;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// All snapshots; few, and read at each create.
 pub(crate) struct Snapshots {

@@ -7,7 +7,7 @@ pub use shoal_core::ports::sandboxes::Connected;
 
 use super::Sandboxes;
 use super::order::{Order, ResumeOrder};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Gives a sandbox at least `timeout` from now, and lets it go on when it is paused; without

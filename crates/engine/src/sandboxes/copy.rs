@@ -9,7 +9,7 @@ use shoal_core::snapshot::{Contents, Saved};
 
 use super::Sandboxes;
 use super::order::{Order, SnapshotOrder};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Takes the data of a snapshot without a record of it. Returns the record of the sandbox at that

@@ -8,7 +8,7 @@ use shoal_core::sandbox::{NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
 
 use super::Sandboxes;
 use super::names::{KeptName, NameError};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// How many characters of an unknown name an error repeats.
 const TOLD: usize = 64;

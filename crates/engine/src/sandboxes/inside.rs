@@ -12,11 +12,11 @@ use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route};
 
 use super::Sandboxes;
 use super::catalog::EngineCatalog;
-use crate::engine::SandboxError;
 use crate::guest::{
     Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError, GuestFile,
     GuestProcess, TerminalSize,
 };
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// A way into one run of a sandbox. What is under way when the run ends fails, and does not hang:
 /// nothing answers any more at the address of a sandbox that is gone.

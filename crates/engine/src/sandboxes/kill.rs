@@ -5,7 +5,7 @@ use shoal_core::state::KillReason;
 
 use super::Sandboxes;
 use super::order::Order;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Ends a sandbox and waits until all that was its is cleared.

@@ -15,8 +15,8 @@ use super::names::KeptName;
 use super::quota::{Load, Room};
 use super::recovery::Was;
 use super::task::Sandbox;
-use crate::create::{CreateError, Created};
 use crate::entropy;
+use shoal_core::ports::create::{CreateError, Created};
 
 impl Sandboxes {
     /// Begins the task of a sandbox that the start of the server has found; `was` says how.

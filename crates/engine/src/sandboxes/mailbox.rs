@@ -5,7 +5,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 
 use super::order::Order;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// How many orders may wait for a sandbox; one more is told that it is busy.
 const WAITING: usize = 64;

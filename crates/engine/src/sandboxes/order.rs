@@ -17,8 +17,8 @@ use super::connect::Connected;
 use super::names::KeptName;
 use super::quota::Room;
 use super::resize::Resize;
-use crate::engine::SandboxError;
 use crate::guest::GuestError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
 

@@ -10,7 +10,7 @@ use shoal_core::state::{InputKind, Refused, StateKind};
 
 use super::Sandboxes;
 use super::order::{Order, PauseOrder, ResumeOrder};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Saves a sandbox and stops it. With `contents` that is kept, else what its template says.

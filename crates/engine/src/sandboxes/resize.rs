@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::Sandboxes;
 use super::order::Order;
 use super::quota::{Load, NoRoom, Room};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Puts other limits in force, in place: the same processes go on.

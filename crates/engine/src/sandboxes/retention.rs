@@ -9,8 +9,8 @@ use shoal_core::id::SandboxId;
 use shoal_core::store::StoreError;
 
 use super::Sandboxes;
-use crate::engine::SandboxError;
 use crate::telemetry::{LogEntry, LogQuery};
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// How often expired records are looked for.
 const FORGET_EVERY: Duration = Duration::from_secs(600);

@@ -7,7 +7,7 @@ use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandboxes;
 use super::order::Order;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Replaces the access token and the traffic token of a sandbox. The old ones, what was signed with

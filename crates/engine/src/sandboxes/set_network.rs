@@ -5,7 +5,7 @@ use shoal_core::network::{Egress, InvalidRule};
 
 use super::Sandboxes;
 use super::order::Order;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
     /// Replaces all outbound rules of a sandbox. Connections that the new rules forbid are cut.

@@ -9,7 +9,7 @@ use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandboxes;
 use super::order::{DeadlineChange, Order};
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// The least that a refresh gives.
 const LEAST_REFRESH: Duration = Duration::from_secs(15);

@@ -29,9 +29,9 @@ use super::Sandboxes;
 use super::connect::Connected;
 use super::recovery::Was;
 use super::registry::Published;
-use crate::create::CreateError;
-use crate::engine::SandboxError;
 use crate::telemetry::EventKind;
+use shoal_core::ports::create::CreateError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 use super::mailbox::{Orders, mailbox};
 use super::order::{DeadlineChange, Order, PauseOrder, ResumeOrder, answer};

@@ -11,7 +11,7 @@ use super::Sandboxes;
 use super::mailbox::Mailbox;
 use super::order::{Order, ResumeOrder};
 use super::registry::Published;
-use crate::engine::SandboxError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// The least that a sandbox lives after traffic has woken it (E2B's rule).
 const LEAST_WAKE: Duration = Duration::from_secs(300);

@@ -9,9 +9,9 @@ use shoal_core::state::{Input, KillReason};
 
 use super::Sandbox;
 use super::rest::count;
-use crate::engine::SandboxError;
 use crate::sandboxes::order::{SnapshotOrder, Taken};
 use crate::telemetry::EventKind;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
     /// Takes a copy of the sandbox, which goes on, or ends as soon as the copy is there.

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 
 use super::Sandbox;
 use super::start::count;
-use crate::engine::SandboxError;
 use crate::guest::{GuestDoor, GuestError};
 use crate::sandboxes::command::{run_to_end, within};
 use crate::sandboxes::order::{ClaimOrder, Claiming, HandOutError};
 use crate::telemetry::EventKind;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// How long the daemon of a member may take to be told whose it is. It is up, so it does not take
 /// long, and whoever asks waits.

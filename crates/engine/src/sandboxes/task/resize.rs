@@ -10,10 +10,10 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
 
 use super::Sandbox;
-use crate::engine::SandboxError;
 use crate::sandboxes::quota::{Load, Room};
 use crate::sandboxes::resize::Resize;
 use crate::telemetry::EventKind;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
     /// Lets it be seen that a resize is on its way, and to what. `kept` is the processor time that was

@@ -11,13 +11,13 @@ use shoal_core::snapshot::{Contents, Saved};
 use shoal_core::state::{Input, State, StateKind};
 
 use super::Sandbox;
-use crate::engine::SandboxError;
 use crate::entropy;
 use crate::guest::GuestError;
 use crate::sandboxes::order::{PauseOrder, ResumeOrder};
 use crate::sandboxes::quota::Load;
 use crate::sandboxes::recovery::Was;
 use crate::telemetry::EventKind;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
     /// Saves the sandbox and stops it. When it cannot be saved it runs on.

@@ -11,10 +11,10 @@ use shoal_core::state::{FailReason, Input, KillReason};
 use tokio::time::Instant;
 
 use super::Sandbox;
-use crate::create::CreateError;
-use crate::engine::SandboxError;
 use crate::guest::InitOrder;
 use crate::telemetry::EventKind;
+use shoal_core::ports::create::CreateError;
+use shoal_core::ports::sandboxes::SandboxError;
 
 /// Where the events service answers inside a sandbox.
 const EVENTS_ADDRESS: &str = "http://192.0.2.1";

@@ -7,8 +7,8 @@ use shoal_core::build::BuildState;
 use shoal_core::driver::{Origin, StartReport};
 
 use super::Sandbox;
-use crate::create::CreateError;
 use crate::guest::{GuestCommand, GuestDoor, GuestOutput, GuestProcess};
+use shoal_core::ports::create::CreateError;
 
 /// How long a sandbox may take to be ready: less than a call may take.
 const READY_WITHIN: Duration = Duration::from_secs(55);

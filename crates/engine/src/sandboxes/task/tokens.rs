@@ -7,9 +7,9 @@ use shoal_core::auth::TokenSalt;
 use shoal_core::sandbox::SandboxRecord;
 
 use super::Sandbox;
-use crate::engine::SandboxError;
 use crate::entropy;
 use crate::telemetry::EventKind;
+use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
     /// Replaces the tokens. What they are to be is committed before the daemon inside is told, so that
