@@ -90,6 +90,20 @@ pub enum OpenError {
     Entropy(#[from] NoEntropy),
 }
 
+/// Reads keys, teams with their limits, and the secret of the installation.
+async fn load_access(
+    config: &EngineConfig,
+    store: &Arc<dyn Store>,
+    driver: &Arc<dyn Driver>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<Access>, OpenError> {
+    let seed = store.token_seed(entropy::bytes()?).await?;
+    let machine = driver.capabilities().clone();
+    let (keys, teams) = (store.clone(), store.clone());
+    let access = Access::load(keys, teams, clock.clone(), config, machine, seed);
+    Ok(Arc::new(access.await?))
+}
+
 impl Engine {
     /// Opens the engine. It serves once [`Engine::recover`] has been called.
     ///
@@ -106,17 +120,7 @@ impl Engine {
         } = parts;
         let telemetry =
             Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
-        let seed = store.token_seed(entropy::bytes()?).await?;
-        let machine = driver.capabilities().clone();
-        let access = Access::load(
-            store.clone(),
-            store.clone(),
-            clock.clone(),
-            &config,
-            machine,
-            seed,
-        );
-        let access = Arc::new(access.await?);
+        let access = load_access(&config, &store, &driver, &clock).await?;
         let catalogues = Catalogues::load(store.clone(), clock.clone()).await?;
         let images = NodeImages::load(images, store.clone()).await?;
         let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
