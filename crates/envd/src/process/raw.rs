@@ -20,6 +20,8 @@
     reason = "clone, waitid and close of a raw descriptor have no safe wrapper"
 )]
 
+mod reap;
+
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,7 +31,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::Rlimit;
 
-use super::exit::Status;
+pub(super) use reap::{peek_ended, reap};
 
 /// Stack size of the child. Call depth is small; it touches a page or two.
 const STACK_SIZE: usize = 64 << 10;
@@ -356,34 +358,6 @@ fn handled_signals() -> &'static [c_int] {
         };
         (1..=64).filter(is_handled).collect()
     })
-}
-
-/// A zombie child, if any. It stays a zombie and keeps its process id until [`reap`].
-pub(super) fn peek_ended() -> Option<i32> {
-    let info = wait(libc::P_ALL, 0, libc::WNOWAIT)?;
-    // SAFETY: `waitid` filled it in for a child.
-    Some(unsafe { info.si_pid() }).filter(|pid| *pid > 0)
-}
-
-/// Reaps an exited child, which frees its process id.
-pub(super) fn reap(pid: i32) -> Option<Status> {
-    let info = wait(libc::P_PID, u32::try_from(pid).ok()?, 0)?;
-    // SAFETY: `waitid` filled it in for a child.
-    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
-    let status = match info.si_code {
-        libc::CLD_EXITED => Status::Exited(status),
-        _ => Status::Killed(status),
-    };
-    (pid > 0).then_some(status)
-}
-
-fn wait(kind: libc::idtype_t, id: u32, flags: c_int) -> Option<libc::siginfo_t> {
-    // SAFETY: all zeros is a valid value of this plain structure, and `waitid` fills it in.
-    unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        let flags = libc::WEXITED | libc::WNOHANG | flags;
-        (libc::waitid(kind, id, &raw mut info, flags) == 0).then_some(info)
-    }
 }
 
 /// Closes all inherited descriptors except the standard three. Must run before the daemon opens
