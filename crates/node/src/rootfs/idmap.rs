@@ -4,19 +4,18 @@
 //! namespace sees them through a mount that adds the first user of its range, so nothing is
 //! copied or changed on disk, and two sandboxes share no user.
 
-#![expect(
-    unsafe_code,
-    reason = "the calls for mapped mounts have no wrapper in the libraries at hand"
-)]
-
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
 
 use super::USERS;
 
@@ -29,6 +28,7 @@ impl UserNamespace {
     ///
     /// # Errors
     /// When the kernel refuses.
+    #[expect(unsafe_code, reason = "no library has a safe call for clone")]
     pub(super) fn new(first_user: u32) -> io::Result<Self> {
         let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
         let null = std::ptr::null_mut::<libc::c_void>();
@@ -43,11 +43,11 @@ impl UserNamespace {
             return Err(io::Error::last_os_error());
         }
         let namespace = Self::map(pid, first_user);
-        // SAFETY: the child is ours and has not been waited for.
-        unsafe {
-            libc::kill(pid, libc::SIGKILL);
-            libc::waitpid(pid, std::ptr::null_mut(), 0);
-        }
+        // The child is ours and has not been waited for, so its number is nobody else's. What the two
+        // calls may answer changes nothing.
+        let child = Pid::from_raw(pid);
+        let _ = kill(child, Signal::SIGKILL);
+        let _ = waitpid(child, None);
         namespace
     }
 
@@ -62,6 +62,10 @@ impl UserNamespace {
 
 /// What the child does. A server that is killed at this very moment must not leave it: it would
 /// hold the locks and the listener of the server.
+#[expect(
+    unsafe_code,
+    reason = "after a fork nothing but system calls is allowed"
+)]
 fn wait_to_be_ended(parent: u32) -> ! {
     // SAFETY: system calls on numbers, which are safe after a fork; the descriptors are the child's
     // own copies, and nothing of this program runs in it any more.
@@ -87,7 +91,18 @@ impl Mapped {
     /// When the kernel refuses, as it does for file systems that know no mapping.
     pub(super) fn mount(source: &Path, point: &Path, users: &UserNamespace) -> io::Result<Self> {
         fs::create_dir(point)?;
-        let tree = open_tree(source)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(CWD, source, flags)?;
+        map_users(&tree, users)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&tree, c"", CWD, point, flags)?;
+        Ok(Self(point.to_owned()))
+    }
+}
+
+/// Adds the mapping of `users` to the mount `tree`, which is not attached yet.
+#[expect(unsafe_code, reason = "no library has a safe call for mount_setattr")]
+fn map_users(tree: &OwnedFd, users: &UserNamespace) -> io::Result<()> {
         let attributes = libc::mount_attr {
             attr_set: libc::MOUNT_ATTR_IDMAP,
             attr_clr: 0,
@@ -109,23 +124,7 @@ impl Mapped {
         if set < 0 {
             return Err(io::Error::last_os_error());
         }
-        let target = c_path(point)?;
-        // SAFETY: both descriptors are valid and both paths end in a zero.
-        let moved = unsafe {
-            libc::syscall(
-                libc::SYS_move_mount,
-                tree.as_raw_fd(),
-                c"".as_ptr(),
-                libc::AT_FDCWD,
-                target.as_ptr(),
-                libc::MOVE_MOUNT_F_EMPTY_PATH,
-            )
-        };
-        if moved < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self(point.to_owned()))
-    }
+    Ok(())
 }
 
 impl Drop for Mapped {
@@ -146,38 +145,14 @@ impl Drop for Mapped {
 pub(super) fn as_user(user: u32, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // SAFETY: three calls with integers, each for the calling thread alone, which ends
-            // with `work`: the wrappers of the C library would change every thread.
-            let kept = unsafe {
-                let kept = libc::prctl(libc::PR_SET_SECUREBITS, libc::SECBIT_NO_SETUID_FIXUP);
-                libc::syscall(libc::SYS_setfsgid, user);
-                libc::syscall(libc::SYS_setfsuid, user);
-                kept
-            };
-            if kept < 0 {
-                return Err(io::Error::last_os_error());
-            }
+            // Each of these changes the calling thread alone, which ends with `work`.
+            set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+            setfsgid(Gid::from_raw(user));
+            setfsuid(Uid::from_raw(user));
             work()
         });
         thread
             .join()
             .map_err(|_| io::Error::other("a thread panicked"))?
     })
-}
-
-fn open_tree(path: &Path) -> io::Result<OwnedFd> {
-    let path = c_path(path)?;
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
-    // SAFETY: the path ends in a zero.
-    let fd = unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) };
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
