@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_core::image::{Image, ImageName, ProgressSink};
+use shoal_node::blocking;
 use tokio::sync::Semaphore;
 
 use self::mmdebstrap::Run;
@@ -25,6 +26,7 @@ pub use self::recipe::{
     Suite, UserName, UserSpec,
 };
 use self::sources::Apt;
+use super::ImageLimits;
 use super::beneath::Tree;
 use super::digest::Digest;
 use super::disk::{LayerRecord, Stage};
@@ -33,7 +35,6 @@ use super::install::{StopOnDrop, record};
 use super::inventory::Inventory;
 use super::manifest::Settings;
 use super::unpack::Meter;
-use super::{ImageLimits, blocking};
 
 /// Where the machine says which packages it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]

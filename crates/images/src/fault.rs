@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shoal_core::image::{ImageError, ImageName};
+use shoal_node::Interrupted;
 
 use super::unpack::UnpackError;
 
@@ -37,6 +38,14 @@ pub(crate) enum Fault {
         #[source]
         source: Arc<io::Error>,
     },
+}
+
+impl From<Interrupted> for Fault {
+    /// A panic continues where it would have gone without the thread.
+    fn from(interrupted: Interrupted) -> Self {
+        interrupted.resume_panic();
+        Self::refused("the program is ending")
+    }
 }
 
 impl Fault {

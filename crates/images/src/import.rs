@@ -14,12 +14,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use serde::Deserialize;
 use shoal_core::image::ImageName;
+use shoal_node::blocking;
 use shoal_node::saved::open_named;
 
 use self::archive::Archive;
 use self::layout::Directory;
 use super::blob::{Blobs, Body};
-use super::blocking;
 use super::digest::Digest;
 use super::disk::Stage;
 use super::fault::Fault;

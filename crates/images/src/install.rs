@@ -8,8 +8,10 @@ use futures_util::future::join;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use shoal_core::clock::Timestamp;
 use shoal_core::image::{Image, ImageName, Progress, ProgressSink};
+use shoal_node::blocking;
 use tokio::sync::Semaphore;
 
+use super::ImageLimits;
 use super::blob::{Blobs, Body};
 use super::digest::{Digest, Hashing};
 use super::disk::{LayerRecord, Stage};
@@ -19,7 +21,6 @@ use super::inventory::Inventory;
 use super::manifest::{LayerPlan, Plan, Settings};
 use super::registry::{RegistryConfig, retry};
 use super::unpack::{decoded, unpack};
-use super::{ImageLimits, blocking};
 
 /// How many layers of one image are fetched at once: enough to fill a line, few enough not to be
 /// taken for an attack.
@@ -179,7 +180,7 @@ impl Installer {
         let unpacked = blocking(move || {
             let stage = inventory.home().stage()?;
             let record = unpack_checked(meter, &layer, &stage, &limits)?;
-            Ok((stage, record))
+            Ok::<_, Fault>((stage, record))
         });
         match join(pump, unpacked).await {
             // The thread sees only that the transfer ended; why, the pump knows.

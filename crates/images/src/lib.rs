@@ -33,6 +33,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use shoal_core::BoxFuture;
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, Reach, RegistryAuth};
+use shoal_node::blocking;
 
 use self::bootstrap::{BootstrapConfig, Bootstrapper, InvalidRecipe, Recipe};
 pub use self::digest::{Digest, InvalidDigest};
@@ -289,7 +290,7 @@ impl ImageStore {
         let (from, plan) = blocking(move || {
             let from = Import::open(&path, inventory.home().stage()?, &limits)?;
             let plan = from.plan(&wanted)?;
-            Ok((from, plan))
+            Ok::<_, Fault>((from, plan))
         })
         .await?;
         self.shared
@@ -408,17 +409,5 @@ impl HeldLayers {
     #[must_use]
     pub fn lower_dirs(&self) -> &[PathBuf] {
         &self.directories
-    }
-}
-
-/// Runs what blocks on a thread that may.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(outcome) => outcome,
-        // A panic goes where it would have gone without the thread.
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(Fault::refused("the program is ending")),
     }
 }

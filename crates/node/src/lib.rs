@@ -5,6 +5,7 @@
 //! or is named in its manifest, so that a server that was killed at any moment finds all of it again
 //! and can clear all of it.
 
+mod blocking;
 pub mod cgroup;
 pub mod daemon;
 pub mod disk;
@@ -23,5 +24,6 @@ pub mod rootfs;
 pub mod saved;
 pub mod watch;
 
+pub use blocking::{Interrupted, blocking};
 pub use disk::DiskConfig;
 pub use network::NetworkConfig;

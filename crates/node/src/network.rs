@@ -24,7 +24,7 @@ pub(crate) use self::forget::{Remains, instances};
 use self::index::Indices;
 use self::pool::Pool;
 pub use self::slot::Slot;
-use crate::modes;
+use crate::{blocking, modes};
 
 /// The sandbox's address in its own namespace: the same everywhere.
 pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
@@ -178,7 +178,7 @@ impl Network {
         let shared = self.shared.clone();
         let released = blocking(move || {
             shared.dispose_or_keep(index);
-            Ok(())
+            Ok::<(), io::Error>(())
         })
         .await;
         if released.is_err() {
@@ -301,15 +301,6 @@ impl Shared {
         }
         Ok(())
     }
-}
-
-/// Runs `work` where it may block.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
 }
 
 /// The largest packet that leaves this machine: a slot with a larger one would lose packets on

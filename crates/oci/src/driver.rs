@@ -28,6 +28,7 @@ use shoal_core::id::{ExecutionId, SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::state::FailReason;
 use shoal_images::LayerSource;
+use shoal_node::blocking;
 use shoal_node::cgroup::Hierarchy;
 use shoal_node::daemon::envd_layers;
 use shoal_node::disk::{Disk, DiskConfig, Room};
@@ -256,7 +257,9 @@ impl Shared {
             present.then(|| live.remove(&id)).is_some()
         };
         if reported {
-            let out_of_memory = self.group(&id).oom_kills() > 0;
+            let group = self.group(&id);
+            let kills = blocking(move || Ok::<_, io::Error>(group.oom_kills())).await;
+            let out_of_memory = kills.is_ok_and(|kills| kills > 0);
             let counted = if out_of_memory {
                 FailReason::OutOfMemory
             } else {
@@ -322,7 +325,7 @@ impl Shared {
                 if over {
                     shared.group(&id).kill()?;
                 }
-                Ok(over)
+                Ok::<bool, io::Error>(over)
             };
             match blocking(over).await {
                 Ok(true) => return,
@@ -340,15 +343,6 @@ fn names(runtimes: &[Runtime]) -> String {
         .map(|runtime| runtime.info.name.as_str())
         .collect();
     names.join(", ")
-}
-
-/// Runs `work` where it may block.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
 }
 
 /// Says which step failed; a full disk has a name of its own.

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::timeout;
 
-use super::{Shared, Slot, blocking};
+use super::{Shared, Slot};
+use crate::blocking;
 
 /// How long nobody must have taken a slot before the next is made, while there are enough: making
 /// one keeps a processor busy for some 20 ms, which whoever just took one needs for its start.

@@ -156,7 +156,7 @@ async fn a_slot_is_closed_until_a_policy_is_in_force() {
         let index = shared.indices.take()?.unwrap();
         let slot = shared.slot(index);
         slot.make(1500)?;
-        Ok(slot)
+        Ok::<_, io::Error>(slot)
     });
     let slot = made.await.unwrap();
     let before = packets_out(&slot);

@@ -103,27 +103,27 @@ impl Mapped {
 /// Adds the mapping of `users` to the mount `tree`, which is not attached yet.
 #[expect(unsafe_code, reason = "no library has a safe call for mount_setattr")]
 fn map_users(tree: &OwnedFd, users: &UserNamespace) -> io::Result<()> {
-        let attributes = libc::mount_attr {
-            attr_set: libc::MOUNT_ATTR_IDMAP,
-            attr_clr: 0,
-            propagation: 0,
-            userns_fd: u64::from(users.0.as_raw_fd().unsigned_abs()),
-        };
-        // SAFETY: the descriptors are open, the path is empty and ends in a zero, and the size is
-        // that of the structure.
-        let set = unsafe {
-            libc::syscall(
-                libc::SYS_mount_setattr,
-                tree.as_raw_fd(),
-                c"".as_ptr(),
-                libc::AT_EMPTY_PATH,
-                &raw const attributes,
-                size_of::<libc::mount_attr>(),
-            )
-        };
-        if set < 0 {
-            return Err(io::Error::last_os_error());
-        }
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: u64::from(users.0.as_raw_fd().unsigned_abs()),
+    };
+    // SAFETY: the descriptors are open, the path is empty and ends in a zero, and the size is
+    // that of the structure.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
     Ok(())
 }
 

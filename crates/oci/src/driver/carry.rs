@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
 use shoal_images::unpack::Limits;
+use shoal_node::blocking;
 use shoal_node::daemon::{ENVD_PATH, envd_layer};
 use shoal_node::machine::Machine;
 use shoal_node::rootfs::USERS;
@@ -41,7 +42,7 @@ pub(super) async fn export(shared: Arc<Shared>, order: ExportOrder) -> Result<u6
             })?;
         write(&shared, &place, &manifest, order, stop).map_err(failed("export the snapshot"))
     };
-    super::save::run(work).await
+    blocking(work).await
 }
 
 fn write(
@@ -85,7 +86,7 @@ pub(super) async fn import(
         }
         taken
     };
-    super::save::run(work).await
+    blocking(work).await
 }
 
 fn take_in(

@@ -12,6 +12,7 @@ use shoal_core::detail::Chain;
 use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
+use shoal_node::blocking;
 use shoal_node::manifest::{self, Header, Manifest};
 use shoal_node::modes;
 use shoal_node::network::Slot;
@@ -48,7 +49,8 @@ pub(super) async fn create(
         Some(lock) => Some(lock.read().await),
         None => None,
     };
-    let origin = Origin::find(&shared, &order)?;
+    let (searched, wanted) = (shared.clone(), order.clone());
+    let origin = blocking(move || Origin::find(&searched, &wanted)).await?;
     if matches!(order.start, Start::Paused { .. }) {
         paused::prepare_resume(shared.clone(), order.id.clone()).await?;
     }
@@ -64,9 +66,9 @@ pub(super) async fn create(
     };
     // What there is under this name is not to be touched by an attempt that fails.
     let is_again = matches!(order.start, Start::Paused { .. });
-    if shared.live.lock().contains_key(&order.id)
-        || shared.home.sandbox(order.id.as_str()).exists() != is_again
-    {
+    let directory = shared.home.sandbox(order.id.as_str());
+    let exists = blocking(move || Ok::<_, DriverError>(directory.exists())).await?;
+    if shared.live.lock().contains_key(&order.id) || exists != is_again {
         return Err(failed("make the sandbox")(
             io::ErrorKind::AlreadyExists.into(),
         ));
@@ -88,10 +90,7 @@ pub(super) async fn create(
         slot,
         origin,
     };
-    let made = tokio::task::spawn_blocking(move || attempt.run()).await;
-    let made = made
-        .map_err(|e| failed("start a sandbox")(io::Error::other(e)))
-        .and_then(|m| m);
+    let made = blocking(move || attempt.run()).await;
     let watched = made.and_then(|made| {
         (phases.rootfs, phases.start) = (made.rootfs, made.start);
         shared
@@ -114,7 +113,8 @@ pub(super) async fn create(
         Err(error) => {
             // The slot is the sandbox's from when its manifest says so, and goes with that.
             let directory = shared.home.sandbox(id.as_str());
-            if !manifest::holds_slot(&directory).unwrap_or(true) {
+            let held = blocking(move || manifest::holds_slot(&directory)).await;
+            if !held.unwrap_or(true) {
                 shared.network.release(index).await;
             }
             // What stays is cleared when this is repeated; the first error is the one that counts.

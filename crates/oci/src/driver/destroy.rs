@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
+use shoal_node::blocking;
 use shoal_node::exhausted::insist;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::rootfs;
 use shoal_node::saved::Place;
 
-use super::{Shared, blocking, failed};
+use super::{Shared, failed};
 
 /// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
 /// made, and may be repeated after it failed.
@@ -65,7 +66,7 @@ pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), 
 /// on the way, the index may be another sandbox's.
 async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
     let directory = shared.home.sandbox(id.as_str());
-    let held = move || {
+    let held = move || -> io::Result<Option<u32>> {
         let manifest = Manifest::read(&directory)?;
         match manifest {
             Some(manifest) if manifest::disown_slot(&directory)? => Ok(Some(manifest.slot)),

@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use shoal_core::driver::{DriverError, Found, FoundPaused};
 use shoal_core::id::SandboxId;
+use shoal_node::blocking;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::saved::{self, Place};
 
-use super::{Shared, blocking, destroy, failed};
+use super::{Shared, destroy, failed};
 
 /// Finds every sandbox. The first time it watches those that run, clears what belongs to none, and
 /// begins to keep network slots ready; after that, what looks half made may be in the making.
@@ -21,7 +22,7 @@ pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverE
         .await
         .map_err(failed("search"))?;
     if shared.taken_over.swap(true, Ordering::AcqRel) {
-        return Ok(survey.list(&shared));
+        return blocking(move || Ok(survey.list(&shared))).await;
     }
     let taken = take_over(&shared, survey).await;
     if taken.is_err() {
@@ -50,15 +51,15 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
                 let let_go = (shared.clone(), manifest.clone());
                 blocking(move || {
                     go_on(&let_go.0, &let_go.1);
-                    Ok(())
+                    Ok::<(), DriverError>(())
                 })
-                .await
-                .map_err(failed("let a sandbox go on"))?;
+                .await?;
                 shared.watch(manifest, pid).is_ok()
             }
             None => false,
         };
-        let paused = paused(shared, &id);
+        let (searched, of) = (shared.clone(), id.clone());
+        let paused = blocking(move || Ok::<_, DriverError>(paused(&searched, &of))).await?;
         found.push(Found {
             id,
             execution,

@@ -12,10 +12,9 @@ use shoal_core::limits::Granted;
 use shoal_core::network::Egress;
 use shoal_core::resources::Usage;
 use shoal_core::snapshot::{Contents, Saved};
+use shoal_node::blocking;
 
-use super::{
-    OciDriver, blocking, carry, create, destroy, failed, inventory, paused, quiet, resize, save,
-};
+use super::{OciDriver, carry, create, destroy, failed, inventory, paused, quiet, resize, save};
 
 impl Driver for OciDriver {
     fn capabilities(&self) -> &Capabilities {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
+use shoal_node::blocking;
 
 use super::{Shared, failed};
 
@@ -20,18 +21,19 @@ pub(super) async fn until_quiet(
     within: Duration,
 ) -> Result<bool, DriverError> {
     let end = Instant::now() + within;
-    let used = || {
+    let used = async || {
         let known = shared.live.lock().contains_key(&id);
         if !known {
             return Err(DriverError::NotFound(id.clone()));
         }
-        let used = shared.group(&id).cpu_time();
+        let group = shared.group(&id);
+        let used = blocking(move || group.cpu_time()).await;
         used.map_err(failed("read counters"))
     };
-    let mut before = used()?;
+    let mut before = used().await?;
     loop {
         tokio::time::sleep(WATCHED).await;
-        let now = used()?;
+        let now = used().await?;
         if now.saturating_sub(before) < LITTLE {
             return Ok(true);
         }

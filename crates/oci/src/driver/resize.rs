@@ -6,6 +6,7 @@ use shoal_core::driver::{DiskUse, DriverError, Owner};
 use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
+use shoal_node::blocking;
 use shoal_node::manifest::Manifest;
 
 use super::{Shared, failed};
@@ -26,9 +27,7 @@ pub(super) async fn resize(
         return Err(DriverError::NotFound(id));
     };
     let worker = shared.clone();
-    let changed = tokio::task::spawn_blocking(move || change(&worker, manifest, limits)).await;
-    let manifest =
-        changed.map_err(|e| failed("resize the sandbox")(std::io::Error::other(e)))??;
+    let manifest = blocking(move || change(&worker, manifest, limits)).await?;
     // Unless it has ended meanwhile.
     if let Some(live) = shared.live.lock().get_mut(&id) {
         *live = manifest;
@@ -98,7 +97,7 @@ pub(super) async fn set_owner(
         let written = manifest.rewrite(&directory);
         written.map_err(failed("write the manifest"))
     };
-    super::save::run(given).await?;
+    blocking(given).await?;
     // Unless it has ended meanwhile.
     if let Some(live) = shared.live.lock().get_mut(&id) {
         live.owner = Some(owner);
@@ -111,7 +110,7 @@ pub(super) async fn disk_use(
     shared: Arc<Shared>,
     team: TeamId,
 ) -> Result<Option<DiskUse>, DriverError> {
-    let used = super::blocking(move || shared.disk.used(team)).await;
+    let used = blocking(move || shared.disk.used(team)).await;
     let used = used.map_err(failed("count the disk"))?;
     Ok(used.map(|bytes| DiskUse { bytes }))
 }

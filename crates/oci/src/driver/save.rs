@@ -11,6 +11,7 @@ use shoal_core::driver::{DriverError, Source};
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::snapshot::{Contents, Saved};
+use shoal_node::blocking;
 use shoal_node::exhausted::insist;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::saved::{self, Parts, Place};
@@ -28,7 +29,9 @@ pub(super) async fn pause(
     let place = Place::of_paused(&shared.disk, &id);
     let alive = shared.live.lock().contains_key(&id);
     if !alive {
-        match saved::Manifest::read(place.directory()) {
+        let directory = place.directory().to_owned();
+        let known = blocking(move || Ok::<_, DriverError>(saved::Manifest::read(&directory)));
+        match known.await? {
             Ok(known) => {
                 paused::back_to_pause(shared, id).await?;
                 return Ok(known.saved);
@@ -60,7 +63,7 @@ pub(super) async fn pause(
             kept
         })
     };
-    let manifest = run(saving).await?;
+    let manifest = blocking(saving).await?;
     // From here on it is saved, whatever comes. It is held still until its processes have ended, which
     // the next run is made ready after, as is what else this one had.
     if let Err(error) = destroy::begin_end(&shared, &id).await {
@@ -79,14 +82,14 @@ pub(super) async fn snapshot(
 ) -> Result<Saved, DriverError> {
     let save = Save::new(&shared, &id, contents)?;
     let place = Place::of_snapshot(&shared.disk, snapshot);
-    let manifest = run(move || save.beside(&place, source)).await?;
+    let manifest = blocking(move || save.beside(&place, source)).await?;
     Ok(manifest.saved)
 }
 
 /// Lets a sandbox go on that a snapshot has left held still.
 pub(super) async fn go_on(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let save = Save::new(&shared, &id, Contents::Filesystem)?;
-    run(move || save.release().map_err(failed("let the sandbox go on"))).await
+    blocking(move || save.release().map_err(failed("let the sandbox go on"))).await
 }
 
 /// The snapshots on this node.
@@ -98,7 +101,7 @@ pub(super) async fn snapshots(shared: Arc<Shared>) -> Result<Vec<SnapshotId>, Dr
             .collect();
         Ok(names?.iter().filter_map(|name| name.parse().ok()).collect())
     };
-    super::blocking(list).await.map_err(failed("search"))
+    blocking(list).await.map_err(failed("search"))
 }
 
 /// Removes a snapshot.
@@ -110,7 +113,8 @@ pub(super) async fn remove_snapshot(
     // Those that start from it have opened what they read when this goes on.
     let writing = lock.write_owned().await;
     let place = Place::of_snapshot(&shared.disk, id);
-    place.hide().map_err(failed("remove the snapshot"))?;
+    let hidden = place.clone();
+    blocking(move || hidden.hide().map_err(failed("remove the snapshot"))).await?;
     drop(writing);
     shared.snapshots.lock().remove(&id);
     let remove = move || {
@@ -118,15 +122,7 @@ pub(super) async fn remove_snapshot(
             .remove(&shared.disk)
             .map_err(failed("remove the snapshot"))
     };
-    run(remove).await
-}
-
-pub(super) async fn run<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, DriverError> + Send + 'static,
-) -> Result<T, DriverError> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|e| failed("save a sandbox")(io::Error::other(e)))?
+    blocking(remove).await
 }
 
 /// One saving of a sandbox that runs.
