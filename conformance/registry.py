@@ -1,6 +1,6 @@
 """A real registry on loopback, with an image made from the package mirror.
 
-`python -m conformance.registry` makes that image, for suites that run side by side.
+`python -m conformance.registry` makes its images, for suites that run side by side.
 """
 
 from __future__ import annotations
@@ -35,13 +35,28 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-def small_debian() -> Path:
+#: What templates need beyond a package manager: a build over an image that has it installs nothing.
+PROGRAMS = (
+    "bash", "ca-certificates", "curl", "git", "iproute2", "jq", "less", "openssh-server", "procps", "sudo",
+)
+
+
+def bare_debian() -> Path:
     """The layer of a Debian with little more than a package manager, made once."""
-    layer = WORK / f"{SUITE}.tar.gz"
+    return bootstrapped("bare")
+
+
+def small_debian() -> Path:
+    """The layer of a Debian with the programs that every template has, made once."""
+    return bootstrapped("small", f"--include={','.join(PROGRAMS)}")
+
+
+def bootstrapped(name: str, *options: str) -> Path:
+    layer = WORK / f"{SUITE}-{name}.tar.gz"
     if not layer.exists():
-        plain, half = WORK / f"{SUITE}.tar", layer.with_suffix(".part")
+        plain, half = WORK / f"{SUITE}-{name}.tar", layer.with_suffix(".part")
         subprocess.run(
-            ["mmdebstrap", "--quiet", "--variant=required", "--format=tar", SUITE, str(plain)],
+            ["mmdebstrap", "--quiet", "--variant=required", "--format=tar", *options, SUITE, str(plain)],
             check=True,
         )
         with plain.open("rb") as source, gzip.open(half, "wb", compresslevel=1) as target:
@@ -181,3 +196,4 @@ class Registry:
 if __name__ == "__main__":
     # Once, before suites that run side by side ask for it.
     small_debian()
+    bare_debian()

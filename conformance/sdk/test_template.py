@@ -13,7 +13,7 @@ from e2b.api.client.models import Template as Listed
 from e2b.api.client.models import TemplateTagAssignmentsResponse, TemplateTagGroupsResponse
 from e2b.exceptions import BuildException, NotFoundException, SandboxException
 
-from ..registry import ACCOUNT, Registry, small_debian
+from ..registry import ACCOUNT, Registry, bare_debian, small_debian
 from .conftest import done
 
 
@@ -360,6 +360,7 @@ def registries(tmp_path_factory):
     for registry in both:
         registry.start()
         registry.push("small/debian", "12", [layer], Env=["PATH=/usr/bin:/bin", "OF=image"])
+    both[0].push("bare/debian", "12", [bare_debian().read_bytes()], Env=["PATH=/usr/bin:/bin"])
     both[0].push("small/foreign", "1", [layer], architecture="s390x")
     yield both
     for registry in both:
@@ -374,8 +375,24 @@ async def test_an_image_of_a_registry_is_made_fit_for_use(sdk, builder, registri
     assert await out(sandbox, "cat ~/of; pwd; id -un") == "image\n/home/user\nuser\n"
 
 
+@pytest.mark.timeout(400)
+async def test_a_bare_image_gets_the_programs_that_clients_of_e2b_expect(sdk, builder, registries):
+    image = f"{registries[0].address}/bare/debian:12"
+    await builder.build(builder.Template().from_image(image).run_cmd("true"), "expected")
+    sandbox = await sdk.create(builder.name("expected"), timeout=300)
+    programs = "sudo curl git jq less ss pgrep /usr/sbin/sshd"
+    assert await out(sandbox, f"for p in {programs}; do command -v $p >/dev/null || echo $p; done") == ""
+    roots = "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt"
+    before = await out(sandbox, roots)
+    assert int(before) > 50
+    # After a restart from its files alone, too.
+    assert await done(sandbox.pause(keep_memory=False)) is True
+    await sdk.call("connect", sandbox.sandbox_id, timeout=300)
+    assert await out(sandbox, roots) == before
+
+
 async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries):
-    # It has neither: the one is installed, the other made.
+    # The image has no such user: it is made.
     image = f"{registries[0].address}/small/debian:12"
     template = (
         builder.Template().from_image(image)

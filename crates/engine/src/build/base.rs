@@ -232,17 +232,18 @@ impl Run<'_> {
             message: format!("the image cannot be made fit for use: {}", failure.message),
             ..failure
         };
-        let less = scripts::WITHOUT_SUDO;
+        let less = scripts::INCOMPLETE;
         let (script, args) = (scripts::PROVISION, [&*less.to_string()]);
         let code = opened.script_to_end(self.build, place, script, &args).await;
         match code.map_err(unfit)? {
             0 => {}
             code if code == less => {
-                let message = "the image has no sudo, and it cannot be installed: do as root what \
-                               needs it; the next build tries again";
+                let message = "some programs that templates usually have cannot be installed: the \
+                               image has no package manager, or no mirror of it is reachable; the \
+                               next build tries again";
                 self.say(LogLevel::Warn, place.part, message);
-                // Each build tries again, and says so again: what has no sudo is not taken for what has.
-                ground.key = ground.key.without_sudo();
+                // Each build tries again and warns again: an incomplete base must not be cached as a whole one.
+                ground.key = ground.key.incomplete();
                 if let Some(layer) = self.layer(&ground.key).await {
                     // What was done on that before is taken over, and not done in this sandbox.
                     self.engine.close_workshops(self.build).await;

@@ -50,9 +50,9 @@ impl Key {
         Self::of(&parts)
     }
 
-    /// Of the same, made fit for use but for `sudo`, which could not be had.
-    pub(super) fn without_sudo(&self) -> Self {
-        Self::of(&["without sudo", &self.hex()])
+    /// The same base, prepared except for programs that could not be installed.
+    pub(super) fn incomplete(&self) -> Self {
+        Self::of(&["incomplete", &self.hex()])
     }
 
     /// Of the same as it is, without being made fit for use.

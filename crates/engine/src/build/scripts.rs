@@ -34,14 +34,15 @@ may_be_root() {
     };
 }
 
-/// What [`PROVISION`] ends with when all is done but for `sudo`, which cannot be installed now.
-pub(super) const WITHOUT_SUDO: i32 = 75;
+/// The exit code of [`PROVISION`] when all is done but some programs cannot be installed.
+pub(super) const INCOMPLETE: i32 = 75;
 
-/// Makes an image fit for use: a shell that the field's clients call, the user that they run as and
-/// the way for him to be root, and the places that they write to. Argument: [`WITHOUT_SUDO`].
+/// Prepares an image for use as a template: the shell that clients call, the user they run as, its
+/// way to become root, the programs that E2B puts into each template, and the directories that
+/// clients write to. Argument: [`INCOMPLETE`].
 ///
-/// An image without `sudo` is as good as its mirror can be reached; one without bash is no good. No
-/// mirror holds a build up for long: apt has limits of its own, which end no installation half way.
+/// An image without bash is refused; one that lacks other programs is as good as its mirror. No mirror
+/// holds a build up for long: apt has timeouts of its own, so no installation is cut off half way.
 pub(super) const PROVISION: &str = concat!(
     accounts!(),
     r#"
@@ -52,33 +53,84 @@ within() {
     else shift; "$@"
     fi
 }
-get() {
+apt() { apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o Acquire::https::Timeout=20 "$@"; }
+refreshed= bare_lists=
+refresh() {
+    if [ -n "$refreshed" ]; then return; fi
+    refreshed=yes
     if have apt-get; then
         export DEBIAN_FRONTEND=noninteractive
-        set -- -o Acquire::Retries=1 -o Acquire::http::Timeout=20 install -y -qq --no-install-recommends "$@"
-        apt-get update -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=20 && apt-get "$@"
+        case $(ls /var/lib/apt/lists 2>/dev/null) in *_*) ;; *) bare_lists=yes ;; esac
+        apt update -qq || :
+    elif have pacman; then within 120 pacman -Sy --noconfirm || :
+    fi
+}
+get() {
+    refresh
+    if have apt-get; then
+        apt install -y -qq --no-install-recommends -o Dpkg::Options::=--force-unsafe-io "$@"
     elif have apk; then within 300 apk add --no-cache "$@"
     elif have dnf; then within 600 dnf install -y -q --setopt=timeout=20 --setopt=retries=1 "$@"
-    elif have pacman; then within 600 pacman -Sy --noconfirm "$@"
+    elif have pacman; then within 600 pacman -S --needed --noconfirm "$@"
     else echo "no package manager is known here to get $*" >&2; return 65
     fi
+}
+has_roots() {
+    for bundle in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do
+        if [ -s "$bundle" ]; then return 0; fi
+    done
+    return 1
+}
+# The packages, as this image's own manager calls them, of what is not there.
+missing() {
+    ssh=openssh-server sockets=iproute2 processes=procps
+    if have dnf; then sockets=iproute processes=procps-ng
+    elif have pacman; then ssh=openssh processes=procps-ng
+    fi
+    for pair in sudo:sudo curl:curl git:git jq:jq less:less "ss:$sockets" "sshd:$ssh" "pgrep:$processes"; do
+        have "${pair%%:*}" || echo "${pair#*:}"
+    done
+    has_roots || echo ca-certificates
 }
 if ! have bash; then
     echo "bash is missing and is installed"
     get bash || { echo "the image has no bash, and it cannot be installed" >&2; exit 65; }
 fi
 [ -x /bin/bash ] || ln -s "$(command -v bash)" /bin/bash
-if ! have sudo; then
-    echo "sudo is missing and is installed"
-    get sudo || :
+wanted=$(missing)
+if [ -n "$wanted" ]; then
+    echo "missing, and installed now:" $wanted
+    # Nothing that is installed is to run in the sandbox of the build.
+    policy=
+    if [ ! -e /usr/sbin/policy-rc.d ] && [ -d /usr/sbin ]; then
+        policy=/usr/sbin/policy-rc.d
+        printf '#!/bin/sh\nexit 101\n' > "$policy"
+        chmod 0755 "$policy"
+    fi
+    # One that no mirror has keeps the others from being installed: then each by itself, for a while.
+    if ! get $wanted; then
+        begun=$(date +%s)
+        for one in $wanted; do
+            if [ $(($(date +%s) - begun)) -gt 120 ]; then break; fi
+            get "$one" || :
+        done
+    fi
+    if [ -n "$policy" ]; then rm -f "$policy"; fi
+    if have apt-get; then apt-get clean || :; fi
+    if [ -n "$bare_lists" ]; then rm -rf /var/lib/apt/lists/*; fi
 fi
+if ! has_roots && have update-ca-certificates; then update-ca-certificates || :; fi
 have tar || { echo "the image has no tar: files cannot be copied into it" >&2; }
 id user >/dev/null 2>&1 || add user
 mkdir -p /home/user /code
 chown user: /home/user
 chmod 0777 /code /usr/local
 may_be_root user
-have sudo || exit "$1"
+wanted=$(missing)
+if [ -n "$wanted" ]; then
+    echo "not installed:" $wanted
+    exit "$1"
+fi
 "#
 );
 

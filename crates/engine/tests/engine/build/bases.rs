@@ -43,7 +43,7 @@ impl Fixture {
     fn made_fit(&self) -> Option<String> {
         let commands = self.guest.commands.lock();
         let mut all = commands.iter().rev().map(|(_, command)| command);
-        let fit = all.find(|c| c.args.iter().any(|arg| arg.contains("sudo is missing")))?;
+        let fit = all.find(|c| c.args.iter().any(|arg| arg.contains("not installed:")))?;
         Some(format!("{} {}", fit.program, fit.args.join(" ")))
     }
 
@@ -178,7 +178,7 @@ async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_c
 }
 
 #[tokio::test]
-async fn what_has_no_sudo_is_tried_again_by_each_build_and_not_taken_for_what_has() {
+async fn what_lacks_programs_is_tried_again_by_each_build_and_not_taken_for_what_has_them() {
     let fixture = registered().await;
     fixture
         .catalogue(json!([
@@ -202,7 +202,8 @@ async fn what_has_no_sudo_is_tried_again_by_each_build_and_not_taken_for_what_ha
             .build_log(build, LogLevel::Warn)
             .await
             .unwrap();
-        log.iter().any(|entry| entry.message.contains("no sudo"))
+        log.iter()
+            .any(|entry| entry.message.contains("cannot be installed"))
     };
     fixture.done();
     fixture
