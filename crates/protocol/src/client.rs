@@ -44,6 +44,7 @@ mod dial;
 mod error;
 mod files;
 mod filesystem;
+mod interpreter;
 mod process;
 mod transport;
 
@@ -51,6 +52,9 @@ pub use dial::{Dial, DialFuture, Duplex, Tcp};
 pub use error::ClientError;
 pub use files::{Download, Upload};
 pub use filesystem::{Change, Watch};
+pub use interpreter::{
+    Code, CodeContext, CodeError, CodeEvent, CodeResult, Execution, InterpreterClient,
+};
 pub use process::{Command, Exit, Output, Process, Selector};
 pub use transport::{BodyError, RequestBody, Transport};
 

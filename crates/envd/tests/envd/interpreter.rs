@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::daemon::{Daemon, Options, PATIENCE, USER};
 use crate::http::{Answer, HttpRequest};
 
+mod client;
 mod contexts;
 mod ends;
 mod limits;
