@@ -134,7 +134,7 @@ def test_kill_all_asks_first(shared, client):
     made = {theirs.ok("sandbox", "create", "--runtime", "runc") for _ in range(2)}
     assert theirs.run("sandbox", "kill", "--all").code == USAGE
     asked = theirs.terminal("sandbox", "kill", "--all")
-    asked.expect("End 2 sandboxes for good?")
+    asked.expect("Kill 2 sandboxes?")
     asked.type("n\n")
     assert asked.wait() == 130
     asked.close()
