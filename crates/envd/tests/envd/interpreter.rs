@@ -177,6 +177,22 @@ impl Running {
         };
         timeout(PATIENCE, reading).await.unwrap();
     }
+
+    /// Reads to the end of the execution: the bytes that came, and whether output was reported
+    /// missing. Each line has its own timeout, because a slow machine needs long for all of them.
+    async fn read_to_end(&mut self) -> (usize, bool) {
+        let (mut bytes, mut told) = (0, false);
+        loop {
+            let mut line = String::new();
+            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await;
+            assert_ne!(read.unwrap().unwrap(), 0, "no end of the execution");
+            bytes += line.len();
+            told |= line.contains("Some output may be missing");
+            if line.contains("end_of_execution") {
+                return (bytes, told);
+            }
+        }
+    }
 }
 
 /// Lines of an execution.

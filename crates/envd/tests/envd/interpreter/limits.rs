@@ -43,9 +43,12 @@ async fn a_slow_client_does_not_fill_memory_and_receives_the_end() {
     tokio::time::timeout(PATIENCE, written).await.unwrap();
     let megabytes = interpreter.memory() >> 10;
     assert!(megabytes < 150, "the daemon holds {megabytes} MB of 300");
-    // A standard kernel, which may have dropped output.
-    running.wait_for("Some output may be missing").await;
-    running.wait_for("end_of_execution").await;
+    // A standard kernel drops what its sockets cannot hold. It keeps all if the daemon keeps up.
+    let (bytes, told) = running.read_to_end().await;
+    assert!(
+        told || bytes >= 300_000_000,
+        "{bytes} bytes came, and none were reported missing"
+    );
     let said = interpreter.run("1").await;
     assert_eq!((said.text(), said.printed("stderr")), ("1", String::new()));
 }
