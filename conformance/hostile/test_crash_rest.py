@@ -112,12 +112,17 @@ class Client(threading.Thread):
         """A new sandbox: with a process in its memory, and a file."""
         with self.ledger.lock:
             self.ledger.coming.add(sandbox)
-        if process is None:
-            inside = Sandbox.connect(sandbox, **self.server.options())
-            inside.files.write("mark", sandbox)
-            process = inside.commands.run("sleep 100000", background=True, timeout=0).pid
-        with self.ledger.lock:
-            self.ledger.alive[sandbox] = process
+        try:
+            if process is None:
+                inside = Sandbox.connect(sandbox, **self.server.options())
+                inside.files.write("mark", sandbox)
+                process = inside.commands.run("sleep 100000", background=True, timeout=0).pid
+            with self.ledger.lock:
+                self.ledger.alive[sandbox] = process
+        finally:
+            # One that a crash kept from being prepared is ended with the unknown ones.
+            with self.ledger.lock:
+                self.ledger.coming.discard(sandbox)
 
     def create(self) -> None:
         with self.ledger.lock:
@@ -227,7 +232,7 @@ def clear_unknown(server: Installation, ledger: Ledger, crashed: datetime.dateti
         if datetime.datetime.fromisoformat(one["startedAt"]) < crashed
     }
     with ledger.lock:
-        unknown = before - set(ledger.alive) - ledger.coming
+        unknown = before - set(ledger.alive) - ledger.coming - ledger.busy
     for sandbox in unknown:
         call.delete(f"/sandboxes/{sandbox}")
 
