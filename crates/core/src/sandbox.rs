@@ -112,9 +112,6 @@ pub struct SandboxSpec {
     /// said.
     #[serde(default)]
     pub port: Option<NonZeroU16>,
-    /// The claim of an idempotency key that it was made for: what a start after a crash settles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<RequestClaim>,
 }
 
 /// What the tokens of a sandbox are made with, beside its id.
@@ -139,12 +136,12 @@ impl TokenSalts {
     }
 }
 
-/// A client's key for one request, as it was claimed.
+/// A claimed idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RequestClaim {
-    /// The key.
+pub struct IdempotencyKey {
+    /// The client's key.
     pub key: String,
-    /// When: a key that was forgotten may be claimed again.
+    /// When it was claimed. The same key can be claimed again after it has expired.
     pub at: Timestamp,
 }
 
@@ -208,6 +205,10 @@ pub struct SandboxRecord {
     /// What its tokens are made with.
     #[serde(default)]
     pub tokens: TokenSalts,
+    /// The idempotency key of the request that created it. Recovery settles the key when the previous
+    /// server could not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency: Option<IdempotencyKey>,
 }
 
 impl SandboxRecord {

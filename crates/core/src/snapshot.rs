@@ -153,7 +153,6 @@ impl SnapshotRecord {
                 memory: self.saved.contents.has_memory(),
                 guest_token: self.guest_token.clone(),
             }),
-            claim: None,
             ..self.spec.clone()
         }
     }

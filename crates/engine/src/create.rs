@@ -6,7 +6,7 @@ use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::limits::within_template;
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::RequestClaim;
+use shoal_core::sandbox::IdempotencyKey;
 use shoal_core::store::{IdempotencyClaim, StoreError};
 
 pub(crate) use self::specify::Specified;
@@ -49,18 +49,16 @@ impl Engine {
                 return Ok(Created { record });
             }
         }
-        // On a task of its own: whoever asked may stop waiting, and the claim is settled all the
-        // same.
-        let (engine, principal, claim) =
-            (self.clone(), principal.clone(), RequestClaim { key, at });
+        // On a task of its own: the key is settled even if the caller disconnects.
+        let (engine, principal) = (self.clone(), principal.clone());
+        let key = IdempotencyKey { key, at };
         let settled = tokio::spawn(async move {
-            let asked = Some(claim.clone());
-            let outcome = engine.create_once(&principal, new, asked).await;
+            let outcome = engine.create_once(&principal, new, Some(&key)).await;
             let made = outcome.as_ref().ok().map(|created| &created.record.id);
             engine
                 .shared
                 .store
-                .settle_idempotency(team, &claim, made)
+                .settle_idempotency(team, &key, made)
                 .await?;
             outcome
         });
@@ -71,19 +69,18 @@ impl Engine {
         &self,
         principal: &Principal,
         new: NewSandbox,
-        claim: Option<RequestClaim>,
+        key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let mut specified = self.specified_with_stock(principal, new.clone()).await?;
-        specified.spec.claim = claim;
+        let specified = self.specified_with_stock(principal, new.clone()).await?;
         let spec = &specified.spec;
         let most = specified.resolved.base().and_then(|base| base.max_cpu);
         if let (Some(asked), Some(most)) = (new.resources.cpu, most) {
             within_template(asked, most).map_err(SandboxError::from)?;
         }
         let Some(resize) = resize else {
-            return self.make(principal, new, specified).await;
+            return self.make(principal, new, specified, key).await;
         };
         let limits = resize.limits(&spec.resources);
         // Before anything is made: what cannot be given is not handed out, and what can be is kept.
@@ -103,7 +100,7 @@ impl Engine {
                 Load::of(&limits),
             )
             .map_err(SandboxError::from)?;
-        let created = self.make(principal, new, specified).await?;
+        let created = self.make(principal, new, specified, key).await?;
         self.resize_created(principal, created, limits.cpu, kept, resize.early_return)
             .await
     }
@@ -115,19 +112,18 @@ impl Engine {
         principal: &Principal,
         new: NewSandbox,
         specified: Specified,
+        key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
-        let claim = specified.spec.claim.clone();
-        let gone = match self.claim_or_launch(principal, specified).await {
+        let gone = match self.claim_or_launch(principal, specified, key).await {
             Err(CreateError::Driver(DriverError::SnapshotNotFound(gone))) => gone,
             made => return made,
         };
-        let mut specified = self.specified_with_stock(principal, new).await?;
-        specified.spec.claim = claim;
+        let specified = self.specified_with_stock(principal, new).await?;
         let now = specified.spec.snapshot.as_ref().map(|saved| saved.id);
         if now == Some(gone) {
             return Err(DriverError::SnapshotNotFound(gone).into());
         }
-        self.claim_or_launch(principal, specified).await
+        self.claim_or_launch(principal, specified, key).await
     }
 
     /// What a sandbox is to be. A template of the installation that is not there yet is built first.
@@ -189,15 +185,19 @@ impl Engine {
         &self,
         principal: &Principal,
         specified: Specified,
+        key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         let Specified { spec, wanted, .. } = specified;
         let claimed = match wanted {
-            Some(wanted) => self.claim(principal, &wanted, &spec).await?,
+            Some(wanted) => self.claim(principal, &wanted, &spec, key).await?,
             None => None,
         };
         match claimed {
             Some(created) => Ok(created),
-            None => self.shared.sandboxes.launch(principal, spec).await,
+            None => {
+                let sandboxes = &self.shared.sandboxes;
+                sandboxes.launch(principal, spec, key.cloned()).await
+            }
         }
     }
 }

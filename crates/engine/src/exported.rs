@@ -14,16 +14,14 @@ use crate::engine::{Engine, Shared};
 use crate::entropy::{self, NoEntropy};
 use crate::snapshots::{ClaimedName, SnapshotError};
 
-/// A snapshot without what means something to one installation alone: what its sandbox was started
-/// from, which request made it, and what it was for. It has a token only if it has the memory in
-/// which a daemon asks for it.
+/// A snapshot without the parts that only one installation understands: the origin and the purpose of
+/// its sandbox. It keeps its token only together with memory, where a daemon requires it.
 pub(crate) fn for_others(mut noted: SnapshotRecord) -> SnapshotRecord {
     if !noted.saved.contents.has_memory() {
         noted.guest_token = None;
     }
     let spec = &mut noted.spec;
     spec.snapshot = None;
-    spec.claim = None;
     spec.purpose = Purpose::Use;
     noted
 }

@@ -80,11 +80,14 @@ impl Engine {
                     guest_token: Some(engine.shared.access.guest_token(&source)),
                 }),
                 runtime: Some(saved.runtime),
-                claim: None,
                 ..source.spec.clone()
             };
-            let members =
-                (0..count).map(|_| engine.shared.sandboxes.launch(&principal, spec.clone()));
+            let members = (0..count).map(|_| {
+                engine
+                    .shared
+                    .sandboxes
+                    .launch(&principal, spec.clone(), None)
+            });
             let members = futures_util::future::join_all(members).await;
             if let Err(error) = engine.shared.driver.remove_snapshot(id).await {
                 tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the copy of a fork stays until the next start");

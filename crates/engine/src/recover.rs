@@ -58,7 +58,7 @@ impl Engine {
             tracing::info!(sandbox.id = %id, "clearing a sandbox that nobody knows");
             self.shared.driver.destroy(&id).await?;
         }
-        // Of the other requests nothing has come.
+        // No other unsettled request has created a sandbox.
         self.shared.store.release_idempotency().await?;
         self.clear_snapshots().await?;
         self.end_builds().await?;
@@ -73,13 +73,13 @@ impl Engine {
         }
     }
 
-    /// Notes that a request has made this sandbox, where the last server ended before it could:
-    /// whoever tries again gets it, and not another.
+    /// Settles the idempotency key of a sandbox, in case the previous server ended before it could: a
+    /// client that retries gets this sandbox and no second one.
     async fn settle_found(&self, record: &SandboxRecord) -> Result<(), RecoverError> {
-        if let Some(claim) = record.spec.claim.as_ref().filter(|_| record.is_anybodys()) {
+        if let Some(key) = record.idempotency.as_ref().filter(|_| record.is_anybodys()) {
             let store = &self.shared.store;
             store
-                .settle_idempotency(record.team, claim, Some(&record.id))
+                .settle_idempotency(record.team, key, Some(&record.id))
                 .await?;
         }
         Ok(())

@@ -68,7 +68,6 @@ pub fn record(id: &str) -> SandboxRecord {
             start_env: BTreeMap::new(),
             purpose: Purpose::Use,
             port: None,
-            claim: None,
         },
         state: State::Running,
         created_at: Timestamp::from_unix_millis(0),
@@ -80,6 +79,7 @@ pub fn record(id: &str) -> SandboxRecord {
         resizing: false,
         tokens: TokenSalts::default(),
         aim: None,
+        idempotency: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::BoxFuture;
 use crate::clock::Timestamp;
 use crate::id::{SandboxId, TeamId};
-use crate::sandbox::RequestClaim;
+use crate::sandbox::IdempotencyKey;
 
 use super::StoreError;
 
@@ -42,7 +42,7 @@ pub trait IdempotencyStore: Send + Sync {
     fn settle_idempotency(
         &self,
         team: TeamId,
-        claim: &RequestClaim,
+        claim: &IdempotencyKey,
         sandbox: Option<&SandboxId>,
     ) -> BoxFuture<'_, Result<(), StoreError>>;
 

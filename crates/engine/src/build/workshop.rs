@@ -62,7 +62,7 @@ impl Workshop {
         spec: SandboxSpec,
         place: Place,
     ) -> Result<Self, BuildFailure> {
-        let created = engine.shared.sandboxes.launch(principal, spec).await;
+        let created = engine.shared.sandboxes.launch(principal, spec, None).await;
         let record = created.map_err(|e| place.failure(e))?.record;
         let permit = SandboxPermit::grant(principal, &record)
             .ok_or_else(|| place.failure("the sandbox of the build is another team's"))?;

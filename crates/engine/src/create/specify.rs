@@ -248,7 +248,6 @@ impl Engine {
             network,
             template_network: unasked.said_network(),
             persistent: merged.persistent.value,
-            claim: None,
             cpu_ceiling,
             snapshot,
             purpose: Purpose::Use,

@@ -6,7 +6,7 @@ use shoal_core::auth::Principal;
 use shoal_core::catalogue::Entry;
 use shoal_core::detail::Chain;
 use shoal_core::pool::Bounds;
-use shoal_core::sandbox::SandboxSpec;
+use shoal_core::sandbox::{IdempotencyKey, SandboxSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -47,6 +47,7 @@ impl Engine {
         principal: &Principal,
         wanted: &Wanted,
         spec: &SandboxSpec,
+        idempotency: Option<&IdempotencyKey>,
     ) -> Result<Option<Created>, CreateError> {
         let (shared, entry) = (&self.shared, &wanted.entry);
         let Some(pool) = &entry.pool else {
@@ -73,6 +74,7 @@ impl Engine {
             let order = ClaimOrder {
                 team: principal.team,
                 spec: spec.clone(),
+                idempotency: idempotency.cloned(),
                 startup: entry.startup_argv().unwrap_or_default(),
                 room,
                 name,

@@ -138,7 +138,7 @@ impl Engine {
             let record = self
                 .shared
                 .sandboxes
-                .launch_as(id.clone(), owner_of_members(), spec, (room, None))
+                .launch_as(id.clone(), owner_of_members(), spec, None, (room, None))
                 .await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record, seed.is_some()) => warm?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shoal_core::auth::Principal;
 use shoal_core::driver::DriverError;
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
-use shoal_core::sandbox::{Purpose, SandboxRecord, SandboxSpec, TokenSalts};
+use shoal_core::sandbox::{IdempotencyKey, Purpose, SandboxRecord, SandboxSpec, TokenSalts};
 use shoal_core::state::State;
 use shoal_core::store::Version;
 use tokio::sync::oneshot;
@@ -29,6 +29,7 @@ impl Sandboxes {
         self: &Arc<Self>,
         principal: &Principal,
         spec: SandboxSpec,
+        idempotency: Option<IdempotencyKey>,
     ) -> Result<Created, CreateError> {
         let load = Load::of(&spec.resources);
         let room = self.room_for_one(principal.team, load)?;
@@ -37,7 +38,8 @@ impl Sandboxes {
         let places = (room, name);
         let saved = spec.snapshot.as_ref().is_some_and(|saved| saved.memory);
         let again = saved.then(|| spec.clone());
-        let record = match self.launch_as(id, principal.team, spec, places).await {
+        let started = self.launch_as(id, principal.team, spec, idempotency.clone(), places);
+        let record = match started.await {
             Err(CreateError::Driver(DriverError::Unusable(why)))
                 if let Some(spec) = again.and_then(|spec| self.without_memory(spec)) =>
             {
@@ -47,7 +49,8 @@ impl Sandboxes {
                     self.keep_name(principal.team, &spec)?,
                 );
                 let id = SandboxId::from_entropy(entropy::bytes()?);
-                self.launch_as(id, principal.team, spec, places).await?
+                self.launch_as(id, principal.team, spec, idempotency, places)
+                    .await?
             }
             made => made?,
         };
@@ -73,6 +76,7 @@ impl Sandboxes {
         id: SandboxId,
         team: TeamId,
         spec: SandboxSpec,
+        idempotency: Option<IdempotencyKey>,
         places: (Room, Option<KeptName>),
     ) -> Result<Arc<SandboxRecord>, CreateError> {
         let now = self.clock.now();
@@ -91,6 +95,7 @@ impl Sandboxes {
             resizing: false,
             tokens: TokenSalts::default(),
             aim: None,
+            idempotency,
         };
         let version = self.store.commit(record.clone(), None).await?;
         let (started, outcome) = oneshot::channel();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{ExecutionId, SnapshotId, TeamId, TemplateId};
 use shoal_core::network::Egress;
-use shoal_core::sandbox::{SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{IdempotencyKey, SandboxRecord, SandboxSpec};
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::state::{Input, KillReason};
 use shoal_core::template::TemplateName;
@@ -138,6 +138,8 @@ pub(crate) struct ClaimOrder {
     pub(crate) team: TeamId,
     /// What it becomes.
     pub(crate) spec: SandboxSpec,
+    /// The idempotency key of the request.
+    pub(crate) idempotency: Option<IdempotencyKey>,
     /// The command that runs in it first.
     pub(crate) startup: Vec<String>,
     /// Its reservation in the quota of the team.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{SandboxId, TeamId};
-use shoal_core::sandbox::RequestClaim;
+use shoal_core::sandbox::IdempotencyKey;
 use shoal_core::store::{IdempotencyClaim, IdempotencyStore, StoreError};
 
 use super::{SqliteStore, store_error};
@@ -29,7 +29,7 @@ impl IdempotencyStore for SqliteStore {
     fn settle_idempotency(
         &self,
         team: TeamId,
-        claim: &RequestClaim,
+        claim: &IdempotencyKey,
         sandbox: Option<&SandboxId>,
     ) -> BoxFuture<'_, Result<(), StoreError>> {
         let (claim, sandbox) = (claim.clone(), sandbox.cloned());
@@ -100,7 +100,7 @@ fn claim(
 fn settle(
     connection: &Connection,
     team: TeamId,
-    claim: &RequestClaim,
+    claim: &IdempotencyKey,
     sandbox: Option<&SandboxId>,
 ) -> Result<(), StoreError> {
     let (team, key, at) = (team.to_string(), &claim.key, claim.at.unix_millis());

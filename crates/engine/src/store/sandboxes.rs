@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::Deserialize;
 use shoal_core::BoxFuture;
 use shoal_core::clock::Timestamp;
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
-use shoal_core::sandbox::SandboxRecord;
+use shoal_core::sandbox::{IdempotencyKey, SandboxRecord};
 use shoal_core::state::StateKind;
 use shoal_core::store::{SandboxStore, StoreError, Version, Versioned};
 
@@ -93,10 +94,26 @@ fn read(row: &Row<'_>) -> rusqlite::Result<(String, i64, String)> {
 fn versioned(
     (id, version, document): (String, i64, String),
 ) -> Result<Versioned<SandboxRecord>, StoreError> {
+    let key = format!("sandbox {id}");
+    let mut record: SandboxRecord = decode(&key, &document)?;
+    if record.idempotency.is_none() {
+        record.idempotency = decode::<EarlierRecord>(&key, &document)?.spec.claim;
+    }
     Ok(Versioned {
         version: Version(version.cast_unsigned()),
-        value: decode(&format!("sandbox {id}"), &document)?,
+        value: record,
     })
+}
+
+/// A record of an earlier version, which kept the idempotency key in the specification.
+#[derive(Deserialize)]
+struct EarlierRecord {
+    spec: EarlierSpec,
+}
+
+#[derive(Deserialize)]
+struct EarlierSpec {
+    claim: Option<IdempotencyKey>,
 }
 
 fn live(connection: &Connection) -> Result<Vec<Versioned<SandboxRecord>>, StoreError> {

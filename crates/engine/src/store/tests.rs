@@ -1,7 +1,7 @@
 use shoal_core::auth::{ApiKey, KeyRecord, TeamSlug};
 use shoal_core::clock::Timestamp;
 use shoal_core::id::{KeyId, SandboxId, TeamId};
-use shoal_core::sandbox::RequestClaim;
+use shoal_core::sandbox::IdempotencyKey;
 use shoal_core::state::{KillReason, State};
 use shoal_core::store::{
     IdempotencyClaim, IdempotencyStore, KeyStore, SandboxStore, TeamStore, Version, Versioned,
@@ -93,7 +93,7 @@ async fn an_idempotency_key_means_one_request() {
     assert_eq!(claim(&store, 2).await, IdempotencyClaim::Mismatch);
     let id: SandboxId = "ia".parse().unwrap();
     let settle = async |store: &SqliteStore, at: Timestamp, id: Option<&SandboxId>| {
-        let claim = RequestClaim {
+        let claim = IdempotencyKey {
             key: "k".to_owned(),
             at,
         };

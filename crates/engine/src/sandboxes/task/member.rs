@@ -9,7 +9,7 @@ use shoal_core::driver::{Origin, Phases, StartReport};
 use shoal_core::id::TeamId;
 use shoal_core::pool::{Membership, Stage};
 use shoal_core::resources::Resources;
-use shoal_core::sandbox::{Purpose, SandboxRecord, SandboxSpec};
+use shoal_core::sandbox::{IdempotencyKey, Purpose, SandboxRecord, SandboxSpec};
 use shoal_core::state::{KillReason, StateKind};
 use tokio::time::Instant;
 
@@ -90,13 +90,14 @@ impl Sandbox {
         let ClaimOrder {
             team,
             spec,
+            idempotency,
             startup,
             room,
             name,
             claiming,
             reply,
         } = order;
-        let mut claimed = self.begin_claim(team, spec).await;
+        let mut claimed = self.begin_claim(team, spec, idempotency).await;
         drop(room);
         if let Ok(before) = &claimed {
             let before = before.clone();
@@ -125,6 +126,7 @@ impl Sandbox {
         &mut self,
         team: TeamId,
         spec: SandboxSpec,
+        idempotency: Option<IdempotencyKey>,
     ) -> Result<SandboxSpec, HandOutError> {
         let gone = || SandboxError::NotFound(self.record.id.clone());
         let membership = self.record.membership().ok_or_else(gone)?.clone();
@@ -144,6 +146,7 @@ impl Sandbox {
                 ..spec
             },
             created_at: self.sandboxes.clock.now(),
+            idempotency,
             ..self.record.as_ref().clone()
         };
         self.commit(next).await?;
