@@ -9,7 +9,7 @@ from e2b_code_interpreter import Sandbox
 
 from ..installation import wait_until
 from ..sdk.test_pool import full, is_still, pool, post, put
-from .conftest import TEMPLATE
+from .server import TEMPLATE
 
 SIZE = 2
 

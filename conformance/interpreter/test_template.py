@@ -8,7 +8,7 @@ from e2b import Sandbox as Plain
 from e2b.exceptions import SandboxException
 from e2b_code_interpreter import Sandbox
 
-from .conftest import TEMPLATE, build
+from .server import TEMPLATE, build
 
 
 def ask(server, method: str, path: str, team: str = "default", body=None) -> httpx.Response:

@@ -6,60 +6,21 @@ import time
 import traceback
 from urllib.parse import urlencode
 
-import httpx
 import pytest
-from e2b import AsyncTemplate, Sandbox, Template, wait_for_file, wait_for_port
+from e2b import wait_for_file, wait_for_port
 from e2b.api.client.models import Template as Listed
 from e2b.api.client.models import TemplateTagAssignmentsResponse, TemplateTagGroupsResponse
 from e2b.exceptions import BuildException, NotFoundException, SandboxException
 
-from ..registry import ACCOUNT, Registry, bare_debian, small_debian
+from .builder import Builder, out
 from .conftest import done
-
-
-class Builder:
-    """Builds with the SDK in turn, and removes what was built."""
-
-    def __init__(self, sdk):
-        self.sdk, self.made = sdk, set()
-        self.Template = AsyncTemplate if sdk.name == "async" else Template
-        self.logs: list[str] = []
-
-    def name(self, name: str) -> str:
-        return f"{name}-{self.sdk.name}"
-
-    async def build(self, template, name: str, **more):
-        self.logs = []
-        self.made.add(self.name(name.split(":")[0]))
-        name = ":".join([self.name(name.split(":")[0]), *name.split(":")[1:]])
-        options = {"cpu_count": 1, "memory_mb": 256} | self.options | more
-        note = lambda entry: self.logs.append(entry.message)
-        return await done(self.Template.build(template, name, on_build_logs=note, **options))
-
-    @property
-    def options(self) -> dict:
-        return {name: value for name, value in self.sdk.server.options().items() if name != "sandbox_url"}
-
-    async def call(self, method: str, *args, **more):
-        return await done(getattr(self.Template, method)(*args, **self.options, **more))
-
-    def did(self, what: str) -> bool:
-        """Whether a line says that a step was done, and not taken over."""
-        return any(what in line and not line.startswith("CACHED") for line in self.logs)
-
-    def api(self, method: str, path: str, body=None, team: str = "default"):
-        server = self.sdk.server
-        headers = {"X-API-Key": server.keys[team]}
-        return httpx.request(method, server.url + path, json=body, headers=headers, timeout=60)
 
 
 @pytest.fixture(scope="module")
 def builder(sdk):
     made = Builder(sdk)
     yield made
-    sdk.end()
-    for name in made.made:
-        made.api("DELETE", f"/templates/{name}")
+    made.end()
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +33,6 @@ def context(tmp_path_factory):
     (root / "tree/below/c.py").write_text("c\n")
     (root / "tree/link").symlink_to("b.txt")
     return root
-
-
-async def out(sandbox, command: str, **more) -> str:
-    return (await done(sandbox.commands.run(command, **more))).stdout
 
 
 async def test_a_template_starts_with_what_was_built_and_started(sdk, builder, context):
@@ -350,92 +307,6 @@ async def test_without_saved_memory_the_files_are_there(sdk, builder):
     sandbox = await sdk.create(builder.name("files"), "runc", timeout=60)
     # What was started is started again.
     assert await out(sandbox, "cat /tmp/kept /tmp/word; pgrep -c sleep") == "kept\nbuilt\n1\n"
-
-
-@pytest.fixture(scope="module")
-def registries(tmp_path_factory):
-    """Two registries with a small Debian: one that anybody may use, and one that asks."""
-    layer = small_debian().read_bytes()
-    both = [Registry(tmp_path_factory.mktemp("registry"), guarded) for guarded in (False, True)]
-    for registry in both:
-        registry.start()
-        registry.push("small/debian", "12", [layer], Env=["PATH=/usr/bin:/bin", "OF=image"])
-    both[0].push("bare/debian", "12", [bare_debian().read_bytes()], Env=["PATH=/usr/bin:/bin"])
-    both[0].push("small/foreign", "1", [layer], architecture="s390x")
-    yield both
-    for registry in both:
-        registry.stop()
-
-
-async def test_an_image_of_a_registry_is_made_fit_for_use(sdk, builder, registries, runtime):
-    image = f"{registries[0].address}/small/debian:12"
-    template = builder.Template().from_image(image).run_cmd("echo $OF > ~/of; id -un")
-    await builder.build(template, "pulled")
-    sandbox = await sdk.create(builder.name("pulled"), runtime, timeout=60)
-    assert await out(sandbox, "cat ~/of; pwd; id -un") == "image\n/home/user\nuser\n"
-
-
-@pytest.mark.timeout(400)
-async def test_a_bare_image_gets_the_programs_that_clients_of_e2b_expect(sdk, builder, registries):
-    image = f"{registries[0].address}/bare/debian:12"
-    await builder.build(builder.Template().from_image(image).run_cmd("true"), "expected")
-    sandbox = await sdk.create(builder.name("expected"), timeout=300)
-    programs = "sudo curl git jq less ss pgrep /usr/sbin/sshd"
-    assert await out(sandbox, f"for p in {programs}; do command -v $p >/dev/null || echo $p; done") == ""
-    roots = "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt"
-    before = await out(sandbox, roots)
-    assert int(before) > 50
-    # After a restart from its files alone, too.
-    assert await done(sandbox.pause(keep_memory=False)) is True
-    await sdk.call("connect", sandbox.sandbox_id, timeout=300)
-    assert await out(sandbox, roots) == before
-
-
-async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries):
-    # The image has no such user: it is made.
-    image = f"{registries[0].address}/small/debian:12"
-    template = (
-        builder.Template().from_image(image)
-        .run_cmd("sudo -n id -un > ~/root")
-        .set_user("fresh")
-        .run_cmd("id -un > /tmp/fresh; echo ~ >> /tmp/fresh; touch ~/own")
-    )
-    await builder.build(template, "accounts")
-    sandbox = await sdk.create(builder.name("accounts"), timeout=60)
-    assert await out(sandbox, "cat /home/user/root /tmp/fresh; id -un; stat -c %U ~/own") == (
-        "root\nfresh\n/home/fresh\nfresh\nfresh\n"
-    )
-    # Nobody says of this template who runs in it, and where.
-    name = builder.name("rooted")
-    made = builder.api("POST", "/api/v1/templates", {"name": name, "image": image})
-    assert made.status_code == 201, made.text
-    builder.made.add(name)
-    upper = builder.Template().from_template(name).run_cmd("pwd > /tmp/where; id -un >> /tmp/where")
-    await builder.build(upper, "over-root")
-    sandbox = await sdk.create(builder.name("over-root"), timeout=60)
-    assert await out(sandbox, "cat /tmp/where") == "/root\nroot\n"
-
-
-async def test_a_registry_that_asks_is_told(sdk, builder, registries):
-    image = f"{registries[1].address}/small/debian:12"
-    with pytest.raises(BuildException, match="credentials"):
-        await builder.build(builder.Template().from_image(image), "guarded")
-    with pytest.raises(BuildException, match="credentials"):
-        wrong = builder.Template().from_image(image, username="alice", password="open")
-        await builder.build(wrong, "guarded")
-    right = builder.Template().from_image(image, username=ACCOUNT[0], password=ACCOUNT[1])
-    await builder.build(right.run_cmd("echo in > ~/in"), "guarded")
-    sandbox = await sdk.create(builder.name("guarded"), timeout=60)
-    assert await out(sandbox, "cat ~/in") == "in\n"
-    # It lies here now, and not for whoever shows no account.
-    with pytest.raises(BuildException, match="credentials"):
-        await builder.build(builder.Template().from_image(image), "unguarded")
-    foreign = builder.Template().from_image(f"{registries[0].address}/small/foreign:1")
-    with pytest.raises(BuildException, match="no variant for linux"):
-        await builder.build(foreign, "foreign")
-    missing = builder.Template().from_image(f"{registries[0].address}/small/missing:1")
-    with pytest.raises(BuildException, match="was not found"):
-        await builder.build(missing, "missing")
 
 
 async def test_the_wire_says_what_is_wrong(builder):
