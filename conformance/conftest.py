@@ -7,15 +7,14 @@ of pytest-xdist share the server of the process that started them.
 from __future__ import annotations
 
 import os
-import shutil
-from pathlib import Path
 
 import pytest
 
 from .installation import Installation, share_images
-from .shared import SETTINGS, SharedServer, data_directory, images, kill_all
+from .shared import SharedServer, data_directory, images, kill_all, remove
 
-SHARED = SharedServer()
+#: The servers of a run by name. A suite may add its own.
+SERVERS = {"shared": SharedServer()}
 
 
 def pytest_configure(config):
@@ -25,31 +24,34 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node):
-    """Tells a worker of pytest-xdist where the shared server is."""
-    server = SHARED.start()
-    node.workerinput["server"] = {"port": server.port, "pid": server.process.pid, "keys": server.keys}
+    """Tells a worker of pytest-xdist where the servers are."""
+    for name, server in SERVERS.items():
+        installation = server.start()
+        node.workerinput[name] = {"port": installation.port, "keys": installation.keys}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workerinput"):
         return
-    try:
-        SHARED.stop()
-    except AssertionError as mistake:
-        session.config.get_terminal_writer().line(f"\n{mistake}", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    for server in SERVERS.values():
+        try:
+            server.stop()
+        except AssertionError as mistake:
+            session.config.get_terminal_writer().line(f"\n{mistake}", red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def running(request, name: str) -> Installation:
+    """A server of the run: this process's, or the one of the process that started the workers."""
+    told = getattr(request.config, "workerinput", {}).get(name)
+    return SERVERS[name].known(**told) if told else SERVERS[name].start()
 
 
 @pytest.fixture(scope="session")
 def shared(request) -> Installation:
     """The server that tests share. None of them may end it, or count its sandboxes."""
-    told = getattr(request.config, "workerinput", {}).get("server")
-    if told is None:
-        return SHARED.start()
-    installation = Installation(data_directory(), settings=SETTINGS, port=told["port"])
-    installation.keys = told["keys"]
-    return installation
+    return running(request, "shared")
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +93,3 @@ def end(installation: Installation) -> None:
     left = installation.all_gone()
     remove(installation.data)
     assert left == [], f"a server has left something behind: {left}"
-
-
-def remove(data: Path) -> None:
-    """Takes a data directory away, unless something is mounted in it."""
-    if data.exists():
-        mounts = Path("/proc/self/mountinfo").read_text()
-        assert f" {data}/" not in mounts, f"still mounted below {data}"
-        shutil.rmtree(data)

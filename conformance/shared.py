@@ -8,6 +8,7 @@ runs a command with the variables that point E2B's clients at the server.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,26 +35,48 @@ def images() -> Path:
 class SharedServer:
     """The server of a whole run, started when it is first asked for."""
 
+    settings = SETTINGS
+
     def __init__(self) -> None:
         self.installation: Installation | None = None
 
+    def data(self) -> Path:
+        return data_directory()
+
+    def prepare(self, installation: Installation) -> None:
+        """What a suite needs before its first case."""
+
     def start(self) -> Installation:
         if self.installation is None:
-            data = data_directory()
-            share_images(images(), data)
-            self.installation = Installation(data, settings=SETTINGS)
+            share_images(images(), self.data())
+            self.installation = Installation(self.data(), settings=self.settings)
             self.installation.start()
+            self.prepare(self.installation)
         return self.installation
 
+    def known(self, port: int, keys: dict[str, str]) -> Installation:
+        """The same server in another process of the run."""
+        installation = Installation(self.data(), settings=self.settings, port=port)
+        installation.keys = keys
+        return installation
+
     def stop(self) -> None:
-        """Ends it as an operator would, and looks for what it left."""
+        """Stops it as an operator would. Fails if it left anything behind."""
         if self.installation is None:
             return
         installation, self.installation = self.installation, None
         kill_all(installation)
         installation.stop()
         left = installation.all_gone()
-        assert left == [], f"the server has left something behind: {left}"
+        assert left == [], f"the server left something behind: {left}"
+
+
+def remove(data: Path) -> None:
+    """Takes a data directory away, unless something is mounted in it."""
+    if data.exists():
+        mounts = Path("/proc/self/mountinfo").read_text()
+        assert f" {data}/" not in mounts, f"still mounted below {data}"
+        shutil.rmtree(data)
 
 
 def kill_all(installation: Installation) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from e2b_code_interpreter import AsyncSandbox, Sandbox
 
-from ..conftest import remove
+from ..conftest import SERVERS, running
 from ..sdk.conftest import Sdk, done
-from .server import BUILD_SECONDS, DATA, running
+from .server import BUILD_SECONDS, InterpreterServer
+
+SERVERS["interpreter"] = InterpreterServer()
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,13 +33,9 @@ class Interpreter(Sdk):
 
 
 @pytest.fixture(scope="session")
-def server():
+def server(request):
     """A server with the template."""
-    with running() as installation:
-        yield installation
-    if os.environ.get("CI"):
-        # The next suites need the disk space, and no later run uses the directory.
-        remove(DATA)
+    return running(request, "interpreter")
 
 
 @pytest.fixture(scope="module", params=["sync", "async"])

@@ -2,7 +2,8 @@
 
     python -m conformance.interpreter.server
 
-builds the template ahead of the suite, so that other suites run while packages are fetched.
+builds the template ahead of the suite, so that other suites run while packages are fetched. With
+the argument `remove` it frees the disk space.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from pathlib import Path
 
-from ..conftest import remove
-from ..installation import Installation, program, share_images
-from ..shared import SETTINGS, WORK, images, kill_all
+from ..installation import Installation, program
+from ..shared import SETTINGS, WORK, SharedServer, remove
 
 TEMPLATE = "code-interpreter-v1"
 
@@ -39,31 +39,36 @@ def daemon_digest() -> str:
     return hashlib.sha256(program().with_name("shoal-envd").read_bytes()).hexdigest()
 
 
-@contextmanager
-def running() -> Iterator[Installation]:
-    """A server that has the template. Fails if the server leaves anything behind.
+class InterpreterServer(SharedServer):
+    """A server that has the template.
 
     The data directory is kept between runs, so that the template is built once. The template's
     memory contains the daemon: another daemon needs another build.
     """
-    stamp, digest = DATA / "daemon", daemon_digest()
-    if not stamp.exists() or stamp.read_text() != digest:
-        remove(DATA)
-    share_images(images(), DATA)
-    installation = Installation(DATA, settings=[*SETTINGS, "disk.size=5GiB"])
-    installation.start()
-    try:
+
+    settings = [*SETTINGS, "disk.size=5GiB"]
+
+    def data(self) -> Path:
+        return DATA
+
+    def start(self) -> Installation:
+        stamp = DATA / "daemon"
+        if self.installation is None and stamp.exists() and stamp.read_text() != daemon_digest():
+            remove(DATA)
+        return super().start()
+
+    def prepare(self, installation: Installation) -> None:
         built = build(installation)
         assert built.returncode == 0, built.stderr[-4000:]
-        stamp.write_text(digest)
-        yield installation
-    finally:
-        kill_all(installation)
-        installation.stop()
-    left = installation.all_gone()
-    assert left == [], f"the server left something behind: {left}"
+        (DATA / "daemon").write_text(daemon_digest())
 
 
 if __name__ == "__main__":
-    with running():
-        pass
+    if sys.argv[1:] == ["remove"]:
+        remove(DATA)
+    else:
+        ahead = InterpreterServer()
+        try:
+            ahead.start()
+        finally:
+            ahead.stop()
