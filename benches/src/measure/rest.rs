@@ -72,28 +72,9 @@ pub(crate) async fn measure(
         cloned.push(clone(&api, &taken).await?);
         forget(&api, &taken).await?;
     }
-    let what = format!("pause, with {pages:.0} MiB of memory");
-    report.add(
-        Row::new(&what, Unit::Millis, paused.clone())
-            .beside(
-                "`runsc checkpoint`, `cp -a` of the upper directory",
-                checkpointed,
-            )
-            .promised(Promise::Ratio(1.3)),
-    );
-    report.add(Row::new(what, Unit::Millis, paused).beside("the same and `sync -f`", on_disk));
-    for (what, samples) in [("resume", resumed), ("clone", cloned.clone())] {
-        let what = format!("{what} → first command");
-        report.add(
-            Row::new(&what, Unit::Millis, samples.clone())
-                .beside("overlay, `runsc restore`", restored.clone())
-                .promised(Promise::Ratio(1.2)),
-        );
-        report.add(
-            Row::new(&what, Unit::Millis, samples)
-                .beside("the same, until the daemon answers", answered.clone()),
-        );
-    }
+    report_pause(report, pages, paused, checkpointed, on_disk);
+    let bare_runs = [restored, answered];
+    report_runs(report, [resumed, cloned.clone()], bare_runs);
     report.add(
         Row::new("freeze during a snapshot", Unit::Millis, frozen).promised(Promise::AtMost(150.0)),
     );
@@ -105,6 +86,44 @@ pub(crate) async fn measure(
     std::fs::remove_dir_all(&image)?;
     api.kill(&sandbox).await?;
     Ok(())
+}
+
+fn report_runs(
+    report: &mut Report,
+    [resumed, cloned]: [Samples; 2],
+    [restored, answered]: [Samples; 2],
+) {
+    for (what, samples) in [("resume", resumed), ("clone", cloned)] {
+        let what = format!("{what} → first command");
+        report.add(
+            Row::new(&what, Unit::Millis, samples.clone())
+                .beside("overlay, `runsc restore`", restored.clone())
+                .promised(Promise::Ratio(1.2)),
+        );
+        report.add(
+            Row::new(&what, Unit::Millis, samples)
+                .beside("the same, until the daemon answers", answered.clone()),
+        );
+    }
+}
+
+fn report_pause(
+    report: &mut Report,
+    pages: f64,
+    paused: Samples,
+    checkpointed: Samples,
+    on_disk: Samples,
+) {
+    let what = format!("pause, with {pages:.0} MiB of memory");
+    report.add(
+        Row::new(&what, Unit::Millis, paused.clone())
+            .beside(
+                "`runsc checkpoint`, `cp -a` of the upper directory",
+                checkpointed,
+            )
+            .promised(Promise::Ratio(1.3)),
+    );
+    report.add(Row::new(what, Unit::Millis, paused).beside("the same and `sync -f`", on_disk));
 }
 
 fn of(sandbox: &Sandbox, what: &str) -> String {

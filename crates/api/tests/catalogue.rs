@@ -1,5 +1,6 @@
 //! The catalogue over HTTP, and sandboxes of it.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

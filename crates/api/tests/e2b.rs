@@ -1,5 +1,6 @@
 //! The E2B routes over HTTP, with a driver that only remembers.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Shoal's own routes over HTTP, with a driver that only remembers and images that are made up.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -213,6 +213,10 @@ async fn get(server: &Connection, asked: &str, json: bool) -> Result<(), Failure
     if json {
         return output::json(&template);
     }
+    show(template)
+}
+
+fn show(template: Template) -> Result<(), Failure> {
     let failed = template.state != Template::READY;
     let failure = template.failure.unwrap_or_default();
     let env = template.env.iter();

@@ -1,5 +1,6 @@
 //! The driver for tests keeps the promises of a real one, so that what passes with it does so with
 //! reason.
+#![expect(clippy::expect_used, reason = "tests")]
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::TokenSeed;

@@ -43,6 +43,7 @@ pub mod token;
     unused_qualifications,
     clippy::all,
     clippy::or_fun_call,
+    clippy::too_many_lines,
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,

@@ -18,6 +18,7 @@ use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::announce;
 use crate::api_key::{self, FirstKey};
@@ -111,21 +112,11 @@ async fn serve(
     templates.load(&engine).await;
     let api_key = api_key::ensure(&engine, &config.data).await?;
     let audit = Audit::open(config)?;
-    let gateway = Gateway::new(
-        GatewayConfig {
-            domain: config.domain.clone(),
-            connections: config.network.connections,
-            upstreams: shares.upstreams,
-            trusted_proxies: config.network.trusted_proxies.clone(),
-        },
-        Arc::new(AuditedCatalog::new(Arc::new(engine.catalog()), audit.log())),
-    );
     if matches!(api_key, FirstKey::Made(_)) {
         let made = AuditEvent::new(engine.now(), "key.create", AuditResult::Ok);
         audit.log().record(AuditSource::Server, made);
     }
-    let api_config = api_config(config, shares.calls, audit.log());
-    let api = shoal_api::router(engine.ports(), api_config);
+    let dispatch = dispatch(config, &engine, &shares, &audit);
     let (end, ending) = watch::channel(false);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);
@@ -137,21 +128,13 @@ async fn serve(
     let acceptor = certificates
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
-    let dispatch = Dispatch::new(gateway, api, audit.log());
     let served = listen::serve(listener, acceptor, dispatch, shares.clients, ending);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
     let authority = certificates.as_ref().and_then(|c| c.authority.as_ref());
     let authority = authority.map(|file| driver.publish_authority(file));
     announce::print(config, &api_key, authority.transpose()?.as_deref());
-    let early = tokio::select! {
-        signal = wait_for_signal() => signal.err(),
-        ended = tasks.ended() => Some(ended.into()),
-        served = &mut served => Some(match served {
-            Ok(()) => anyhow::anyhow!("the listener ended by itself"),
-            Err(error) => anyhow::Error::from(error).context("the listener failed"),
-        }),
-    };
+    let early = until_signal(&mut tasks, &mut served).await.err();
     tracing::info!("stopping; sandboxes continue to run");
     end.send_replace(true);
     // Never serve partially: the next start recovers the sandboxes.
@@ -165,6 +148,22 @@ async fn serve(
     // Flushes the last events.
     tokio::task::spawn_blocking(move || audit.end()).await?;
     ended
+}
+
+/// The gateway and the API of this engine.
+fn dispatch(config: &Config, engine: &Engine, shares: &Shares, audit: &Audit) -> Dispatch {
+    let gateway = Gateway::new(
+        GatewayConfig {
+            domain: config.domain.clone(),
+            connections: config.network.connections,
+            upstreams: shares.upstreams,
+            trusted_proxies: config.network.trusted_proxies.clone(),
+        },
+        Arc::new(AuditedCatalog::new(Arc::new(engine.catalog()), audit.log())),
+    );
+    let api_config = api_config(config, shares.calls, audit.log());
+    let api = shoal_api::router(engine.ports(), api_config);
+    Dispatch::new(gateway, api, audit.log())
 }
 
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {
@@ -282,6 +281,21 @@ fn log_start(config: &Config, driver: &OciDriver, going_on: usize) {
         sandboxes = going_on,
         "serving"
     );
+}
+
+/// Waits for a signal.
+///
+/// # Errors
+/// When a task or the listener ended before.
+async fn until_signal(tasks: &mut Tasks, served: &mut JoinHandle<()>) -> anyhow::Result<()> {
+    tokio::select! {
+        signal = wait_for_signal() => signal,
+        ended = tasks.ended() => Err(ended.into()),
+        served = served => Err(match served {
+            Ok(()) => anyhow::anyhow!("the listener ended by itself"),
+            Err(error) => anyhow::Error::from(error).context("the listener failed"),
+        }),
+    }
 }
 
 async fn wait_for_signal() -> anyhow::Result<()> {

@@ -169,7 +169,21 @@ fn idempotency(
 }
 
 impl NewSandboxBody {
+    /// Refuses fields of E2B that Shoal has no equivalent for.
+    fn check_supported(&self) -> Result<(), ApiError> {
+        let volumes = self.volume_mounts.as_ref();
+        let volumes = volumes.is_some_and(|mounts| !mounts.is_empty());
+        let iam = self.iam.as_ref().is_some_and(|iam| !iam.is_null());
+        for (name, asked) in [("volumeMounts", volumes), ("iam", iam)] {
+            if asked {
+                return Err(ApiError::invalid(format_args!("`{name}` is not supported")));
+            }
+        }
+        Ok(())
+    }
+
     fn translate(self, dialect: Dialect) -> Result<NewSandbox, ApiError> {
+        self.check_supported()?;
         let template = self.template.map(|name| name.parse()).transpose();
         let template = template.map_err(ApiError::invalid)?;
         let image = self.image.map(|name| name.parse()).transpose();
@@ -179,17 +193,6 @@ impl NewSandboxBody {
             Some(seconds) => u64::try_from(seconds)
                 .map_err(|_| ApiError::invalid("`timeout`: must not be negative"))?,
         };
-        for (name, asked) in [
-            (
-                "volumeMounts",
-                self.volume_mounts.is_some_and(|mounts| !mounts.is_empty()),
-            ),
-            ("iam", self.iam.is_some_and(|iam| !iam.is_null())),
-        ] {
-            if asked {
-                return Err(ApiError::invalid(format_args!("`{name}` is not supported")));
-            }
-        }
         let secure = dialect.always_secure || self.secure.unwrap_or(false);
         let network = self.network.unwrap_or_default().asked(self.internet)?;
         if network.allow_public_traffic == Some(false) && !secure {

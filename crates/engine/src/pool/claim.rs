@@ -1,19 +1,21 @@
 //! A member is handed out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::Entry;
 use shoal_core::detail::Chain;
+use shoal_core::id::SandboxId;
 use shoal_core::pool::Bounds;
-use shoal_core::sandbox::{IdempotencyKey, SandboxSpec};
+use shoal_core::sandbox::{IdempotencyKey, SandboxRecord, SandboxSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Asked;
 use crate::create::{CreateError, Created};
-use crate::engine::{Engine, SandboxError};
-use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order};
+use crate::engine::{Engine, SandboxError, Shared};
+use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order, Sandboxes};
 
 /// How many members are tried before one is made for whoever asks.
 const TRIES: usize = 3;
@@ -36,6 +38,38 @@ fn is_commands(error: &HandOutError) -> bool {
         error,
         HandOutError::Failed { .. } | HandOutError::Endless { .. }
     )
+}
+
+type HandedOut = Result<Arc<SandboxRecord>, HandOutError>;
+
+impl Sandboxes {
+    /// Sends a claim to the task of a member and waits for its answer.
+    async fn hand_out(
+        &self,
+        id: &SandboxId,
+        order: ClaimOrder,
+        answer: oneshot::Receiver<HandedOut>,
+    ) -> HandedOut {
+        let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
+        let mailbox = self.mailbox(id).ok_or_else(gone)?;
+        let sent = mailbox.send(Order::Claim(Box::new(order))).await;
+        sent.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Shared {
+    fn count_claim(
+        &self,
+        labels: &[(&'static str, String); 1],
+        took: Duration,
+        of: &SandboxRecord,
+    ) {
+        metrics::counter!("shoal_pool_claims_total", labels).increment(1);
+        metrics::histogram!("shoal_pool_claim_seconds", labels).record(took);
+        let starts = &self.telemetry.starts;
+        starts.count(&of.spec.template, of.started_at);
+    }
 }
 
 impl Engine {
@@ -81,27 +115,12 @@ impl Engine {
                 claiming: shared.pools.claiming(),
                 reply,
             };
-            let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
-            let sent = match shared.sandboxes.mailbox(&id) {
-                Some(mailbox) => mailbox.send(Order::Claim(Box::new(order))).await.is_ok(),
-                None => false,
-            };
-            let outcome = if sent {
-                answer.await.unwrap_or_else(|_| Err(gone()))
-            } else {
-                Err(gone())
-            };
+            let outcome = shared.sandboxes.hand_out(&id, order, answer).await;
             let now = shared.clock.now();
             match outcome {
                 Ok(record) => {
                     shared.pools.asked(&entry.name, &bounds, Asked::Given, now);
-                    metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
-                    metrics::histogram!("shoal_pool_claim_seconds", &labels)
-                        .record(begun.elapsed());
-                    shared
-                        .telemetry
-                        .starts
-                        .count(&record.spec.template, record.started_at);
+                    shared.count_claim(&labels, begun.elapsed(), &record);
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {

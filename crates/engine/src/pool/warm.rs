@@ -79,6 +79,15 @@ impl From<GuestError> for MemberError {
     }
 }
 
+/// The purpose of a member that starts.
+fn of_pool(entry: &Entry, digest: &str) -> Purpose {
+    Purpose::Pool(Membership {
+        entry: entry.name.clone(),
+        digest: digest.to_owned(),
+        stage: Stage::Starting,
+    })
+}
+
 impl Engine {
     /// Makes a member that its pool knows already, and lets it be handed out. What fails is noted in
     /// the pool, and nothing is left of the sandbox.
@@ -125,21 +134,18 @@ impl Engine {
         // Members are nobody's: no caller has to know the token of their daemon.
         spec.secure = false;
         let seed = self.plant(entry, &wanted.digest, &mut spec);
-        spec.purpose = Purpose::Pool(Membership {
-            entry: entry.name.clone(),
-            digest: wanted.digest.clone(),
-            stage: Stage::Starting,
-        });
+        spec.purpose = of_pool(entry, &wanted.digest);
         let room = shared
             .sandboxes
             .room_for_member()
             .map_err(CreateError::from)?;
         let made = async {
-            let record = self
-                .shared
-                .sandboxes
-                .launch_as(id.clone(), owner_of_members(), spec, None, (room, None))
-                .await?;
+            let launch = (room, None);
+            let launch =
+                shared
+                    .sandboxes
+                    .launch_as(id.clone(), owner_of_members(), spec, None, launch);
+            let record = launch.await?;
             tokio::select! {
                 warm = self.warm_up(entry, pool, &record, seed.is_some()) => warm?,
                 () = shared.sandboxes.ended(id) => {
@@ -147,8 +153,8 @@ impl Engine {
                 }
             }
             Ok::<_, MemberError>(record)
-        };
-        let made = made.await;
+        }
+        .await;
         if let (Err(error), Some(seed)) = (&made, seed)
             && error.is_origins()
         {

@@ -1,5 +1,6 @@
 //! The use cases, with a driver that only remembers and a clock that stands still.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 mod at_once;
 mod bounds;

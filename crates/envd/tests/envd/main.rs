@@ -2,6 +2,7 @@
 //! files. They need root; without it each test reports that and passes.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 mod daemon;
 mod events;

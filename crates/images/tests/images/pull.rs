@@ -1,3 +1,4 @@
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 use std::fs;
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use shoal_core::detail::Chain;
 use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
+use shoal_core::id::SandboxId;
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
 use shoal_node::blocking;
@@ -18,6 +19,7 @@ use shoal_node::modes;
 use shoal_node::network::Slot;
 use shoal_node::output;
 use shoal_node::rootfs::{Layers, USERS};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::origin::Origin;
 use super::{Shared, destroy, failed, identity, paused};
@@ -56,14 +58,8 @@ pub(super) async fn create(
     }
     let runtime = choose(&shared, origin.runtime(&order))?.clone();
     origin.check(&runtime)?;
-    let begun = Instant::now();
-    let Ok(_turn) = shared.turns.clone().acquire_owned().await else {
-        return Err(DriverError::NodeFull("turn"));
-    };
-    let mut phases = Phases {
-        queue: begun.elapsed(),
-        ..Phases::default()
-    };
+    let mut phases = Phases::default();
+    let _turn = take_turn(&shared, &mut phases).await?;
     // What there is under this name is not to be touched by an attempt that fails.
     let is_again = matches!(order.start, Start::Paused { .. });
     let directory = shared.home.sandbox(order.id.as_str());
@@ -73,14 +69,7 @@ pub(super) async fn create(
             io::ErrorKind::AlreadyExists.into(),
         ));
     }
-    let begun = Instant::now();
-    let slot = shared
-        .network
-        .take(&order.egress)
-        .await
-        .map_err(failed("make a network slot"))?;
-    let slot = slot.ok_or(DriverError::NodeFull("network slot"))?;
-    phases.network = begun.elapsed();
+    let slot = take_slot(&shared, &order, &mut phases).await?;
     let (address, index) = (slot.address.into(), slot.index);
     let (id, restored) = (order.id.clone(), origin.has_memory());
     let attempt = Attempt {
@@ -101,33 +90,66 @@ pub(super) async fn create(
         Ok(()) => Ok(StartReport {
             runtime: runtime.info.name,
             isolation: runtime.info.isolation,
-            origin: if restored {
-                report::Origin::Restored
-            } else {
-                report::Origin::Cold
-            },
+            origin: origin_of(restored),
             phases,
             address,
             envd_version: String::new(),
         }),
         Err(error) => {
-            // The slot is the sandbox's from when its manifest says so, and goes with that.
-            let directory = shared.home.sandbox(id.as_str());
-            let held = blocking(move || manifest::holds_slot(&directory)).await;
-            if !held.unwrap_or(true) {
-                shared.network.release(index).await;
-            }
-            // What stays is cleared when this is repeated; the first error is the one that counts.
-            let cleared = if is_again {
-                paused::back_to_pause(shared, id.clone()).await
-            } else {
-                destroy::destroy(shared, id.clone()).await
-            };
-            if let Err(left) = cleared {
-                tracing::warn!(sandbox.id = %id, error = %Chain(&left), "a failed sandbox is not cleared");
-            }
+            undo(shared, &id, index, is_again).await;
             Err(error)
         }
+    }
+}
+
+fn origin_of(restored: bool) -> report::Origin {
+    if restored {
+        report::Origin::Restored
+    } else {
+        report::Origin::Cold
+    }
+}
+
+/// The turn of a start: it ends with the returned permit.
+async fn take_turn(
+    shared: &Shared,
+    phases: &mut Phases,
+) -> Result<OwnedSemaphorePermit, DriverError> {
+    let begun = Instant::now();
+    let turn = shared.turns.clone().acquire_owned().await;
+    phases.queue = begun.elapsed();
+    turn.map_err(|_| DriverError::NodeFull("turn"))
+}
+
+/// A network slot with the rules of the order.
+async fn take_slot(
+    shared: &Shared,
+    order: &CreateOrder,
+    phases: &mut Phases,
+) -> Result<Slot, DriverError> {
+    let begun = Instant::now();
+    let slot = shared.network.take(&order.egress).await;
+    let slot = slot.map_err(failed("make a network slot"))?;
+    phases.network = begun.elapsed();
+    slot.ok_or(DriverError::NodeFull("network slot"))
+}
+
+/// Removes the remains of a failed start. Remains of the removal itself are cleared when it is
+/// repeated; the error of the start is the one that counts.
+async fn undo(shared: Arc<Shared>, id: &SandboxId, slot: u32, resumed: bool) {
+    // A slot belongs to the sandbox once the manifest names it, and is released with it.
+    let directory = shared.home.sandbox(id.as_str());
+    let held = blocking(move || manifest::holds_slot(&directory)).await;
+    if !held.unwrap_or(true) {
+        shared.network.release(slot).await;
+    }
+    let cleared = if resumed {
+        paused::back_to_pause(shared, id.clone()).await
+    } else {
+        destroy::destroy(shared, id.clone()).await
+    };
+    if let Err(left) = cleared {
+        tracing::warn!(sandbox.id = %id, error = %Chain(&left), "a failed sandbox is not cleared");
     }
 }
 

@@ -1,4 +1,5 @@
 //! What a sandbox wrote comes back as it was.
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, Permissions};

@@ -1,4 +1,5 @@
 //! The whole flow against a small server that speaks the wire.
+#![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::collections::VecDeque;
 use std::fs;
