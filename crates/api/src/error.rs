@@ -16,6 +16,9 @@ use shoal_core::detail::Chain;
 /// Says to the field's clients whether to try again by themselves.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
+/// The code of a request that comes while the server stops.
+pub(crate) const SERVER_STOPPING: &str = "server_stopping";
+
 /// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -101,7 +104,8 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        if self.status.is_server_error() {
+        // A stop says so once, not with every refused request.
+        if self.status.is_server_error() && self.error_code != Some(SERVER_STOPPING) {
             // The only place where it is logged.
             tracing::error!(
                 status = self.status.as_u16(),

@@ -23,6 +23,7 @@ mod query;
 mod rate;
 mod request_id;
 mod router;
+mod stopping;
 mod texts;
 
 pub use audit::ClientAddress;
@@ -30,3 +31,4 @@ pub use config::ApiConfig;
 pub use in_flight::InFlight;
 pub use rate::RateLimit;
 pub use router::router;
+pub use stopping::stopping;

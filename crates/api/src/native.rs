@@ -34,7 +34,7 @@ use axum::routing::{any, delete, get, patch, post, put};
 
 use crate::backend::Backend;
 
-pub(crate) use self::answer::enveloped;
+pub(crate) use self::answer::{envelope, enveloped};
 
 /// The routes, all of which need a key.
 pub(crate) fn routes() -> Router<Backend> {

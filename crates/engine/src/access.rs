@@ -24,6 +24,7 @@ use self::key_cache::KeyCache;
 use self::limits::OwnLimits;
 use self::teams::Slugs;
 use crate::config::{AllowedRuntimes, EngineConfig, Limits};
+use crate::work::Work;
 
 /// The principal of the installation itself: it builds its templates, fills its pools, and resolves
 /// the names of its catalogue.
@@ -46,6 +47,7 @@ pub(crate) struct Access {
     cache: KeyCache,
     slugs: Slugs,
     own_limits: OwnLimits,
+    work: Work,
 }
 
 impl Access {
@@ -57,6 +59,7 @@ impl Access {
         config: &EngineConfig,
         machine: Capabilities,
         seed: TokenSeed,
+        work: Work,
     ) -> Result<Self, StoreError> {
         Ok(Self {
             slugs: Slugs::load(teams.teams().await?),
@@ -69,6 +72,7 @@ impl Access {
             machine,
             seed,
             cache: KeyCache::default(),
+            work,
         })
     }
 }

@@ -20,6 +20,7 @@ pub use shoal_core::ports::builds::{BuildError, NewBuild};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
+pub(crate) use self::run::INTERRUPTED;
 pub(crate) use self::turns::Turns;
 use crate::build_records::Build;
 use crate::engine::Engine;
@@ -146,7 +147,8 @@ impl Engine {
         self.shared.builds.put(&build, begun).await?;
         drop(changing);
         let (engine, principal) = (self.clone(), principal.clone());
-        tokio::spawn(async move { engine.carry_out(&principal, &build, plan).await });
+        let carried_out = async move { engine.carry_out(&principal, &build, plan).await };
+        self.shared.work.spawn(carried_out);
         Ok(())
     }
 
@@ -163,11 +165,7 @@ impl Engine {
                 Ok(())
             }
             BuildStatus::Waiting => {
-                let failure = BuildFailure {
-                    message: "the build was cancelled".to_owned(),
-                    part: None,
-                    line: None,
-                };
+                let failure = BuildFailure::whole("the build was cancelled");
                 let dropped = self.fail_build(&build, failure).await?;
                 drop(changing);
                 self.shared.builds.release(dropped).await;

@@ -10,6 +10,8 @@ pub use shoal_core::ports::catalogue::{CatalogueError, CatalogueInForce, Refused
 use shoal_core::store::{CatalogueStore, StoreError, StoredCatalogue, Version};
 use tokio::sync::{Mutex, watch};
 
+use crate::work::Work;
+
 /// The catalogue in force, and the last refused edit.
 pub(crate) struct Catalogues {
     store: Arc<dyn CatalogueStore>,
@@ -18,12 +20,14 @@ pub(crate) struct Catalogues {
     refused: RwLock<Option<RefusedEdit>>,
     /// The stored catalogue and the one in force change together.
     writing: Mutex<()>,
+    work: Work,
 }
 
 impl Catalogues {
     pub(crate) async fn load(
         store: Arc<dyn CatalogueStore>,
         clock: Arc<dyn Clock>,
+        work: Work,
     ) -> Result<Self, StoreError> {
         let (mut in_force, mut refused) = (CatalogueInForce::default(), None);
         if let Some(stored) = store.catalogue().await? {
@@ -49,6 +53,7 @@ impl Catalogues {
             current: watch::Sender::new(Arc::new(in_force)),
             refused: RwLock::new(refused),
             writing: Mutex::new(()),
+            work,
         })
     }
 
@@ -86,8 +91,8 @@ impl Catalogues {
         let catalogue = Catalogue::parse(json)?;
         let catalogues = self.clone();
         // A task of its own: a stored catalogue takes effect even when the caller stops waiting.
-        let replaced =
-            tokio::spawn(async move { catalogues.put_in_force(catalogue, expected).await });
+        let replace = async move { catalogues.put_in_force(catalogue, expected).await };
+        let replaced = self.work.spawn(replace);
         replaced.await.map_err(StoreError::failed)?
     }
 

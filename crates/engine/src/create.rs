@@ -52,7 +52,7 @@ impl Engine {
         // On a task of its own: the key is settled even if the caller disconnects.
         let (engine, principal) = (self.clone(), principal.clone());
         let key = IdempotencyKey { key, at };
-        let settled = tokio::spawn(async move {
+        let settled = shared.work.spawn(async move {
             let outcome = engine.create_once(&principal, new, Some(&key)).await;
             let made = outcome.as_ref().ok().map(|created| &created.record.id);
             engine

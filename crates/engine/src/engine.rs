@@ -30,6 +30,7 @@ use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
 use crate::templates::Templates;
 use crate::uploads::Uploads;
+use crate::work::Work;
 
 /// What an engine is made of.
 pub struct EngineParts {
@@ -71,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) uploads: Uploads,
     pub(crate) pools: Arc<Pools>,
     pub(crate) stock: Stock,
+    pub(crate) work: Work,
 }
 
 /// Why the engine cannot start.
@@ -96,12 +98,26 @@ async fn load_access(
     store: &Arc<dyn Store>,
     driver: &Arc<dyn Driver>,
     clock: &Arc<dyn Clock>,
+    work: Work,
 ) -> Result<Arc<Access>, OpenError> {
     let seed = store.token_seed(entropy::bytes()?).await?;
     let machine = driver.capabilities().clone();
     let (keys, teams) = (store.clone(), store.clone());
-    let access = Access::load(keys, teams, clock.clone(), config, machine, seed);
+    let access = Access::load(keys, teams, clock.clone(), config, machine, seed, work);
     Ok(Arc::new(access.await?))
+}
+
+/// Reads the records of snapshots.
+async fn load_snapshots(
+    store: &Arc<dyn Store>,
+    driver: &Arc<dyn Driver>,
+    clock: &Arc<dyn Clock>,
+    access: &Arc<Access>,
+    work: &Work,
+) -> Result<Arc<Snapshots>, OpenError> {
+    let (store, driver, clock) = (store.clone(), driver.clone(), clock.clone());
+    let snapshots = Snapshots::load(store, driver, clock, access.clone(), work.clone());
+    Ok(Arc::new(snapshots.await?))
 }
 
 impl Engine {
@@ -118,17 +134,16 @@ impl Engine {
             guest,
             clock,
         } = parts;
+        let work = Work::default();
         let telemetry =
             Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
-        let access = load_access(&config, &store, &driver, &clock).await?;
-        let catalogues = Catalogues::load(store.clone(), clock.clone()).await?;
-        let images = NodeImages::load(images, store.clone()).await?;
+        let access = load_access(&config, &store, &driver, &clock, work.clone()).await?;
+        let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
+        let catalogues = Arc::new(catalogues);
+        let images = NodeImages::load(images, store.clone(), work.clone()).await?;
         let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
-        let snapshots =
-            Snapshots::load(store.clone(), driver.clone(), clock.clone(), access.clone());
-        let snapshots = snapshots.await?;
-        let (telemetry, catalogues) = (Arc::new(telemetry), Arc::new(catalogues));
-        let (builds, snapshots) = (Arc::new(builds), Arc::new(snapshots));
+        let (telemetry, builds) = (Arc::new(telemetry), Arc::new(builds));
+        let snapshots = load_snapshots(&store, &driver, &clock, &access, &work).await?;
         let pools = Arc::new(Pools::default());
         let parts = SandboxParts {
             store: store.clone(),
@@ -141,8 +156,9 @@ impl Engine {
             builds: builds.clone(),
             snapshots: snapshots.clone(),
             listener: pools.clone(),
+            work: work.clone(),
         };
-        let sandboxes = Sandboxes::new(&config, parts);
+        let sandboxes = Arc::new(Sandboxes::new(&config, parts));
         let templates = Templates::load(store.templates().await?);
         let uploads = Uploads::open(&config).map_err(OpenError::Uploads)?;
         let shared = Shared {
@@ -157,16 +173,16 @@ impl Engine {
             images: Arc::new(images),
             builds,
             snapshots,
-            sandboxes: Arc::new(sandboxes),
+            sandboxes,
             templates,
             turns: Turns::default(),
             uploads,
             pools,
             stock: Stock::default(),
+            work,
         };
-        Ok(Self {
-            shared: Arc::new(shared),
-        })
+        let shared = Arc::new(shared);
+        Ok(Self { shared })
     }
 
     /// Starts what happens by itself: deadlines, news from the driver, samples, forgetting, pools.
@@ -194,6 +210,18 @@ impl Engine {
         let mut tasks = Tasks::default();
         self.spawn_tasks(&mut tasks);
         tasks.ended().await
+    }
+
+    /// Begins to stop: builds end as failed, and pools make no more members. Requests that were
+    /// accepted before are still carried out.
+    pub fn stop(&self) {
+        self.shared.work.stop();
+    }
+
+    /// Waits until nothing is under way any more: no sandbox changes its state, and no build, fetch or
+    /// removal runs. What is cut off earlier is found by the next start.
+    pub async fn drained(&self) {
+        self.shared.work.drained().await;
     }
 
     /// What no request may exceed.

@@ -57,7 +57,7 @@ impl Engine {
         }
         let (engine, principal, permit) = (self.clone(), principal.clone(), permit.clone());
         // On a task of its own: the copy is removed even if nobody waits any more.
-        let forked = tokio::spawn(async move {
+        let forked = self.shared.work.spawn(async move {
             let id = SnapshotId::from_entropy(entropy::bytes()?);
             let (source, saved) = engine
                 .shared

@@ -15,6 +15,8 @@ use shoal_core::image::{
 use shoal_core::store::{ImageStore, StoreError};
 use tokio::sync::Semaphore;
 
+use crate::work::Work;
+
 /// How many images are fetched for creates at the same time.
 const PULLS: usize = 4;
 
@@ -36,12 +38,14 @@ pub(crate) struct NodeImages {
     /// The names of private images, each with the digest of the image that is open.
     private: RwLock<HashMap<ImageName, Option<String>>>,
     pulls: Semaphore,
+    work: Work,
 }
 
 impl NodeImages {
     pub(crate) async fn load(
         images: Arc<dyn Images>,
         store: Arc<dyn ImageStore>,
+        work: Work,
     ) -> Result<Self, StoreError> {
         let private = store.private_images().await?.into_iter();
         let private = private.map(|image| (image.name, image.open)).collect();
@@ -50,6 +54,7 @@ impl NodeImages {
             store,
             private: RwLock::new(private),
             pulls: Semaphore::new(PULLS),
+            work,
         })
     }
 
@@ -74,7 +79,7 @@ impl NodeImages {
     ) -> Result<Image, FetchError> {
         let (images, name) = (self.clone(), name.clone());
         // A task of its own: when the caller stops waiting, the next one finds the image here.
-        let pulled = tokio::spawn(async move {
+        let pulled = self.work.spawn(async move {
             if let Some(image) = images.find_open(&name).await? {
                 return Ok(image);
             }

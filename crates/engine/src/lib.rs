@@ -40,6 +40,7 @@ mod templates;
 pub mod test_util;
 mod to_come;
 mod uploads;
+mod work;
 
 pub use access::{FirstKeyError, KeyError, KeyLifetime, RuntimeForbidden, TeamError, TeamView};
 pub use build::{BUILDS_MAX, BuildError, NewBuild};

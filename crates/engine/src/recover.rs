@@ -11,6 +11,7 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, KillReason};
 use shoal_core::store::StoreError;
 
+use crate::build::INTERRUPTED;
 use crate::engine::Engine;
 use crate::sandboxes::{Was, resolve};
 
@@ -128,11 +129,7 @@ impl Engine {
                 self.complete_build(record.team, &build).await?;
                 continue;
             }
-            let failure = BuildFailure {
-                message: "the server was restarted during the build: build it again".to_owned(),
-                part: None,
-                line: None,
-            };
+            let failure = BuildFailure::whole(INTERRUPTED);
             let changing = self.shared.builds.changing.lock().await;
             let dropped = self.fail_build(&build, failure).await?;
             drop(changing);

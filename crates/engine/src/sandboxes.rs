@@ -76,6 +76,7 @@ use crate::config::{EngineConfig, Limits};
 use crate::guest::Guest;
 use crate::snapshots::Snapshots;
 use crate::telemetry::Telemetry;
+use crate::work::Work;
 use shoal_core::ports::sandboxes::SandboxError;
 
 /// Hears of facts about sandboxes on behalf of the parts of the engine that depend on them.
@@ -96,6 +97,7 @@ pub(crate) struct SandboxParts {
     pub(crate) builds: Arc<BuildRecords>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) listener: Arc<dyn Listener>,
+    pub(crate) work: Work,
 }
 
 /// The sandboxes of this machine.
@@ -113,6 +115,7 @@ pub(crate) struct Sandboxes {
     builds: Arc<BuildRecords>,
     snapshots: Arc<Snapshots>,
     listener: Arc<dyn Listener>,
+    work: Work,
     registry: SandboxRegistry,
     coming: Coming,
     names: Names,
@@ -132,6 +135,7 @@ impl Sandboxes {
             builds,
             snapshots,
             listener,
+            work,
         } = parts;
         Self {
             limits: config.limits.clone(),
@@ -147,6 +151,7 @@ impl Sandboxes {
             builds,
             snapshots,
             listener,
+            work,
             registry: SandboxRegistry::default(),
             coming: Coming::default(),
             names: Names::default(),

@@ -30,7 +30,8 @@ impl Engine {
         };
         let wait = new.wait;
         let (engine, permit) = (self.clone(), permit.clone());
-        let taken = tokio::spawn(async move { engine.take(&permit, new, claimed).await });
+        let work = &self.shared.work;
+        let taken = work.spawn(async move { engine.take(&permit, new, claimed).await });
         match tokio::time::timeout(wait, taken).await {
             Ok(Ok(taken)) => Ok(taken?),
             Ok(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),

@@ -22,6 +22,7 @@ pub use self::names::SnapshotNameError;
 
 use self::names::Claims;
 use crate::access::Access;
+use crate::work::Work;
 use shoal_core::ports::sandboxes::SandboxError;
 
 /// All snapshots; few, and read at each create.
@@ -35,6 +36,7 @@ pub(crate) struct Snapshots {
     claims: Claims,
     /// How many are being taken, of each team.
     coming: Arc<Mutex<HashMap<TeamId, usize>>>,
+    work: Work,
 }
 
 /// The place of a snapshot that is being taken, until it is known itself.
@@ -62,6 +64,7 @@ impl Snapshots {
         driver: Arc<dyn Driver>,
         clock: Arc<dyn Clock>,
         access: Arc<Access>,
+        work: Work,
     ) -> Result<Self, StoreError> {
         let all = store.snapshots().await?.into_iter().map(Arc::new).collect();
         Ok(Self {
@@ -73,6 +76,7 @@ impl Snapshots {
             changed: Notify::new(),
             claims: Claims::default(),
             coming: Arc::default(),
+            work,
         })
     }
 
@@ -241,7 +245,7 @@ impl Snapshots {
         if let Some(before) = before {
             let driver = self.driver.clone();
             // The driver waits for starts from it, which must not delay the sandbox that was saved.
-            tokio::spawn(async move {
+            self.work.spawn(async move {
                 if let Err(error) = driver.remove_snapshot(before).await {
                     tracing::warn!(snapshot.id = %before, error = %Chain(&error), "a replaced snapshot stays until the next start");
                 }

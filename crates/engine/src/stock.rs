@@ -179,7 +179,8 @@ impl Engine {
         };
         let build = self.shared.builds.insert(record).await?;
         let (engine, begun) = (self.clone(), build.clone());
-        tokio::spawn(async move { engine.carry_out(&INSTALLATION, &begun, plan).await });
+        let carried_out = async move { engine.carry_out(&INSTALLATION, &begun, plan).await };
+        self.shared.work.spawn(carried_out);
         Ok(build)
     }
 

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// The parts that depend one way, each with those that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("access", &["config", "entropy"]),
+    ("access", &["config", "entropy", "work"]),
     ("build_records", &[]),
-    ("catalogue", &[]),
+    ("catalogue", &["work"]),
     ("config", &[]),
     ("entropy", &[]),
     ("guest", &[]),
-    ("images", &[]),
+    ("images", &["work"]),
     (
         "sandboxes",
         &[
@@ -29,13 +29,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "snapshots",
             "tasks",
             "telemetry",
+            "work",
         ],
     ),
-    ("snapshots", &["access"]),
+    ("snapshots", &["access", "work"]),
     ("store", &[]),
     ("system_clock", &[]),
     ("tasks", &[]),
     ("telemetry", &[]),
+    ("work", &[]),
 ];
 
 /// The use cases that go through several services, and the engine that puts them together.

@@ -3,7 +3,7 @@
 //! The texts are E2B's: SDKs and tests compare them.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, USER_AGENT};
+use http::header::{ACCEPT, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use shoal_core::state::FailReason;
@@ -49,7 +49,12 @@ pub(crate) enum Refusal {
     Exhausted,
     /// The server in the sandbox broke the connection before it answered.
     Broken,
+    /// The server is stopping.
+    Stopping,
 }
+
+/// When to try again after a stop, in seconds: a restart takes that long.
+const RETRY_AFTER_STOP: HeaderValue = HeaderValue::from_static("5");
 
 impl Refusal {
     pub(crate) fn status(&self) -> StatusCode {
@@ -61,7 +66,7 @@ impl Refusal {
             Self::Busy => StatusCode::CONFLICT,
             Self::TokenMissing | Self::TokenInvalid | Self::MayNotWake => StatusCode::FORBIDDEN,
             Self::Unproven => StatusCode::UNAUTHORIZED,
-            Self::Unknown | Self::Exhausted => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unknown | Self::Exhausted | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal(_) => StatusCode::NOT_FOUND,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::TooMany(_) | Self::Share | Self::NoRoom => StatusCode::TOO_MANY_REQUESTS,
@@ -110,6 +115,7 @@ impl Refusal {
                 "The server has reached its limit of connections to sandboxes: try again".to_owned()
             }
             Self::Broken => "The server in the sandbox broke the connection".to_owned(),
+            Self::Stopping => "The server is stopping: try again in a few seconds".to_owned(),
         }
     }
 
@@ -134,6 +140,9 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        if *self == Self::Stopping {
+            headers.insert(RETRY_AFTER, RETRY_AFTER_STOP);
+        }
         response
     }
 

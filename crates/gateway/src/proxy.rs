@@ -2,6 +2,8 @@
 
 mod enter;
 mod exchange;
+mod send;
+mod tokens;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,27 +14,26 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::auth::Token;
 use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
 use shoal_core::id::{ExecutionId, KeyId};
 use shoal_core::template::RuntimeName;
-use shoal_protocol::headers::ACCESS_TOKEN;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tokio::time::timeout;
 
 use self::exchange::{give_back, prepare};
+use self::send::send;
+use self::tokens::{check_traffic_token, may_wake};
 use crate::answer::Refusal;
-use crate::forward::{TRAFFIC_TOKEN, needs_http2, strip_proxy_headers};
+use crate::forward::{needs_http2, strip_proxy_headers};
 use crate::limit::Connections;
-use crate::places::{Full, Places};
+use crate::places::Places;
 use crate::signed;
 use crate::target::{self, InvalidTarget, Target};
 use crate::tunnel::{self, Upgrade};
-use crate::upstream::{BoxError, ForwardedBody, NotSent, Sender, Stream2, Upstream};
+use crate::upstream::{BoxError, ForwardedBody, Sender, Upstream};
 
 /// The interval for closing idle connections.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -131,6 +132,12 @@ impl Gateway {
     #[must_use]
     pub fn refuse(&self, invalid: InvalidTarget) -> Response<GatewayBody> {
         answer_of(Refusal::Invalid(invalid).answer(&http::HeaderMap::new(), None))
+    }
+
+    /// The answer to a request that comes while the server stops.
+    #[must_use]
+    pub fn stopping(&self) -> Response<GatewayBody> {
+        answer_of(Refusal::Stopping.answer(&http::HeaderMap::new(), None))
     }
 
     /// Forwards a request and returns the answer.
@@ -341,28 +348,6 @@ impl Gateway {
     }
 }
 
-/// Sends a request to a port in the required HTTP version.
-async fn send(
-    upstream: &Arc<Upstream>,
-    port: u16,
-    request: Request<ForwardedBody>,
-    http2: bool,
-) -> Result<(Response<Incoming>, Option<Stream2>), Refusal> {
-    let sent = if http2 {
-        let sent = upstream.send_http2(port, request).await;
-        sent.map(|(response, stream)| (response, Some(stream)))
-    } else {
-        let sent = upstream.send(port, request).await;
-        sent.map(|response| (response, None))
-    };
-    sent.map_err(|not| match not {
-        NotSent::PortClosed => Refusal::PortClosed,
-        NotSent::Full(Full::Share) => Refusal::Share,
-        NotSent::Full(Full::All) | NotSent::Exhausted => Refusal::Exhausted,
-        NotSent::Broken => Refusal::Broken,
-    })
-}
-
 /// What authenticated a path-based request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AuthenticatedBy {
@@ -383,40 +368,6 @@ fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {
         ),
     ];
     metrics::counter!("shoal_gateway_requests_total", &labels).increment(1);
-}
-
-/// Checks the tokens for the requested port.
-fn may_wake(sleeper: &Sleeper, target: &Target, headers: &http::HeaderMap) -> Result<(), Refusal> {
-    check_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
-    let envd = sleeper.envd_access_token.as_ref();
-    if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
-        let offered = headers
-            .get(&ACCESS_TOKEN)
-            .and_then(|text| text.to_str().ok());
-        if !offered.is_some_and(|offered| token.matches(offered)) {
-            return Err(Refusal::MayNotWake);
-        }
-    }
-    Ok(())
-}
-
-/// Checks the traffic token, which every port of a private sandbox requires, except the daemon's, which
-/// has its own token.
-fn check_traffic_token(
-    token: Option<&Token>,
-    target: &Target,
-    headers: &http::HeaderMap,
-) -> Result<(), Refusal> {
-    let Some(token) = token.filter(|_| target.port != ENVD_PORT) else {
-        return Ok(());
-    };
-    let offered = headers.get(&TRAFFIC_TOKEN).ok_or(Refusal::TokenMissing)?;
-    let good = offered.to_str().is_ok_and(|offered| token.matches(offered));
-    if good {
-        Ok(())
-    } else {
-        Err(Refusal::TokenInvalid)
-    }
 }
 
 fn empty() -> GatewayBody {

@@ -17,8 +17,8 @@ use shoal_node::NetworkConfig;
 use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::announce;
 use crate::api_key::{self, FirstKey};
@@ -116,8 +116,8 @@ async fn serve(
         let made = AuditEvent::new(engine.now(), "key.create", AuditResult::Ok);
         audit.log().record(AuditSource::Server, made);
     }
-    let dispatch = dispatch(config, &engine, &shares, &audit);
-    let (end, ending) = watch::channel(false);
+    let stopping = CancellationToken::new();
+    let dispatch = dispatch(config, &engine, &shares, &audit, &stopping);
     let mut tasks = Tasks::default();
     engine.spawn_tasks(&mut tasks);
     tasks.spawn("template catalogue", templates.follow(engine.clone()));
@@ -128,15 +128,18 @@ async fn serve(
     let acceptor = certificates
         .as_ref()
         .map(|certificates| certificates.acceptor.clone());
-    let served = listen::serve(listener, acceptor, dispatch, shares.clients, ending);
+    let work = engine.clone();
+    let work = async move { work.drained().await };
+    let served = listen::serve(listener, acceptor, dispatch, shares.clients, work);
     let mut served = tokio::spawn(served);
     log_start(config, driver, going_on);
     let authority = certificates.as_ref().and_then(|c| c.authority.as_ref());
     let authority = authority.map(|file| driver.publish_authority(file));
     announce::print(config, &api_key, authority.transpose()?.as_deref());
     let early = until_signal(&mut tasks, &mut served).await.err();
+    stopping.cancel();
+    engine.stop();
     tracing::info!("stopping; sandboxes continue to run");
-    end.send_replace(true);
     // Never serve partially: the next start recovers the sandboxes.
     let ended = match early {
         Some(early) => {
@@ -151,7 +154,13 @@ async fn serve(
 }
 
 /// The gateway and the API of this engine.
-fn dispatch(config: &Config, engine: &Engine, shares: &Shares, audit: &Audit) -> Dispatch {
+fn dispatch(
+    config: &Config,
+    engine: &Engine,
+    shares: &Shares,
+    audit: &Audit,
+    stopping: &CancellationToken,
+) -> Dispatch {
     let gateway = Gateway::new(
         GatewayConfig {
             domain: config.domain.clone(),
@@ -163,7 +172,7 @@ fn dispatch(config: &Config, engine: &Engine, shares: &Shares, audit: &Audit) ->
     );
     let api_config = api_config(config, shares.calls, audit.log());
     let api = shoal_api::router(engine.ports(), api_config);
-    Dispatch::new(gateway, api, audit.log())
+    Dispatch::new(gateway, api, audit.log(), stopping.clone())
 }
 
 pub(crate) fn oci_config(config: &Config) -> anyhow::Result<OciConfig> {

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
+use http::header::CONNECTION;
 use http::uri::Scheme;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,8 +25,9 @@ use shoal_core::audit::AuditLog;
 use shoal_gateway::{Client, Gateway};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 use self::conn_phase::{ConnPhase, IdleTimeouts};
 use self::drain_body::DrainBody;
@@ -66,7 +68,7 @@ const AHEAD: usize = 64 << 10;
 /// The timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long requests may continue after a stop.
+/// How long requests and other work may continue after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The pause after a failed accept: the system ran out of a resource.
@@ -83,18 +85,44 @@ pub(crate) struct Dispatch {
     gateway: Gateway,
     api: Router,
     audit: Arc<dyn AuditLog>,
+    stopping: CancellationToken,
 }
 
 impl Dispatch {
-    pub(crate) fn new(gateway: Gateway, api: Router, audit: Arc<dyn AuditLog>) -> Self {
+    /// Routes requests until `stopping`, and refuses them from then on.
+    pub(crate) fn new(
+        gateway: Gateway,
+        api: Router,
+        audit: Arc<dyn AuditLog>,
+        stopping: CancellationToken,
+    ) -> Self {
         Self {
             gateway,
             api,
             audit,
+            stopping,
         }
     }
 
+    /// The answer to a request that comes while the server stops.
+    fn refuse(&self, request: &Request<DrainBody<Incoming>>) -> Response<Body> {
+        let mut answer = match self.gateway.target(request) {
+            Ok(None) if matches!(self.gateway.path_route(request), Ok(None)) => {
+                shoal_api::stopping(request.uri().path())
+            }
+            _ => self.gateway.stopping().map(Body::new),
+        };
+        if request.version() < Version::HTTP_2 {
+            let headers = answer.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+
     async fn answer(self, request: Request<DrainBody<Incoming>>, client: Client) -> Response<Body> {
+        if self.stopping.is_cancelled() {
+            return self.refuse(&request);
+        }
         match self.gateway.target(&request) {
             Ok(Some(target)) => {
                 let sandbox = target.sandbox.to_string();
@@ -141,57 +169,73 @@ async fn tower_service_call(
     tower_service::Service::call(&mut api, request).await
 }
 
-/// Serves at most `connections` connections until `ending`, then drains. When all are in use, new
-/// clients wait to be accepted, and idle connections are closed for them.
+/// Serves at most `connections` connections until the dispatch stops, then drains: requests under way
+/// and then `work` get the time to end, while new requests are refused. When all connections are in
+/// use, new clients wait to be accepted, and idle connections are closed for them.
 pub(crate) async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     dispatch: Dispatch,
     connections: usize,
-    mut ending: watch::Receiver<bool>,
+    work: impl Future<Output = ()>,
 ) {
+    let stopping = dispatch.stopping.clone();
     let places = Arc::new(Semaphore::new(connections));
     // Closes when the last connection ends.
     let (open, mut all_ended) = mpsc::channel::<Infallible>(1);
     let crowding = Arc::new(Notify::new());
-    let next = async || {
-        let place = place(&places, &crowding).await;
-        let accepted = listener.accept().await;
-        accepted.map(|accepted| (accepted, place))
+    let connect = |from, place, ending| Connection {
+        from,
+        dispatch: dispatch.clone(),
+        tls: tls.clone(),
+        ending,
+        crowding: crowding.clone(),
+        place,
     };
-    loop {
-        let accepted = tokio::select! {
-            accepted = next() => accepted,
-            _ = ending.wait_for(|ending| *ending) => break,
-        };
-        match accepted {
-            Ok(((stream, from), place)) => {
+    let next = async || loop {
+        let place = place(&places, &crowding).await;
+        match listener.accept().await {
+            Ok((stream, from)) => {
                 // Answers are small and clients wait for them. Failing is harmless.
                 let _ = stream.set_nodelay(true);
-                let connection = Connection {
-                    from,
-                    dispatch: dispatch.clone(),
-                    tls: tls.clone(),
-                    ending: ending.clone(),
-                    crowding: crowding.clone(),
-                    place,
-                };
-                let open = open.clone();
-                tokio::spawn(async move {
-                    connection.serve(stream).await;
-                    drop(open);
-                });
+                break (stream, from, place);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
+    };
+    loop {
+        let (stream, from, place) = tokio::select! {
+            accepted = next() => accepted,
+            () = stopping.cancelled() => break,
+        };
+        let connection = connect(from, place, stopping.clone());
+        let open = open.clone();
+        tokio::spawn(async move {
+            connection.serve(stream).await;
+            drop(open);
+        });
     }
-    drop(listener);
     drop(open);
-    if tokio::time::timeout(GRACE, all_ended.recv()).await.is_err() {
-        tracing::info!("some requests were aborted");
+    let drained = async {
+        all_ended.recv().await;
+        work.await;
+    };
+    let refused = async {
+        loop {
+            let (stream, from, place) = next().await;
+            // It stays open until its request was refused.
+            let connection = connect(from, place, CancellationToken::new());
+            tokio::spawn(connection.serve(stream));
+        }
+    };
+    tokio::select! {
+        drained = tokio::time::timeout(GRACE, drained) => if drained.is_err() {
+            tracing::warn!("some work was cut off: the next start recovers from that");
+        },
+        () = refused => {}
     }
 }
 
@@ -213,7 +257,8 @@ struct Connection {
     from: SocketAddr,
     dispatch: Dispatch,
     tls: Option<TlsAcceptor>,
-    ending: watch::Receiver<bool>,
+    /// Fires when it should end after its current request.
+    ending: CancellationToken,
     /// Notified when other clients wait for a connection.
     crowding: Arc<Notify>,
     /// Its slot among all connections. A WebSocket keeps it too.
@@ -270,7 +315,7 @@ async fn serve_http<T, S>(
     stream: HeadTimeout<T>,
     phase: ConnPhase,
     service: S,
-    mut ending: watch::Receiver<bool>,
+    ending: CancellationToken,
     crowding: &Notify,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -292,12 +337,9 @@ async fn serve_http<T, S>(
         .enable_connect_protocol();
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    let stopped = async {
-        let _ = ending.wait_for(|ending| *ending).await;
-    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stopped => {
+        () = ending.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -20,6 +20,7 @@ mod tls;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -37,6 +38,9 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 }
+
+/// How long a stop waits for blocking work, after requests and tasks had their time to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Printed when no command is given.
 const WELCOME: &str = "\
@@ -202,8 +206,9 @@ fn run(config: Config, warnings: &[String]) -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     let outcome = runtime.block_on(app::run(config, &telemetry));
+    // What still blocks a thread is recovered by the next start, as after a crash.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     // Outside the runtime, because sending traces blocks.
-    drop(runtime);
     telemetry.end();
     outcome
 }

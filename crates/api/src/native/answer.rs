@@ -33,7 +33,11 @@ impl<T: Serialize> IntoResponse for Answer<T> {
 /// Puts the failures of what lies below into this API's envelope: also those of the key's check
 /// and of the rate limit, which serve other dialects too.
 pub(crate) async fn enveloped(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+    envelope(next.run(request).await)
+}
+
+/// Puts a failure into the envelope; other answers stay as they are.
+pub(crate) fn envelope(response: Response) -> Response {
     let Some(error) = response.extensions().get::<ApiError>() else {
         return response;
     };

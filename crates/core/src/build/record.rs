@@ -89,6 +89,18 @@ pub struct BuildFailure {
     pub line: Option<u32>,
 }
 
+impl BuildFailure {
+    /// A failure of the build as a whole.
+    #[must_use]
+    pub fn whole(message: &str) -> Self {
+        Self {
+            message: message.to_owned(),
+            part: None,
+            line: None,
+        }
+    }
+}
+
 /// What a finished build starts its sandboxes with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {

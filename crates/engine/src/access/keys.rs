@@ -182,7 +182,8 @@ impl Access {
         let (access, by) = (self.clone(), by.clone());
         // On a task of its own: whoever asked may stop waiting, and what the store has forgotten would
         // go on opening doors.
-        let removed = tokio::spawn(async move { access.delete_key_of(&by, id).await });
+        let work = self.work.clone();
+        let removed = work.spawn(async move { access.delete_key_of(&by, id).await });
         let removed = removed.await;
         removed.map_err(StoreError::failed)?
     }

@@ -32,6 +32,9 @@ pub(super) struct Ground {
     pub(super) start: Option<StartCommand>,
 }
 
+/// The failure of a build that a stop of the server ends.
+pub(crate) const INTERRUPTED: &str = "the server was restarted during the build: build it again";
+
 /// A build that is carried out.
 pub(super) struct Run<'a> {
     pub(super) engine: &'a Engine,
@@ -49,11 +52,8 @@ impl Engine {
         let mut cancelled = build.cancelled.subscribe();
         let outcome = tokio::select! {
             outcome = self.build_in_turn(principal, build, plan) => outcome,
-            _ = cancelled.wait_for(|cancelled| *cancelled) => Err(BuildFailure {
-                message: "the build was cancelled".to_owned(),
-                part: None,
-                line: None,
-            }),
+            _ = cancelled.wait_for(|cancelled| *cancelled) => Err(BuildFailure::whole("the build was cancelled")),
+            () = self.shared.work.stopping() => Err(BuildFailure::whole(INTERRUPTED)),
         };
         self.close_workshops(build).await;
         let outcome = match outcome {

@@ -79,6 +79,9 @@ impl Engine {
                 .pools
                 .plan(&entry.name, &bounds, digest.as_deref(), now);
             shared.end_members(plan.end, KillReason::Requested);
+            if shared.work.is_stopping() {
+                return;
+            }
             for _ in 0..plan.make {
                 // The others are made when one of these has ended.
                 if MAKERS - makers.available_permits() >= shared.pools.makers() {
@@ -95,7 +98,7 @@ impl Engine {
                 shared.pools.begin(&entry.name, id.clone(), now);
                 *last = Some(entry.name.clone());
                 let (engine, entry) = (self.clone(), entry.clone());
-                tokio::spawn(async move {
+                shared.work.spawn_until_stop(async move {
                     engine.make_member(&entry, id).await;
                     drop(turn);
                     engine.shared.pools.changed.notify_one();
@@ -147,7 +150,7 @@ impl Shared {
     pub(crate) fn end_members(self: &Arc<Self>, members: Vec<SandboxId>, reason: KillReason) {
         for id in members {
             let shared = self.clone();
-            tokio::spawn(async move {
+            self.work.spawn(async move {
                 let end = |reply| Order::Kill(reason, reply);
                 match shared.sandboxes.order(&id, end).await {
                     // Gone, or not there yet: then whoever makes it ends it.

@@ -258,7 +258,7 @@ impl Shared {
     /// Removes what was saved, without waiting for it. What stays is cleared by the next start.
     pub(super) fn drop_seed(self: &Arc<Self>, seed: SnapshotId) {
         let shared = self.clone();
-        tokio::spawn(async move {
+        self.work.spawn(async move {
             if let Err(error) = shared.store.delete_seed(seed).await {
                 tracing::warn!(snapshot.id = %seed, error = %Chain(&error), "a pool has forgotten what the store has not");
             }

@@ -3,6 +3,7 @@
 use shoal_core::state::KillReason;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::order::Order;
 use shoal_core::ports::sandboxes::SandboxError;
@@ -13,19 +14,26 @@ const WAITING: usize = 64;
 /// How many may wait for its end; whoever comes then waits for a place.
 const KILLS_WAITING: usize = 8;
 
-type Kill = (KillReason, oneshot::Sender<Result<(), SandboxError>>);
+/// An order with the span of its caller, to which the log lines of the task belong.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) order: Order,
+    pub(super) span: Span,
+}
+
+type Kill = (KillReason, oneshot::Sender<Result<(), SandboxError>>, Span);
 
 /// Where orders are given.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<Given>,
     kills: mpsc::Sender<Kill>,
 }
 
 /// Where the task takes them.
 #[derive(Debug)]
 pub(super) struct Orders {
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<Given>,
     kills: mpsc::Receiver<Kill>,
     /// The end that was asked for and is not carried out yet.
     kill: Option<Kill>,
@@ -38,6 +46,25 @@ pub(crate) enum NotTaken {
     Full,
     /// The task has ended.
     Ended,
+}
+
+impl Given {
+    /// An order from the current span.
+    fn here(order: Order) -> Self {
+        Self {
+            order,
+            span: Span::current(),
+        }
+    }
+}
+
+impl From<Kill> for Given {
+    fn from((reason, reply, span): Kill) -> Self {
+        Self {
+            order: Order::Kill(reason, reply),
+            span,
+        }
+    }
 }
 
 impl<T> From<TrySendError<T>> for NotTaken {
@@ -74,8 +101,8 @@ impl Mailbox {
     /// Gives an order for which there is a place now.
     pub(crate) fn try_give(&self, order: Order) -> Result<(), NotTaken> {
         match order {
-            Order::Kill(reason, reply) => self.kills.try_send((reason, reply))?,
-            order => self.orders.try_send(order)?,
+            Order::Kill(reason, reply) => self.kills.try_send((reason, reply, Span::current()))?,
+            order => self.orders.try_send(Given::here(order))?,
         }
         Ok(())
     }
@@ -83,8 +110,11 @@ impl Mailbox {
     /// Gives an order, and waits for a place.
     pub(crate) async fn send(&self, order: Order) -> Result<(), NotTaken> {
         let sent = match order {
-            Order::Kill(reason, reply) => self.kills.send((reason, reply)).await.is_ok(),
-            order => self.orders.send(order).await.is_ok(),
+            Order::Kill(reason, reply) => {
+                let kill = (reason, reply, Span::current());
+                self.kills.send(kill).await.is_ok()
+            }
+            order => self.orders.send(Given::here(order)).await.is_ok(),
         };
         sent.then_some(()).ok_or(NotTaken::Ended)
     }
@@ -92,14 +122,14 @@ impl Mailbox {
 
 impl Orders {
     /// The next order: the end of the sandbox, if it was asked for, else what has waited longest.
-    pub(super) async fn next(&mut self) -> Option<Order> {
-        if let Some((reason, reply)) = self.kill.take() {
-            return Some(Order::Kill(reason, reply));
+    pub(super) async fn next(&mut self) -> Option<Given> {
+        if let Some(kill) = self.kill.take() {
+            return Some(Given::from(kill));
         }
         tokio::select! {
             biased;
-            Some((reason, reply)) = self.kills.recv() => Some(Order::Kill(reason, reply)),
-            order = self.orders.recv() => order,
+            Some(kill) = self.kills.recv() => Some(Given::from(kill)),
+            given = self.orders.recv() => given,
         }
     }
 
@@ -130,8 +160,10 @@ mod tests {
         let kill = Order::Kill(KillReason::Requested, reply);
         mailbox.give(kill).await.unwrap();
         orders.kill_asked().await;
-        assert!(matches!(orders.next().await, Some(Order::Kill(..))));
-        assert!(matches!(orders.next().await, Some(Order::Look)));
+        let next = orders.next().await.unwrap();
+        assert!(matches!(next.order, Order::Kill(..)));
+        let next = orders.next().await.unwrap();
+        assert!(matches!(next.order, Order::Look));
         drop(orders);
         assert_eq!(mailbox.give(Order::Look).await, Err(NotTaken::Ended));
     }

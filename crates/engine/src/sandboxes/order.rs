@@ -192,6 +192,30 @@ pub(crate) enum Order {
     Look,
 }
 
+impl Order {
+    /// Its name in traces.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Kill(..) => "kill",
+            Self::SetDeadline(..) => "set_deadline",
+            Self::SetEgress(..) => "set_egress",
+            Self::Pause(..) => "pause",
+            Self::Resume(..) => "resume",
+            Self::Connect(..) => "connect",
+            Self::Wake(..) => "wake",
+            Self::Snapshot(..) => "snapshot",
+            Self::AnnounceResize(..) => "announce_resize",
+            Self::FinishResize(..) => "finish_resize",
+            Self::RotateTokens(..) => "rotate_tokens",
+            Self::Resize(..) => "resize",
+            Self::JoinPool(..) => "join_pool",
+            Self::Claim(..) => "claim",
+            Self::Observed { .. } => "observed",
+            Self::Look => "look",
+        }
+    }
+}
+
 /// Whoever asked may have gone.
 pub(super) fn answer<T>(reply: Reply<T>, outcome: Result<T, SandboxError>) {
     let _ = reply.send(outcome);

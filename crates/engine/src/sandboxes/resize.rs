@@ -42,7 +42,8 @@ impl Sandboxes {
         resize: Resize,
         kept: Option<Room>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
-        let begun = tokio::spawn(self.announce_resize(permit, resize, kept));
+        let work = self.work.clone();
+        let begun = work.spawn(self.announce_resize(permit, resize, kept));
         let begun = begun.await;
         begun.map_err(StoreError::failed)?
     }
@@ -59,7 +60,8 @@ impl Sandboxes {
             return Err(error);
         }
         let (done, outcome) = oneshot::channel();
-        tokio::spawn(async move {
+        let work = self.work.clone();
+        work.spawn(async move {
             let finish = |reply| Order::FinishResize(reply);
             let resized = self.order(permit.sandbox(), finish).await;
             if let Err(error) = &resized {

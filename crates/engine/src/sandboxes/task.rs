@@ -5,6 +5,7 @@ mod end_log;
 mod member;
 mod resize;
 mod rest;
+mod serve;
 mod start;
 mod start_command;
 mod supervise;
@@ -24,6 +25,7 @@ use shoal_core::snapshot::Contents;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 use shoal_core::store::Version;
 use tokio::sync::{oneshot, watch};
+use tracing::{Instrument, Span};
 
 use super::Sandboxes;
 use super::connect::Connected;
@@ -34,7 +36,7 @@ use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
 
 use super::mailbox::{Orders, mailbox};
-use super::order::{DeadlineChange, Order, PauseOrder, ResumeOrder, answer};
+use super::order::{DeadlineChange, PauseOrder, ResumeOrder};
 
 /// How long after a failed clearing, or a failed pause, the next is tried.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -60,8 +62,10 @@ impl Sandbox {
     ) {
         let (owner, id) = (sandboxes.clone(), record.id.clone());
         let mut sandbox = Self::enter(sandboxes, record, version);
+        let (under_way, span) = (owner.work.begin(), Span::current());
         supervise::spawn(owner, id, 0, async move {
-            let outcome = sandbox.start().await;
+            let outcome = sandbox.start().instrument(span).await;
+            drop(under_way);
             // Whoever asked may have gone; the sandbox lives until its deadline all the same.
             let _ = started.send(outcome);
             sandbox.serve().await;
@@ -117,57 +121,6 @@ impl Sandbox {
             orders,
             unsettled: false,
         }
-    }
-
-    async fn serve(mut self) {
-        while self.record.state.kind() != StateKind::Terminated {
-            let Some(order) = self.orders.next().await else {
-                return;
-            };
-            match order {
-                Order::Kill(reason, reply) => answer(reply, self.kill(reason).await),
-                Order::SetDeadline(change, reply) => {
-                    answer(reply, self.set_deadline(change).await);
-                }
-                Order::SetEgress(egress, reply) => answer(reply, self.set_egress(egress).await),
-                Order::Pause(order, reply) => {
-                    self.settle_rotation().await;
-                    answer(reply, self.pause(order).await);
-                    self.settle().await;
-                }
-                Order::Resume(order, reply) => {
-                    answer(reply, self.resume(order).await);
-                    self.settle().await;
-                }
-                Order::Connect(order, reply) => {
-                    answer(reply, self.connect(order).await);
-                    self.settle().await;
-                }
-                Order::Wake(order, reply) => {
-                    answer(reply, self.wake(order).await);
-                    self.settle().await;
-                }
-                Order::Snapshot(order, reply) => {
-                    self.settle_rotation().await;
-                    answer(reply, self.snapshot(order).await);
-                }
-                Order::AnnounceResize(resize, kept, reply) => {
-                    answer(reply, self.announce_resize(resize, kept).await);
-                }
-                Order::FinishResize(reply) => answer(reply, self.finish_resize().await),
-                Order::RotateTokens(reply) => answer(reply, self.rotate_tokens().await),
-                Order::Resize(resize, reply) => answer(reply, self.resize(resize).await),
-                Order::JoinPool(ready, reply) => answer(reply, self.join_pool(ready).await),
-                Order::Claim(order) => self.claim(*order).await,
-                Order::Observed { execution, input } if self.is_news(execution) => {
-                    self.observe(input).await;
-                }
-                // Of a run that is over.
-                Order::Observed { .. } => {}
-                Order::Look => self.look().await,
-            }
-        }
-        self.sandboxes.forget(&self.record.id);
     }
 
     /// Commits the state after `input`, and only then lets it be seen.

@@ -7,6 +7,7 @@ mod bounds;
 mod build;
 mod catalogue;
 mod closed;
+mod drain;
 mod limits;
 mod names;
 mod native;

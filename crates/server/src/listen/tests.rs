@@ -1,10 +1,14 @@
 //! The listener's timeouts, on in-memory connections with paused time.
 
+mod served;
+mod stop;
+
 use http::{Method, StatusCode};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -20,8 +24,7 @@ fn refusing() -> DuplexStream {
         answer
     });
     tokio::spawn(async move {
-        // Dropped with the task.
-        let (_end, ending) = watch::channel(false);
+        let ending = CancellationToken::new();
         let server = HeadTimeout::new(server, HEADER_TIMEOUT, phase.clone(), None);
         serve_http(server, phase, service, ending, &Notify::new()).await;
     });
@@ -189,7 +192,7 @@ async fn a_connection_keeps_its_slot_until_it_closes() {
     );
     let place = places.clone().acquire_owned().await.unwrap();
     let server = HeadTimeout::new(server, HEADER_TIMEOUT, phase.clone(), Some(place));
-    let (_end, ending) = watch::channel(false);
+    let ending = CancellationToken::new();
     let asked = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     client.write_all(asked).await.unwrap();
     serve_http(server, phase, service, ending, &Notify::new()).await;

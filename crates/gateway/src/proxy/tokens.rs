@@ -1,0 +1,49 @@
+//! The tokens that ports of a sandbox require.
+
+use http::HeaderMap;
+use shoal_core::auth::Token;
+use shoal_core::catalog::Sleeper;
+use shoal_protocol::ENVD_PORT;
+use shoal_protocol::headers::ACCESS_TOKEN;
+
+use crate::answer::Refusal;
+use crate::forward::TRAFFIC_TOKEN;
+use crate::target::Target;
+
+/// Checks the tokens for the requested port.
+pub(super) fn may_wake(
+    sleeper: &Sleeper,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    check_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
+    let envd = sleeper.envd_access_token.as_ref();
+    if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
+        let offered = headers
+            .get(&ACCESS_TOKEN)
+            .and_then(|text| text.to_str().ok());
+        if !offered.is_some_and(|offered| token.matches(offered)) {
+            return Err(Refusal::MayNotWake);
+        }
+    }
+    Ok(())
+}
+
+/// Checks the traffic token, which every port of a private sandbox requires, except the daemon's, which
+/// has its own token.
+pub(super) fn check_traffic_token(
+    token: Option<&Token>,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    let Some(token) = token.filter(|_| target.port != ENVD_PORT) else {
+        return Ok(());
+    };
+    let offered = headers.get(&TRAFFIC_TOKEN).ok_or(Refusal::TokenMissing)?;
+    let good = offered.to_str().is_ok_and(|offered| token.matches(offered));
+    if good {
+        Ok(())
+    } else {
+        Err(Refusal::TokenInvalid)
+    }
+}
