@@ -25,7 +25,8 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
         HeaderValue::from_str(&fresh).unwrap_or_else(|_| HeaderValue::from_static("none"))
     });
     request.headers_mut().insert(REQUEST_ID, id.clone());
-    let span = tracing::info_span!(
+    // At level error, so that the filter of the log hides no id.
+    let span = tracing::error_span!(
         "request",
         http.request.method = %request.method(),
         url.path = request.uri().path(),

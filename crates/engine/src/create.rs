@@ -24,6 +24,7 @@ impl Engine {
     ///
     /// # Errors
     /// See [`CreateError`]; nothing is left of the sandbox then.
+    #[tracing::instrument(level = "debug", skip_all)]
     pub async fn create(
         &self,
         principal: &Principal,
@@ -127,6 +128,7 @@ impl Engine {
     }
 
     /// What a sandbox is to be. A template of the installation that is not there yet is built first.
+    #[tracing::instrument(level = "debug", name = "resolve", skip_all)]
     pub(crate) async fn specified_with_stock(
         &self,
         principal: &Principal,

@@ -3,6 +3,7 @@
 mod enter;
 mod exchange;
 mod send;
+mod span;
 mod tokens;
 
 use std::collections::HashMap;
@@ -22,9 +23,11 @@ use shoal_core::id::{ExecutionId, KeyId};
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use self::exchange::{give_back, prepare};
 use self::send::send;
+use self::span::span_of;
 use self::tokens::{check_traffic_token, may_wake};
 use crate::answer::Refusal;
 use crate::forward::{needs_http2, strip_proxy_headers};
@@ -183,6 +186,22 @@ impl Gateway {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        let span = span_of(request.headers(), target);
+        let forwarded = self.forward(request, target, client, authenticated);
+        forwarded.instrument(span).await
+    }
+
+    async fn forward<B>(
+        &self,
+        request: Request<B>,
+        target: &Target,
+        client: Client,
+        authenticated: AuthenticatedBy,
+    ) -> (Result<Response<GatewayBody>, Refusal>, Option<RuntimeName>)
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         // First, so that a request that its head refuses does not wake a sandbox.
         let asked = match Upgrade::of(&request) {
             Ok(asked) => asked,
@@ -318,7 +337,9 @@ impl Gateway {
         if authenticated == AuthenticatedBy::Tokens {
             may_wake(sleeper, target, headers)?;
         }
-        let woken = self.shared.catalog.wake(&target.sandbox).await;
+        let woken = self.shared.catalog.wake(&target.sandbox);
+        let woken = woken.instrument(tracing::debug_span!("gateway.wake"));
+        let woken = woken.await;
         woken.map_err(|error| match error {
             NotWoken::Gone => Refusal::NotFound,
             NotWoken::Full(_) => Refusal::NoRoom,

@@ -5,6 +5,7 @@ use std::io;
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::DriverError;
 use tokio::task::JoinError;
+use tracing::Span;
 
 /// Blocking work that did not return: it panicked, or the runtime ended before it began.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ impl From<Interrupted> for DriverError {
     }
 }
 
-/// Runs `work` on a thread that may block.
+/// Runs `work` on a thread that may block, in the span of the caller.
 ///
 /// # Errors
 /// What `work` returns; [`Interrupted`] when it does not return.
@@ -44,6 +45,8 @@ where
     T: Send + 'static,
     E: From<Interrupted> + Send + 'static,
 {
+    let span = Span::current();
+    let work = move || span.in_scope(work);
     match tokio::task::spawn_blocking(work).await {
         Ok(outcome) => outcome,
         Err(error) => Err(Interrupted(error).into()),

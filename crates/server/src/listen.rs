@@ -28,11 +28,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use self::conn_phase::{ConnPhase, IdleTimeouts};
 use self::drain_body::DrainBody;
 use self::head_timeout::HeadTimeout;
-use crate::audit;
+use crate::{audit, trace_context};
 
 /// The timeout of a request's head. The same as E2B's.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,7 +120,16 @@ impl Dispatch {
         answer
     }
 
-    async fn answer(self, request: Request<DrainBody<Incoming>>, client: Client) -> Response<Body> {
+    async fn answer(
+        self,
+        mut request: Request<DrainBody<Incoming>>,
+        client: Client,
+    ) -> Response<Body> {
+        let span = trace_context::continue_trace(request.headers_mut());
+        self.route(request, client).instrument(span).await
+    }
+
+    async fn route(self, request: Request<DrainBody<Incoming>>, client: Client) -> Response<Body> {
         if self.stopping.is_cancelled() {
             return self.refuse(&request);
         }

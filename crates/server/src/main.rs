@@ -16,6 +16,7 @@ mod stock;
 mod telemetry;
 mod templates_file;
 mod tls;
+mod trace_context;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -15,6 +15,7 @@ use shoal_core::image::{Image, ImageError, Progress, ProgressSink};
 use shoal_protocol::native::{ImageEvent, NDJSON};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tracing::Instrument;
 
 use super::images::view;
 use crate::error::ApiError;
@@ -70,7 +71,7 @@ where
         told: Mutex::default(),
     };
     let working = work(Arc::new(sink));
-    let task = tokio::spawn(async move {
+    let task = async move {
         let last = match working.await {
             Ok(image) => ImageEvent::Done {
                 image: view(&image),
@@ -85,7 +86,8 @@ where
         };
         // Nobody reads any more when this fails.
         let _ = sender.send(last).await;
-    });
+    };
+    let task = tokio::spawn(task.in_current_span());
     let state = (receiver, Work(task.abort_handle()));
     let lines = stream::unfold(state, |(mut receiver, work)| async move {
         let event = receiver.recv().await?;

@@ -48,6 +48,7 @@ pub(super) struct Run<'a> {
 
 impl Engine {
     /// Carries out a build to its end, whichever that is. Nothing is left running.
+    #[tracing::instrument(level = "debug", name = "build", skip_all, fields(build.id = %build.record().id))]
     pub(crate) async fn carry_out(&self, principal: &Principal, build: &Build, plan: Plan) {
         let mut cancelled = build.cancelled.subscribe();
         let outcome = tokio::select! {

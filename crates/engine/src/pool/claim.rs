@@ -76,6 +76,7 @@ impl Engine {
     /// Hands out the oldest ready member, if there is one. A member that cannot be handed out is
     /// ended, and the next one is tried unless it would fare the same: whoever asks is never told
     /// of that. A pool that has no member to give was too small; one whose members fail was not.
+    #[tracing::instrument(level = "debug", name = "pool.claim", skip_all)]
     pub(crate) async fn claim(
         &self,
         principal: &Principal,

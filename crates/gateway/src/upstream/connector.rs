@@ -46,6 +46,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
+    #[tracing::instrument(level = "debug", name = "gateway.connect", skip_all)]
     pub(super) async fn open(
         &self,
         port: u16,

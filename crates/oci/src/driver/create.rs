@@ -111,6 +111,7 @@ fn origin_of(restored: bool) -> report::Origin {
 }
 
 /// The turn of a start: it ends with the returned permit.
+#[tracing::instrument(level = "debug", name = "driver.queue", skip_all)]
 async fn take_turn(
     shared: &Shared,
     phases: &mut Phases,
@@ -122,6 +123,7 @@ async fn take_turn(
 }
 
 /// A network slot with the rules of the order.
+#[tracing::instrument(level = "debug", name = "network.slot", skip_all)]
 async fn take_slot(
     shared: &Shared,
     order: &CreateOrder,
@@ -195,6 +197,7 @@ struct Made {
 impl Attempt {
     fn run(self) -> Result<Made, DriverError> {
         let begun = Instant::now();
+        let rootfs = tracing::debug_span!("rootfs").entered();
         // What rests has its room, and may make some when it runs.
         if !matches!(self.order.start, Start::Paused { .. }) {
             self.shared.has_room(self.order.owner)?;
@@ -209,8 +212,10 @@ impl Attempt {
         let output = self
             .write_bundle(&directory, &root)
             .map_err(failed("write the bundle"))?;
+        drop(rootfs);
         let rootfs = begun.elapsed();
         let begun = Instant::now();
+        let starting = tracing::debug_span!("runtime.start").entered();
         // Every byte is looked at while the runtime reads it: nobody is told of the sandbox before
         // both have ended.
         let (pid, verified) = std::thread::scope(|scope| {
@@ -218,6 +223,7 @@ impl Attempt {
             let pid = self.start(&directory, output, &manifest);
             (pid, verified.join())
         });
+        drop(starting);
         verified.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let pid = pid.map_err(failed("start the OCI runtime"))?;
         Ok(Made {

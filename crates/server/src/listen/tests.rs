@@ -2,6 +2,7 @@
 
 mod served;
 mod stop;
+mod traces;
 
 use http::{Method, StatusCode};
 use http_body_util::Empty;

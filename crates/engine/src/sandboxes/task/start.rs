@@ -9,6 +9,7 @@ use shoal_core::driver::{CreateOrder, Start, StartReport};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, Input, KillReason};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::Sandbox;
 use crate::guest::InitOrder;
@@ -21,6 +22,7 @@ const EVENTS_ADDRESS: &str = "http://192.0.2.1";
 
 impl Sandbox {
     /// Starts what has been committed as being created. When it fails, nothing is left.
+    #[tracing::instrument(level = "debug", name = "sandbox.start", skip_all, fields(sandbox.id = %self.record.id))]
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
         let spec = &self.record.spec;
         let own = Some(self.sandboxes.access.guest_token(&self.record));
@@ -86,13 +88,17 @@ impl Sandbox {
             env: BTreeMap::new(),
             guest_token: sandboxes.access.guest_token(record),
         };
-        let mut report = sandboxes.driver.create(order).await?;
+        let create = sandboxes.driver.create(order);
+        let create = create.instrument(tracing::debug_span!("driver.create"));
+        let mut report = create.await?;
         let started = Instant::now();
         let order = InitOrder {
             known_token: known,
             ..self.init_order()
         };
-        report.envd_version = sandboxes.guest.init(report.address, order).await?;
+        let init = sandboxes.guest.init(report.address, order);
+        let init = init.instrument(tracing::debug_span!("guest.init"));
+        report.envd_version = init.await?;
         report.phases.ready = started.elapsed();
         Ok(report)
     }

@@ -21,6 +21,7 @@ const SAID_MAX: usize = 1 << 10;
 
 impl Sandbox {
     /// Runs the start command, and waits until the ready command, if there is one, succeeds.
+    #[tracing::instrument(level = "debug", name = "start_command", skip_all)]
     pub(super) async fn run_start_command(&self, report: &StartReport) -> Result<(), CreateError> {
         let spec = &self.record.spec;
         let restored = report.origin == Origin::Restored;
