@@ -1,7 +1,11 @@
 """Sandboxes outlive the server: its end, however sudden, is noticed by nobody inside."""
 
+import json
+import socket
+
 import pytest
 
+from ..installation import wait_until
 from .conftest import Sdk, done
 
 
@@ -47,7 +51,45 @@ async def test_time_goes_on_while_there_is_no_server(sdk, mortal):
     made = await own.create(timeout=1)
     mortal.crash()
     mortal.start()
-    from ..installation import wait_until
-
     wait_until(lambda: not mortal.processes(made.sandbox_id), 20, "the end of its time")
     assert await done(made.is_running()) is False
+
+
+def answer(connection: socket.socket) -> str:
+    """All that the server sends until it closes the connection."""
+    with connection:
+        return b"".join(iter(lambda: connection.recv(1 << 16), b"")).decode()
+
+
+def test_a_stop_refuses_new_calls_and_ends_those_under_way(mortal):
+    def send(line: str, *headers: str, length: int = 0) -> socket.socket:
+        head = [
+            f"{line} HTTP/1.1", "Host: localhost", f"X-API-Key: {mortal.key}", "Connection: close",
+            "Content-Type: application/json", f"Content-Length: {length}", *headers, "", "",
+        ]
+        connection = socket.create_connection(("127.0.0.1", mortal.port), timeout=60)
+        connection.sendall("\r\n".join(head).encode())
+        return connection
+
+    def refused(path: str) -> dict | None:
+        head, _, body = answer(send(f"GET {path}")).partition("\r\n\r\n")
+        if head.startswith("HTTP/1.1 503 "):
+            assert "\r\nretry-after: 5\r\n" in head
+            return json.loads(body)
+        return None
+
+    body = json.dumps({"templateID": "base", "timeout": 60}).encode()
+    # The server asks for the body once it handles the call.
+    creating = send("POST /v2/sandboxes", "Expect: 100-continue", length=len(body))
+    assert creating.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    mortal.process.terminate()
+    wait_until(lambda: refused("/health"), 20, "the stop")
+    assert refused("/health")["error_code"] == "server_stopping"
+    assert refused("/api/v1/status")["code"] == "503"
+    creating.sendall(body)
+    made = answer(creating)
+    assert made.startswith("HTTP/1.1 201 "), made
+    assert mortal.process.wait(60) == 0
+    mortal.process = None
+    mortal.start()
+    assert mortal.processes(json.loads(made.partition("\r\n\r\n")[2])["sandboxID"])
