@@ -25,7 +25,7 @@ pub(crate) use self::turns::Turns;
 use crate::build_records::Build;
 use crate::engine::Engine;
 use crate::entropy::{self};
-use crate::template_names::Named;
+use crate::templates::NameOwner;
 
 /// How many builds of a team may be under way or wait for their turn.
 pub const BUILDS_MAX: usize = 20;
@@ -103,10 +103,12 @@ impl Engine {
         if !name.namespace.as_ref().is_none_or(own) {
             return Err(BuildError::Namespace(name.clone()));
         }
-        match self.named(principal, &name.name) {
-            Some(Named::Own(template)) => Ok(template.id.clone()),
-            Some(Named::ToCome(template)) => Ok(template),
-            Some(Named::Stock | Named::Snapshot) => Err(BuildError::Taken(name.name.clone())),
+        match self.shared.templates.name_owner(principal, &name.name) {
+            Some(NameOwner::Own(template)) => Ok(template.id.clone()),
+            Some(NameOwner::Pending(template)) => Ok(template),
+            Some(NameOwner::Builtin | NameOwner::Snapshot) => {
+                Err(BuildError::Taken(name.name.clone()))
+            }
             None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
         }
     }

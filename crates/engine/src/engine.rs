@@ -25,10 +25,11 @@ use crate::images::NodeImages;
 use crate::pool::Pools;
 use crate::sandboxes::{EngineCatalog, SandboxParts, Sandboxes};
 use crate::snapshots::Snapshots;
+use crate::snapshotter::{Snapshotter, SnapshotterParts};
 use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
-use crate::templates::Templates;
+use crate::templates::{TemplateParts, Templates};
 use crate::uploads::Uploads;
 use crate::work::Work;
 
@@ -67,9 +68,10 @@ pub(crate) struct Shared {
     pub(crate) builds: Arc<BuildRecords>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) sandboxes: Arc<Sandboxes>,
-    pub(crate) templates: Templates,
+    pub(crate) templates: Arc<Templates>,
+    pub(crate) snapshotter: Arc<Snapshotter>,
     pub(crate) turns: Turns,
-    pub(crate) uploads: Uploads,
+    pub(crate) uploads: Arc<Uploads>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) stock: Stock,
     pub(crate) work: Work,
@@ -92,32 +94,110 @@ pub enum OpenError {
     Entropy(#[from] NoEntropy),
 }
 
-/// Reads keys, teams with their limits, and the secret of the installation.
-async fn load_access(
-    config: &EngineConfig,
-    store: &Arc<dyn Store>,
-    driver: &Arc<dyn Driver>,
-    clock: &Arc<dyn Clock>,
+/// The services that only load records.
+struct Records {
+    telemetry: Arc<Telemetry>,
+    access: Arc<Access>,
+    catalogues: Arc<Catalogues>,
+    images: Arc<NodeImages>,
+    builds: Arc<BuildRecords>,
+    snapshots: Arc<Snapshots>,
     work: Work,
-) -> Result<Arc<Access>, OpenError> {
-    let seed = store.token_seed(entropy::bytes()?).await?;
-    let machine = driver.capabilities().clone();
-    let (keys, teams) = (store.clone(), store.clone());
-    let access = Access::load(keys, teams, clock.clone(), config, machine, seed, work);
-    Ok(Arc::new(access.await?))
 }
 
-/// Reads the records of snapshots.
-async fn load_snapshots(
-    store: &Arc<dyn Store>,
-    driver: &Arc<dyn Driver>,
-    clock: &Arc<dyn Clock>,
-    access: &Arc<Access>,
-    work: &Work,
-) -> Result<Arc<Snapshots>, OpenError> {
-    let (store, driver, clock) = (store.clone(), driver.clone(), clock.clone());
-    let snapshots = Snapshots::load(store, driver, clock, access.clone(), work.clone());
-    Ok(Arc::new(snapshots.await?))
+impl Records {
+    async fn load(parts: &EngineParts) -> Result<Self, OpenError> {
+        let (config, store, clock) = (&parts.config, &parts.store, &parts.clock);
+        let (driver, work) = (&parts.driver, Work::default());
+        let telemetry =
+            Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
+        let seed = store.token_seed(entropy::bytes()?).await?;
+        let machine = driver.capabilities().clone();
+        let (keys, teams) = (store.clone(), store.clone());
+        let access = Access::load(
+            keys,
+            teams,
+            clock.clone(),
+            config,
+            machine,
+            seed,
+            work.clone(),
+        );
+        let access = Arc::new(access.await?);
+        let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
+        let images = NodeImages::load(parts.images.clone(), store.clone(), work.clone()).await?;
+        let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
+        let snapshots = Snapshots::load(
+            store.clone(),
+            driver.clone(),
+            clock.clone(),
+            access.clone(),
+            work.clone(),
+        );
+        let snapshots = snapshots.await?;
+        Ok(Self {
+            telemetry: Arc::new(telemetry),
+            access,
+            catalogues: Arc::new(catalogues),
+            images: Arc::new(images),
+            builds: Arc::new(builds),
+            snapshots: Arc::new(snapshots),
+            work,
+        })
+    }
+
+    fn sandboxes(&self, parts: &EngineParts, pools: &Arc<Pools>) -> Sandboxes {
+        let services = SandboxParts {
+            store: parts.store.clone(),
+            driver: parts.driver.clone(),
+            guest: parts.guest.clone(),
+            clock: parts.clock.clone(),
+            telemetry: self.telemetry.clone(),
+            access: self.access.clone(),
+            catalogues: self.catalogues.clone(),
+            builds: self.builds.clone(),
+            snapshots: self.snapshots.clone(),
+            listener: pools.clone(),
+            work: self.work.clone(),
+        };
+        Sandboxes::new(&parts.config, services)
+    }
+
+    async fn templates(
+        &self,
+        parts: &EngineParts,
+        sandboxes: &Arc<Sandboxes>,
+    ) -> Result<Templates, StoreError> {
+        let services = TemplateParts {
+            store: parts.store.clone(),
+            clock: parts.clock.clone(),
+            machine: parts.driver.capabilities().clone(),
+            access: self.access.clone(),
+            build_records: self.builds.clone(),
+            images: self.images.clone(),
+            snapshots: self.snapshots.clone(),
+            sandboxes: sandboxes.clone(),
+        };
+        Templates::load(services).await
+    }
+
+    fn snapshotter(
+        &self,
+        parts: &EngineParts,
+        sandboxes: &Arc<Sandboxes>,
+        templates: &Arc<Templates>,
+    ) -> Snapshotter {
+        let services = SnapshotterParts {
+            driver: parts.driver.clone(),
+            clock: parts.clock.clone(),
+            access: self.access.clone(),
+            snapshots: self.snapshots.clone(),
+            sandboxes: sandboxes.clone(),
+            templates: templates.clone(),
+            work: self.work.clone(),
+        };
+        Snapshotter::new(&parts.config, services)
+    }
 }
 
 impl Engine {
@@ -126,60 +206,36 @@ impl Engine {
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(parts: EngineParts) -> Result<Self, OpenError> {
-        let EngineParts {
-            config,
-            store,
-            driver,
-            images,
-            guest,
-            clock,
-        } = parts;
-        let work = Work::default();
-        let telemetry =
-            Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
-        let access = load_access(&config, &store, &driver, &clock, work.clone()).await?;
-        let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
-        let catalogues = Arc::new(catalogues);
-        let images = NodeImages::load(images, store.clone(), work.clone()).await?;
-        let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
-        let (telemetry, builds) = (Arc::new(telemetry), Arc::new(builds));
-        let snapshots = load_snapshots(&store, &driver, &clock, &access, &work).await?;
+        let records = Records::load(&parts).await?;
         let pools = Arc::new(Pools::default());
-        let parts = SandboxParts {
-            store: store.clone(),
-            driver: driver.clone(),
-            guest: guest.clone(),
-            clock: clock.clone(),
-            telemetry: telemetry.clone(),
-            access: access.clone(),
-            catalogues: catalogues.clone(),
-            builds: builds.clone(),
-            snapshots: snapshots.clone(),
-            listener: pools.clone(),
-            work: work.clone(),
-        };
-        let sandboxes = Arc::new(Sandboxes::new(&config, parts));
-        let templates = Templates::load(store.templates().await?);
-        let uploads = Uploads::open(&config).map_err(OpenError::Uploads)?;
+        let sandboxes = Arc::new(records.sandboxes(&parts, &pools));
+        let templates = Arc::new(records.templates(&parts, &sandboxes).await?);
+        let snapshotter = records.snapshotter(&parts, &sandboxes, &templates);
+        let uploads = Uploads::open(
+            &parts.config,
+            records.access.clone(),
+            records.builds.clone(),
+        );
         let shared = Shared {
-            config,
-            store,
-            driver,
-            guest,
-            clock,
-            telemetry,
-            access,
-            catalogues,
-            images: Arc::new(images),
-            builds,
-            snapshots,
+            config: parts.config,
+            store: parts.store,
+            driver: parts.driver,
+            guest: parts.guest,
+            clock: parts.clock,
+            telemetry: records.telemetry,
+            access: records.access,
+            catalogues: records.catalogues,
+            images: records.images,
+            builds: records.builds,
+            snapshots: records.snapshots,
             sandboxes,
             templates,
+            snapshotter: Arc::new(snapshotter),
             turns: Turns::default(),
-            uploads,
+            uploads: Arc::new(uploads.map_err(OpenError::Uploads)?),
             pools,
             stock: Stock::default(),
-            work,
+            work: records.work,
         };
         let shared = Arc::new(shared);
         Ok(Self { shared })

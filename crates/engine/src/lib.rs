@@ -12,33 +12,26 @@ mod build_records;
 mod catalogue;
 mod config;
 mod create;
-mod create_template;
 mod engine;
 mod entropy;
-mod exported;
 mod fork;
 mod guest;
 mod images;
 mod pool;
 mod ports;
 mod recover;
-mod remove_image;
 mod resolve;
 mod sandboxes;
-mod snapshot;
-mod snapshot_names;
 mod snapshots;
+mod snapshotter;
 mod stock;
 mod store;
 mod system_clock;
-mod tags;
 mod tasks;
 mod telemetry;
-mod template_names;
 mod templates;
 #[cfg(any(test, feature = "test-util"))]
 pub mod test_util;
-mod to_come;
 mod uploads;
 mod work;
 
@@ -50,7 +43,6 @@ pub use config::{
     UPLOAD_MAX,
 };
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
-pub use create_template::{CreateTemplateError, NewTemplate};
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
 pub use fork::FORKS_MAX;
 pub use guest::{
@@ -64,15 +56,17 @@ pub use sandboxes::{
     Connected, Infeasible, Inside, ListFilter, ListOrder as Order, NameError, NoRoom, Page,
     PageToken, Resize, TimeoutTooLong, Use,
 };
-pub use snapshot::{NewSnapshot, TakeError};
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};
-pub use stock::{PreparedStock, StockDefinition, StockError, StockTemplate};
+pub use snapshotter::{NewSnapshot, TakeError};
+pub use stock::StockError;
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
-pub use tags::TagError;
 pub use tasks::{TaskEnded, Tasks};
 pub use telemetry::{
     EVENTS_MAX, EventKind, LogEntry, LogLevel, LogQuery, Sample, SandboxEvent, Starts, TeamSample,
 };
-pub use templates::{TemplateError, Users};
-pub use uploads::{IncomingUpload, UploadError};
+pub use templates::{
+    BuiltinDefinition, BuiltinTemplate, CreateTemplateError, NewTemplate, PreparedBuiltin,
+    TagError, TemplateError, Users,
+};
+pub use uploads::UploadError;

@@ -78,7 +78,7 @@ impl Engine {
         let shared = &self.shared;
         let reference = key.reference();
         let stored = reference.as_ref().ok().map(|reference| {
-            let found = shared.template_meant(principal, reference);
+            let found = shared.templates.resolve(principal, reference);
             found.map(Resolved::of_template)
         });
         let own = |resolved: &Resolved| match &resolved.meaning {
@@ -168,7 +168,7 @@ impl Shared {
             entry: entry.name.to_string(),
             base: base.clone(),
         };
-        let found = self.template_meant(&INSTALLATION, base);
+        let found = self.templates.resolve(&INSTALLATION, base);
         let found = match found {
             Err(TemplateError::NotFound(_)) => return Err(missing()),
             found => found?,

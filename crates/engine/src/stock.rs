@@ -6,13 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, BuildStatus, FilesHash, Part, Plan};
-use shoal_core::id::{BuildId, TemplateId};
+use shoal_core::build::{BuildRecord, BuildStatus, Part, Plan};
+use shoal_core::id::BuildId;
 pub use shoal_core::ports::builds::StockError;
-use shoal_core::resources::Resources;
-use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
+use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 use tokio::sync::Mutex;
 
 use crate::access::INSTALLATION;
@@ -21,7 +19,7 @@ use crate::config::BuildOnDemand;
 use crate::create::CreateError;
 use crate::engine::Engine;
 use crate::entropy::{self};
-use crate::templates::TemplateError;
+use crate::templates::{BuiltinDefinition, BuiltinTemplate, PreparedBuiltin, TemplateError};
 
 /// How long a create waits for a build that is about to end: less than a client waits for it.
 const WAIT: Duration = Duration::from_secs(40);
@@ -29,67 +27,18 @@ const WAIT: Duration = Duration::from_secs(40);
 /// How long a failure is told before another create tries the build again.
 const FAILURE_STANDS: Duration = Duration::from_secs(60);
 
-/// A template that the installation can build.
-pub struct StockTemplate {
-    /// Its id, whether it is built or not.
-    pub id: TemplateId,
-    /// What it is called; no tenant may call one of its own so.
-    pub name: TemplateName,
-    /// One line for people.
-    pub description: String,
-    /// What its sandboxes may use.
-    pub resources: Resources,
-    /// What builds it.
-    pub definition: Arc<dyn StockDefinition>,
-}
-
-/// What builds a stock template.
-pub trait StockDefinition: Send + Sync {
-    /// What is to be done, as things are on this machine now. May read files.
-    ///
-    /// # Errors
-    /// When something that it needs cannot be read.
-    fn prepare(&self) -> std::io::Result<PreparedStock>;
-}
-
-/// What a build of a stock template does.
-#[derive(Debug, Clone)]
-pub struct PreparedStock {
-    /// Its steps.
-    pub plan: Plan,
-    /// The archives (tar) that its steps copy from.
-    pub files: Vec<(FilesHash, Vec<u8>)>,
-}
-
-/// What the installation can build.
+/// The builds of builtin templates.
 #[derive(Default)]
 pub(crate) struct Stock {
-    offers: RwLock<Vec<Arc<StockTemplate>>>,
-    /// One at a time looks whether a build is under way, and begins one.
+    /// Held while a caller checks for a running build and begins one.
     beginning: Mutex<()>,
-}
-
-impl Stock {
-    pub(crate) fn find(&self, name: &TemplateName) -> Option<Arc<StockTemplate>> {
-        let offers = self.offers.read();
-        offers.iter().find(|offer| offer.name == *name).cloned()
-    }
-
-    fn known(&self) -> String {
-        let offers = self.offers.read();
-        let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
-        if names.is_empty() {
-            return "none".to_owned();
-        }
-        names.join(", ")
-    }
 }
 
 impl Engine {
     /// Lets a template be built when it is first asked for. Before [`Engine::recover`], which finishes
     /// builds of the last server.
-    pub fn offer_stock(&self, template: StockTemplate) {
-        self.shared.stock.offers.write().push(Arc::new(template));
+    pub fn register_builtin(&self, template: BuiltinTemplate) {
+        self.shared.templates.builtin().register(template);
     }
 
     /// Builds a stock template, for the first time or anew. A build that is under way is joined.
@@ -105,9 +54,10 @@ impl Engine {
         force: bool,
     ) -> Result<Arc<BuildRecord>, StockError> {
         let stock = &self.shared.stock;
-        let offer = stock.find(name).ok_or_else(|| StockError::Unknown {
+        let builtin = self.shared.templates.builtin();
+        let offer = builtin.find(name).ok_or_else(|| StockError::Unknown {
             name: name.clone(),
-            known: stock.known(),
+            known: builtin.names(),
         })?;
         let _beginning = stock.beginning.lock().await;
         if let Some(build) = self.latest(&offer, BuildStatus::Building) {
@@ -143,7 +93,7 @@ impl Engine {
 
     async fn begin_stock(
         &self,
-        offer: &Arc<StockTemplate>,
+        offer: &Arc<BuiltinTemplate>,
         force: bool,
     ) -> Result<Arc<Build>, StockError> {
         let files = |error| StockError::Files(offer.name.clone(), error);
@@ -185,19 +135,20 @@ impl Engine {
     }
 
     /// Puts the files of a definition to where steps find them.
-    fn prepare_stock(&self, definition: &dyn StockDefinition) -> std::io::Result<Plan> {
-        let PreparedStock { plan, files } = definition.prepare()?;
+    fn prepare_stock(&self, definition: &dyn BuiltinDefinition) -> std::io::Result<Plan> {
+        let PreparedBuiltin { plan, files } = definition.prepare()?;
         for (hash, archive) in files {
-            let file = self.new_upload()?;
+            let uploads = &self.shared.uploads;
+            let file = uploads.temporary()?;
             std::fs::write(&file, archive)?;
-            let kept = self.keep_upload(INSTALLATION.team, &hash, file);
+            let kept = uploads.keep(INSTALLATION.team, &hash, file);
             kept.map_err(std::io::Error::other)?;
         }
         Ok(plan)
     }
 
     /// The newest build of a stock template, when it is at this status.
-    fn latest(&self, offer: &StockTemplate, status: BuildStatus) -> Option<Arc<Build>> {
+    fn latest(&self, offer: &BuiltinTemplate, status: BuildStatus) -> Option<Arc<Build>> {
         let newest = self
             .shared
             .builds
@@ -209,7 +160,7 @@ impl Engine {
     }
 
     /// Why the newest build of a stock template failed, for a while after it did.
-    fn failed_lately(&self, offer: &StockTemplate) -> Option<String> {
+    fn failed_lately(&self, offer: &BuiltinTemplate) -> Option<String> {
         let record = self.latest(offer, BuildStatus::Error)?.record();
         let stands = record.updated_at + FAILURE_STANDS > self.shared.clock.now();
         stands.then(|| reason(&record))
@@ -231,7 +182,7 @@ impl Engine {
             reference.namespace.is_none() && tag.is_none_or(|tag| tag == DEFAULT_TAG)
         };
         let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
-        let offer = self.shared.stock.find(&reference.name);
+        let offer = self.shared.templates.builtin().find(&reference.name);
         let offer = offer.ok_or_else(missing)?;
         let Some(build) = self.stock_under_way(principal, &offer).await? else {
             return Ok(());
@@ -261,7 +212,7 @@ impl Engine {
     async fn stock_under_way(
         &self,
         principal: &Principal,
-        offer: &Arc<StockTemplate>,
+        offer: &Arc<BuiltinTemplate>,
     ) -> Result<Option<Arc<Build>>, CreateError> {
         let _beginning = self.shared.stock.beginning.lock().await;
         if self.shared.templates.has(&offer.id) {
@@ -278,18 +229,6 @@ impl Engine {
         tracing::info!(template = %offer.name, "building a template that was asked for");
         Ok(Some(self.begin_stock(offer, false).await?))
     }
-
-    /// A template that a build of the installation has made.
-    pub(crate) fn stock_template_of(&self, build: &BuildRecord, over: Template) -> Template {
-        let offer = self.shared.stock.find(&build.name);
-        let description = offer.map(|offer| offer.description.clone());
-        Template {
-            team: None,
-            public: true,
-            description: description.unwrap_or_default(),
-            ..over
-        }
-    }
 }
 
 /// Why a build failed.
@@ -300,13 +239,17 @@ fn reason(record: &BuildRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use shoal_core::id::TemplateId;
+    use shoal_core::resources::Resources;
+    use shoal_core::template::Template;
+
     use super::*;
     use crate::test_util;
 
     struct Broken;
 
-    impl StockDefinition for Broken {
-        fn prepare(&self) -> std::io::Result<PreparedStock> {
+    impl BuiltinDefinition for Broken {
+        fn prepare(&self) -> std::io::Result<PreparedBuiltin> {
             Err(std::io::Error::other("nobody builds it"))
         }
     }
@@ -316,7 +259,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let engine = test_util::open(test_util::parts(directory.path())).await;
         let id = TemplateId::from_entropy([9; 16]);
-        engine.offer_stock(StockTemplate {
+        engine.register_builtin(BuiltinTemplate {
             id: id.clone(),
             name: "made".parse().unwrap(),
             description: String::new(),

@@ -1,45 +1,107 @@
-//! Templates: what there is, and which one a reference means.
+//! Templates: which exist, which one a reference means, and how their owners change them.
+
+mod builtin;
+mod create;
+mod delete;
+mod images;
+mod names;
+mod pending;
+mod snapshot_names;
+mod tags;
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use shoal_core::auth::Principal;
+use shoal_core::clock::Clock;
+use shoal_core::driver::Capabilities;
 use shoal_core::id::TemplateId;
-use shoal_core::image::ImageName;
-pub use shoal_core::ports::templates::{TemplateError, Users};
-use shoal_core::store::StoreError;
+pub use shoal_core::ports::templates::{
+    CreateTemplateError, NewTemplate, TagError, TemplateError, Users,
+};
+use shoal_core::store::{StoreError, TemplateStore};
 use shoal_core::template::{DEFAULT_TAG, Template, TemplateRef};
 
+pub use self::builtin::{BuiltinDefinition, BuiltinTemplate, PreparedBuiltin};
+pub(crate) use self::names::NameOwner;
+
+use self::builtin::BuiltinTemplates;
 use crate::access::Access;
 use crate::build_records::BuildRecords;
-use crate::engine::{Engine, Shared};
+use crate::images::NodeImages;
+use crate::sandboxes::Sandboxes;
+use crate::snapshots::Snapshots;
 
-/// All templates; few, and read at each create.
-#[derive(Debug, Default)]
+/// What [`Templates`] depends on.
+pub(crate) struct TemplateParts {
+    pub(crate) store: Arc<dyn TemplateStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) machine: Capabilities,
+    pub(crate) access: Arc<Access>,
+    pub(crate) build_records: Arc<BuildRecords>,
+    pub(crate) images: Arc<NodeImages>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+}
+
+/// The templates of all teams. They are few, and every create reads them.
 pub(crate) struct Templates {
+    store: Arc<dyn TemplateStore>,
+    clock: Arc<dyn Clock>,
+    machine: Capabilities,
+    access: Arc<Access>,
+    build_records: Arc<BuildRecords>,
+    images: Arc<NodeImages>,
+    snapshots: Arc<Snapshots>,
+    sandboxes: Arc<Sandboxes>,
     all: RwLock<Vec<Arc<Template>>>,
+    builtin: BuiltinTemplates,
 }
 
 impl Templates {
-    pub(crate) fn load(templates: Vec<Template>) -> Self {
-        let all = templates.into_iter().map(Arc::new).collect();
-        Self {
+    /// Reads all templates.
+    pub(crate) async fn load(parts: TemplateParts) -> Result<Self, StoreError> {
+        let TemplateParts {
+            store,
+            clock,
+            machine,
+            access,
+            build_records,
+            images,
+            snapshots,
+            sandboxes,
+        } = parts;
+        let all = store.templates().await?.into_iter().map(Arc::new).collect();
+        Ok(Self {
+            store,
+            clock,
+            machine,
+            access,
+            build_records,
+            images,
+            snapshots,
+            sandboxes,
             all: RwLock::new(all),
-        }
+            builtin: BuiltinTemplates::default(),
+        })
     }
 
-    /// The template that `reference` names to `principal`, whichever its tag: one of the caller's own
-    /// tenant, else one of the installation, else one that an operator has made for everybody, or the
-    /// template with that id. The name of another tenant's template counts in that tenant's namespace
-    /// alone, so that a name that is mistyped or deleted never leads to a stranger's template.
+    /// The templates that the installation can build on demand.
+    pub(crate) fn builtin(&self) -> &BuiltinTemplates {
+        &self.builtin
+    }
+
+    /// The template that `reference` names to `principal`, regardless of its tag: the template with
+    /// that id, or by name one of the caller's team, else a builtin one, else one that an operator
+    /// promoted for all teams. The name of another team's template is valid only in that team's
+    /// namespace, so that a mistyped or deleted name never resolves to a stranger's template.
     pub(crate) fn find(
         &self,
         principal: &Principal,
-        access: &Access,
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
         let namespace = match &reference.namespace {
-            Some(slug) => Some(access.of_namespace(principal, slug)?),
+            Some(slug) => Some(self.access.of_namespace(principal, slug)?),
             None => None,
         };
         let own = Some(principal.team);
@@ -65,15 +127,16 @@ impl Templates {
         found.cloned()
     }
 
-    /// What `reference` means to `principal`, in the build that its tag means.
+    /// The template that `reference` names to `principal`, in the build that its tag refers to.
+    ///
+    /// # Errors
+    /// [`TemplateError::NotFound`] and [`TemplateError::NoTag`].
     pub(crate) fn resolve(
         &self,
         principal: &Principal,
-        access: &Access,
         reference: &TemplateRef,
-        builds: &BuildRecords,
     ) -> Result<Arc<Template>, TemplateError> {
-        let found = self.find(principal, access, reference);
+        let found = self.find(principal, reference);
         let found = found.ok_or_else(|| TemplateError::NotFound(reference.to_string()))?;
         let tag = reference.tag.as_deref().unwrap_or(DEFAULT_TAG);
         if found.tags.is_empty() && tag == DEFAULT_TAG {
@@ -90,71 +153,34 @@ impl Templates {
         if build == found.build {
             return Ok(found);
         }
-        let (record, made) = builds.made(build).ok_or_else(no_tag)?;
+        let (record, made) = self.build_records.made(build).ok_or_else(no_tag)?;
         Ok(Arc::new(found.as_built(build, record.resources, &made)))
     }
 
+    /// The template with this id.
     pub(crate) fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
         let all = self.all.read();
         all.iter().find(|template| template.id == *id).cloned()
     }
 
+    /// Whether a template with this id exists.
     pub(crate) fn has(&self, id: &TemplateId) -> bool {
         self.by_id(id).is_some()
     }
-}
 
-impl Shared {
-    /// What `reference` means to `principal`, in the build that its tag means.
-    pub(crate) fn template_meant(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-    ) -> Result<Arc<Template>, TemplateError> {
-        self.templates
-            .resolve(principal, &self.access, reference, &self.builds)
-    }
-}
-
-impl Engine {
-    /// The template that `reference` means.
-    ///
-    /// # Errors
-    /// See [`TemplateError`].
-    pub fn resolve_template(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-    ) -> Result<Arc<Template>, TemplateError> {
-        self.shared.template_meant(principal, reference)
-    }
-
-    /// The template that `reference` names, whichever its tag.
-    #[must_use]
-    pub fn find_template(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-    ) -> Option<Arc<Template>> {
-        let shared = &self.shared;
-        shared.templates.find(principal, &shared.access, reference)
-    }
-
-    /// The template with this id.
-    #[must_use]
-    pub fn template_by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
-        self.shared.templates.by_id(id)
+    /// The builtin template with this id, if it is built.
+    pub(crate) fn builtin_by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        let found = self.by_id(id)?;
+        found.team.is_none().then_some(found)
     }
 
     /// Every template that `principal` may use, the newest first.
-    #[must_use]
-    pub fn templates(&self, principal: &Principal) -> Vec<Arc<Template>> {
-        let all = self.shared.templates.all.read();
-        let mut visible: Vec<_> = all
-            .iter()
-            .filter(|t| t.is_visible_to(principal.team))
-            .cloned()
-            .collect();
+    pub(crate) fn list(&self, principal: &Principal) -> Vec<Arc<Template>> {
+        let mut visible: Vec<_> = {
+            let all = self.all.read();
+            let visible = all.iter().filter(|t| t.is_visible_to(principal.team));
+            visible.cloned().collect()
+        };
         visible.sort_by(|a, b| {
             b.created_at
                 .cmp(&a.created_at)
@@ -163,92 +189,12 @@ impl Engine {
         visible
     }
 
-    /// The stock template with this id, if there is one.
-    #[must_use]
-    pub fn stock_template(&self, id: &TemplateId) -> Option<Arc<Template>> {
-        let all = self.shared.templates.all.read();
-        all.iter()
-            .find(|template| template.id == *id && template.team.is_none())
-            .cloned()
-    }
-
-    /// The name of a template that stands on an image, if there is one.
-    pub(crate) fn template_over(&self, image: &ImageName) -> Option<String> {
-        let all = self.shared.templates.all.read();
-        let over = all.iter().find(|template| template.image == *image)?;
-        let name = over.names.first().map(ToString::to_string);
-        Some(name.unwrap_or_else(|| over.id.to_string()))
-    }
-
-    /// Keeps a template, new or changed.
-    ///
-    /// # Errors
-    /// When the store does not take it.
-    pub async fn put_template(&self, template: Template) -> Result<(), TemplateError> {
-        Ok(self.keep_template(template).await?)
-    }
-
-    pub(crate) async fn keep_template(&self, template: Template) -> Result<(), StoreError> {
-        self.shared.store.put_template(template.clone()).await?;
-        let mut all = self.shared.templates.all.write();
+    /// Stores a new or changed template.
+    pub(crate) async fn put(&self, template: Template) -> Result<(), StoreError> {
+        self.store.put_template(template.clone()).await?;
+        let mut all = self.all.write();
         all.retain(|known| known.id != template.id);
         all.push(Arc::new(template));
-        Ok(())
-    }
-
-    /// Removes a template of the tenant's own; an admin may remove a stock one too. A reference
-    /// with a tag removes that tag alone.
-    ///
-    /// # Errors
-    /// [`TemplateError::InUse`] while sandboxes stand on it, and [`TemplateError::KeptTag`] for a
-    /// tag that a template cannot be without.
-    pub async fn delete_template(
-        &self,
-        principal: &Principal,
-        reference: &TemplateRef,
-    ) -> Result<(), TemplateError> {
-        if let Some(tag) = &reference.tag {
-            return self.remove_tag(principal, reference, tag).await;
-        }
-        let changing = self.shared.builds.changing.lock().await;
-        let found = self.find_template(principal, reference);
-        let Some(template) = found else {
-            let missing = || TemplateError::NotFound(reference.to_string());
-            // One that no build has finished is its builds.
-            let to_come = self.template_to_come(principal, reference);
-            let to_come = to_come.filter(|build| build.team == principal.team);
-            let id = to_come.ok_or_else(missing)?.template.clone();
-            self.shared.builds.forget_all(&id).await?;
-            return Ok(());
-        };
-        match template.team {
-            Some(team) if team != principal.team => {
-                return Err(TemplateError::NotFound(reference.to_string()));
-            }
-            None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
-            _ => {}
-        }
-        let records = self.shared.sandboxes.records();
-        let (own, others): (Vec<_>, Vec<_>) = records
-            .iter()
-            .filter(|record| record.spec.template == template.id)
-            .partition(|record| record.team == principal.team);
-        if own.len() + others.len() > 0 {
-            let users = Users {
-                own: own.iter().map(|record| record.id.clone()).collect(),
-                others: others.len(),
-            };
-            return Err(TemplateError::InUse(template.id.clone(), users));
-        }
-        self.shared.store.delete_template(&template.id).await?;
-        self.shared
-            .templates
-            .all
-            .write()
-            .retain(|known| known.id != template.id);
-        let dropped = self.shared.builds.forget_all(&template.id).await?;
-        drop(changing);
-        self.shared.builds.release(dropped).await;
         Ok(())
     }
 }

@@ -33,10 +33,34 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("snapshots", &["access", "work"]),
+    (
+        "snapshotter",
+        &[
+            "access",
+            "config",
+            "entropy",
+            "sandboxes",
+            "snapshots",
+            "templates",
+            "work",
+        ],
+    ),
     ("store", &[]),
     ("system_clock", &[]),
     ("tasks", &[]),
     ("telemetry", &[]),
+    (
+        "templates",
+        &[
+            "access",
+            "build_records",
+            "entropy",
+            "images",
+            "sandboxes",
+            "snapshots",
+        ],
+    ),
+    ("uploads", &["access", "build_records", "config"]),
     ("work", &[]),
 ];
 
@@ -44,24 +68,14 @@ const ARROWS: &[(&str, &[&str])] = &[
 const ABOVE: &[&str] = &[
     "build",
     "create",
-    "create_template",
     "engine",
-    "exported",
     "fork",
     "pool",
     "ports",
     "recover",
-    "remove_image",
     "resolve",
-    "snapshot",
-    "snapshot_names",
     "stock",
-    "tags",
-    "template_names",
-    "templates",
     "test_util",
-    "to_come",
-    "uploads",
 ];
 
 fn source() -> PathBuf {

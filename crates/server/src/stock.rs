@@ -13,7 +13,7 @@ use shoal_core::clock::Clock;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageName, Images};
 use shoal_core::template::{Template, TemplateName};
-use shoal_engine::{Engine, StockTemplate, SystemClock};
+use shoal_engine::{BuiltinTemplate, Engine, SystemClock};
 use shoal_images::ImageStore;
 use shoal_images::bootstrap::Recipe;
 
@@ -72,16 +72,16 @@ const OFFERED: [Offered; 1] = [Offered {
 /// When a definition is invalid, which a test excludes.
 pub(crate) fn offer(engine: &Engine) -> anyhow::Result<()> {
     for offered in &OFFERED {
-        engine.offer_stock(offered.template()?);
+        engine.register_builtin(offered.template()?);
     }
     Ok(())
 }
 
 impl Offered {
-    fn template(&self) -> anyhow::Result<StockTemplate> {
+    fn template(&self) -> anyhow::Result<BuiltinTemplate> {
         let definition = Definition::read(self.definition, self.files)
             .with_context(|| format!("the definition of the template {}", self.name))?;
-        Ok(StockTemplate {
+        Ok(BuiltinTemplate {
             id: TemplateId::from_entropy(sixteen(self.name.as_bytes())),
             name: self.name.parse()?,
             description: definition.description().to_owned(),
@@ -120,7 +120,7 @@ async fn ensure_one(engine: &Engine, images: &ImageStore, stock: &Stock) -> anyh
         }
     };
     let template = template(stock, made, &digest)?;
-    let known = engine.stock_template(&template.id);
+    let known = engine.builtin_template(&template.id);
     if known
         .as_ref()
         .is_some_and(|known| known.build == template.build)

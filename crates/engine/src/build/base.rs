@@ -128,7 +128,7 @@ impl Run<'_> {
         Box::pin(async move {
             // The plan was written for a template of the installation, whatever the catalogue calls so.
             let reference = name.reference().map_err(TemplateError::from)?;
-            let template = engine.resolve_template(principal, &reference)?;
+            let template = engine.shared.templates.resolve(principal, &reference)?;
             let resolved = Resolved::of_template(template);
             engine.specified_as(principal, resolved, new, None).await
         })

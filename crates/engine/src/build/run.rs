@@ -152,7 +152,11 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let changing = self.shared.builds.changing.lock().await;
         let record = build.record();
-        let dropped = self.assign_tags(team, &record, &record.tags).await?;
+        let dropped = self
+            .shared
+            .templates
+            .assign_tags(team, &record, &record.tags)
+            .await?;
         let now = self.shared.clock.now();
         build.say(
             now,

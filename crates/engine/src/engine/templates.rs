@@ -1,4 +1,4 @@
-//! The catalogue, images and builds, as callers of the engine see them.
+//! The catalogue, images, templates and builds, as callers of the engine see them.
 
 use std::sync::Arc;
 
@@ -8,10 +8,12 @@ use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::store::StoreError;
+use shoal_core::template::{Template, TemplateRef};
 use tokio::sync::watch;
 
 use super::Engine;
 use crate::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
+use crate::templates::{CreateTemplateError, NewTemplate, TagError, TemplateError};
 
 impl Engine {
     /// The catalogue in force.
@@ -77,6 +79,100 @@ impl Engine {
             tracing::warn!(error = %Chain(&error), "an image stays private");
         }
         Ok(image)
+    }
+
+    /// Creates a template of the caller's team over an image on this node.
+    ///
+    /// # Errors
+    /// See [`CreateTemplateError`].
+    pub async fn create_template(
+        &self,
+        principal: &Principal,
+        new: NewTemplate,
+    ) -> Result<Template, CreateTemplateError> {
+        self.shared.templates.create(principal, new).await
+    }
+
+    /// The template that `reference` names, in the build that its tag refers to.
+    ///
+    /// # Errors
+    /// See [`TemplateError`].
+    pub fn resolve_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        self.shared.templates.resolve(principal, reference)
+    }
+
+    /// The template that `reference` names, regardless of its tag.
+    #[must_use]
+    pub fn find_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Option<Arc<Template>> {
+        self.shared.templates.find(principal, reference)
+    }
+
+    /// The builtin template with this id, if it is built.
+    #[must_use]
+    pub fn builtin_template(&self, id: &TemplateId) -> Option<Arc<Template>> {
+        self.shared.templates.builtin_by_id(id)
+    }
+
+    /// Stores a new or changed template.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub async fn put_template(&self, template: Template) -> Result<(), TemplateError> {
+        Ok(self.shared.templates.put(template).await?)
+    }
+
+    /// Deletes a template of the caller's team. An admin may delete a builtin one too. A reference
+    /// with a tag deletes only that tag.
+    ///
+    /// # Errors
+    /// [`TemplateError::InUse`] while sandboxes use the template, and [`TemplateError::KeptTag`] for
+    /// a tag that a template cannot be without.
+    pub async fn delete_template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<(), TemplateError> {
+        self.shared.templates.delete(principal, reference).await
+    }
+
+    /// Points more tags to the build that `target` refers to. Returns the build.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    pub async fn add_tags(
+        &self,
+        principal: &Principal,
+        target: &TemplateRef,
+        tags: &[String],
+    ) -> Result<BuildId, TagError> {
+        self.shared
+            .templates
+            .add_tags(principal, target, tags)
+            .await
+    }
+
+    /// Removes tags of a template. Unknown tags are ignored.
+    ///
+    /// # Errors
+    /// See [`TagError`].
+    pub async fn remove_tags(
+        &self,
+        principal: &Principal,
+        template: &TemplateRef,
+        tags: &[String],
+    ) -> Result<(), TagError> {
+        self.shared
+            .templates
+            .remove_tags(principal, template, tags)
+            .await
     }
 
     /// The builds of a template, the newest first.

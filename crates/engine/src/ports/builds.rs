@@ -76,7 +76,7 @@ impl Builds for Engine {
     }
 
     fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
-        Engine::templates_to_come(self, principal)
+        self.shared.templates.pending(principal)
     }
 
     fn template_to_come(
@@ -84,27 +84,29 @@ impl Builds for Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Option<Arc<BuildRecord>> {
-        Engine::template_to_come(self, principal, reference)
+        self.shared.templates.pending_named(principal, reference)
     }
 }
 
 impl Uploads for Engine {
     fn sign(&self, team: TeamId, hash: &FilesHash, expires: i64) -> String {
-        Engine::upload_signature(self, team, hash, expires)
+        self.shared.uploads.sign(team, hash, expires)
     }
 
     fn is_signed(&self, team: TeamId, hash: &FilesHash, expires: i64, signature: &str) -> bool {
-        Engine::upload_is_signed(self, team, hash, expires, signature)
+        self.shared
+            .uploads
+            .is_signed(team, hash, expires, signature)
     }
 
     fn has<'a>(&'a self, team: TeamId, hash: &'a FilesHash) -> BoxFuture<'a, bool> {
-        let (engine, hash) = (self.clone(), hash.clone());
-        let found = tokio::task::spawn_blocking(move || engine.has_upload(team, &hash));
+        let (uploads, hash) = (self.shared.uploads.clone(), hash.clone());
+        let found = tokio::task::spawn_blocking(move || uploads.find(team, &hash).is_some());
         Box::pin(async move { found.await.unwrap_or(false) })
     }
 
     fn max_bytes(&self) -> u64 {
-        Engine::upload_max(self)
+        self.shared.uploads.max_bytes()
     }
 
     fn begin<'a>(
@@ -113,7 +115,7 @@ impl Uploads for Engine {
         hash: &'a FilesHash,
     ) -> BoxFuture<'a, Result<Box<dyn Upload>, UploadError>> {
         Box::pin(async move {
-            let incoming = self.begin_upload(team, hash).await?;
+            let incoming = self.shared.uploads.begin(team, hash).await?;
             let gone = || io::Error::from(io::ErrorKind::NotFound);
             let file = File::create(incoming.path().ok_or_else(gone)?).await?;
             let upload: Box<dyn Upload> = Box::new(FileUpload { file, incoming });
@@ -122,7 +124,7 @@ impl Uploads for Engine {
     }
 }
 
-/// An upload on its way into a file. The file is closed before its room is given back.
+/// An upload that is written to a file. The file is closed before its space is released.
 struct FileUpload {
     file: File,
     incoming: IncomingUpload,
@@ -131,7 +133,7 @@ struct FileUpload {
 impl Upload for FileUpload {
     fn write(&mut self, piece: Bytes) -> BoxFuture<'_, Result<(), UploadError>> {
         Box::pin(async move {
-            self.incoming.coming(piece.len() as u64).await?;
+            self.incoming.reserve(piece.len() as u64).await?;
             Ok(self.file.write_all(&piece).await?)
         })
     }

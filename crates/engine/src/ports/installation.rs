@@ -48,6 +48,6 @@ impl ImageStore for Engine {
     }
 
     fn remove<'a>(&'a self, name: &'a ImageName) -> BoxFuture<'a, Result<(), ImageError>> {
-        Box::pin(self.remove_image(name))
+        Box::pin(self.shared.templates.remove_image(name))
     }
 }

@@ -20,11 +20,11 @@ impl Snapshots for Engine {
         permit: &'a SandboxPermit,
         new: NewSnapshot,
     ) -> BoxFuture<'a, Result<SnapshotRecord, TakeError>> {
-        Box::pin(Engine::snapshot(self, principal, permit, new))
+        Box::pin(self.shared.snapshotter.take(principal, permit, new))
     }
 
     fn list(&self, principal: &Principal, filter: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
-        Engine::snapshots(self, principal, filter)
+        self.shared.snapshots.list(principal, filter)
     }
 
     fn delete<'a>(
@@ -32,7 +32,7 @@ impl Snapshots for Engine {
         principal: &'a Principal,
         reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), SnapshotError>> {
-        Box::pin(Engine::delete_snapshot(self, principal, reference))
+        Box::pin(self.shared.snapshots.delete(principal, reference))
     }
 
     fn export<'a>(
@@ -41,7 +41,7 @@ impl Snapshots for Engine {
         reference: &'a TemplateRef,
         target: PathBuf,
     ) -> BoxFuture<'a, Result<u64, SnapshotError>> {
-        Box::pin(Engine::export_snapshot(self, principal, reference, target))
+        Box::pin(self.shared.snapshotter.export(principal, reference, target))
     }
 
     fn import<'a>(
@@ -51,8 +51,10 @@ impl Snapshots for Engine {
         name: Option<TemplateRef>,
         trust: bool,
     ) -> BoxFuture<'a, Result<SnapshotRecord, SnapshotError>> {
-        Box::pin(Engine::import_snapshot(
-            self, principal, source, name, trust,
-        ))
+        Box::pin(
+            self.shared
+                .snapshotter
+                .import(principal, source, name, trust),
+        )
     }
 }

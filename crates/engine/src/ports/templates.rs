@@ -42,19 +42,19 @@ impl Templates for Engine {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        Engine::resolve_template(self, principal, reference)
+        self.shared.templates.resolve(principal, reference)
     }
 
     fn find(&self, principal: &Principal, reference: &TemplateRef) -> Option<Arc<Template>> {
-        Engine::find_template(self, principal, reference)
+        self.shared.templates.find(principal, reference)
     }
 
     fn by_id(&self, id: &TemplateId) -> Option<Arc<Template>> {
-        Engine::template_by_id(self, id)
+        self.shared.templates.by_id(id)
     }
 
     fn list(&self, principal: &Principal) -> Vec<Arc<Template>> {
-        Engine::templates(self, principal)
+        self.shared.templates.list(principal)
     }
 
     fn starts(&self, id: &TemplateId) -> Starts {
@@ -66,7 +66,7 @@ impl Templates for Engine {
         principal: &'a Principal,
         new: NewTemplate,
     ) -> BoxFuture<'a, Result<Template, CreateTemplateError>> {
-        Box::pin(Engine::create_template(self, principal, new))
+        Box::pin(self.shared.templates.create(principal, new))
     }
 
     fn delete<'a>(
@@ -74,7 +74,7 @@ impl Templates for Engine {
         principal: &'a Principal,
         reference: &'a TemplateRef,
     ) -> BoxFuture<'a, Result<(), TemplateError>> {
-        Box::pin(Engine::delete_template(self, principal, reference))
+        Box::pin(self.shared.templates.delete(principal, reference))
     }
 
     fn publish<'a>(
@@ -83,7 +83,7 @@ impl Templates for Engine {
         reference: &'a TemplateRef,
         public: bool,
     ) -> BoxFuture<'a, Result<(), TagError>> {
-        Box::pin(Engine::publish_template(self, principal, reference, public))
+        Box::pin(self.shared.templates.publish(principal, reference, public))
     }
 
     fn add_tags<'a>(
@@ -92,7 +92,7 @@ impl Templates for Engine {
         target: &'a TemplateRef,
         tags: &'a [String],
     ) -> BoxFuture<'a, Result<BuildId, TagError>> {
-        Box::pin(Engine::add_tags(self, principal, target, tags))
+        Box::pin(self.shared.templates.add_tags(principal, target, tags))
     }
 
     fn add_tags_to_build<'a>(
@@ -101,7 +101,11 @@ impl Templates for Engine {
         build: BuildId,
         tags: &'a [String],
     ) -> BoxFuture<'a, Result<BuildId, TagError>> {
-        Box::pin(Engine::add_tags_to_build(self, principal, build, tags))
+        Box::pin(
+            self.shared
+                .templates
+                .add_tags_to_build(principal, build, tags),
+        )
     }
 
     fn remove_tags<'a>(
@@ -110,7 +114,7 @@ impl Templates for Engine {
         template: &'a TemplateRef,
         tags: &'a [String],
     ) -> BoxFuture<'a, Result<(), TagError>> {
-        Box::pin(Engine::remove_tags(self, principal, template, tags))
+        Box::pin(self.shared.templates.remove_tags(principal, template, tags))
     }
 }
 

@@ -1,9 +1,10 @@
-//! An archive while it is sent: its room is taken before its bytes are, so that what is coming counts
-//! among what a team has.
+//! An archive while it is uploaded. Its space is reserved before its bytes are written, so that
+//! incoming archives count against the limits of a team.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::build::FilesHash;
@@ -11,203 +12,181 @@ use shoal_core::id::TeamId;
 use tempfile::TempPath;
 use tokio::sync::Notify;
 
-use super::UploadError;
-use crate::engine::Engine;
+use super::{UploadError, Uploads};
 
-/// How much room is taken ahead of what comes, in bytes.
-const STEP: u64 = 16 << 20;
+/// How many bytes are reserved ahead of those that have arrived.
+const RESERVE_AHEAD: u64 = 16 << 20;
 
-/// What is being sent.
+/// The archives that are being uploaded.
 #[derive(Debug, Default)]
-pub(super) struct Coming {
-    under_way: Mutex<HashSet<(TeamId, FilesHash)>>,
-    /// One of them has ended.
+pub(super) struct InFlight {
+    archives: Mutex<HashSet<(TeamId, FilesHash)>>,
+    /// Wakes callers that wait for another upload of the same archive.
     ended: Notify,
 }
 
-/// The bytes for which room is taken, of each team.
-#[derive(Debug, Default)]
-pub(super) struct Taken(HashMap<TeamId, u64>);
-
-impl Taken {
-    pub(super) fn of(&self, team: TeamId) -> u64 {
-        self.0.get(&team).copied().unwrap_or_default()
-    }
-
-    pub(super) fn of_all(&self) -> u64 {
-        self.0.values().copied().fold(0, u64::saturating_add)
-    }
-
-    pub(super) fn take(&mut self, team: TeamId, bytes: u64) {
-        let all = self.of(team).saturating_add(bytes);
-        self.0.insert(team, all);
-    }
-
-    fn give_back(&mut self, team: TeamId, bytes: u64) {
-        match self.of(team).saturating_sub(bytes) {
-            0 => self.0.remove(&team),
-            left => self.0.insert(team, left),
-        };
-    }
-}
-
-/// Room that is taken for a team, until this is dropped.
-struct Room {
-    engine: Engine,
+/// Reserved space of a team, released on drop.
+struct Reservation {
+    uploads: Arc<Uploads>,
     team: TeamId,
     bytes: u64,
 }
 
-impl Room {
-    /// Takes room for an archive: for `wanted` bytes, or for those that it `needs` where there is no
-    /// more. As slow as the disk.
-    fn take(
-        engine: Engine,
+impl Reservation {
+    /// Reserves `wanted` bytes for an archive, or only the `required` ones when space is scarce. As
+    /// slow as the disk.
+    fn new(
+        uploads: Arc<Uploads>,
         team: TeamId,
         hash: &FilesHash,
         wanted: u64,
-        needs: u64,
+        required: u64,
     ) -> Result<Self, UploadError> {
-        let needed = engine.uploads_needed_since(team);
-        let uploads = &engine.shared.uploads;
-        let bytes = match uploads.take_room(team, hash, wanted, needed) {
+        let needed = uploads.needed_since(team);
+        let archives = &uploads.archives;
+        let bytes = match archives.reserve(team, hash, wanted, needed) {
             Ok(()) => wanted,
             Err(UploadError::Full(_) | UploadError::AllFull(_)) => {
-                uploads.take_room(team, hash, needs, needed)?;
-                needs
+                archives.reserve(team, hash, required, needed)?;
+                required
             }
             Err(error) => return Err(error),
         };
         Ok(Self {
-            engine,
+            uploads,
             team,
             bytes,
         })
     }
 
-    /// The room of both.
+    /// Adds another reservation to this one.
     fn join(&mut self, mut more: Self) {
         self.bytes += std::mem::take(&mut more.bytes);
     }
 }
 
-impl Drop for Room {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let taken = &self.engine.shared.uploads.taken;
-        taken.lock().give_back(self.team, self.bytes);
+        let mut reserved = self.uploads.archives.reserved.lock();
+        reserved.release(self.team, self.bytes);
     }
 }
 
-/// The right to send an archive, which one has at a time.
-struct Turn {
-    engine: Engine,
+/// The exclusive right to upload an archive.
+struct UploadLock {
+    uploads: Arc<Uploads>,
     key: (TeamId, FilesHash),
 }
 
-impl Drop for Turn {
+impl Drop for UploadLock {
     fn drop(&mut self) {
-        let coming = &self.engine.shared.uploads.coming;
-        coming.under_way.lock().remove(&self.key);
-        coming.ended.notify_waiters();
+        let in_flight = &self.uploads.in_flight;
+        in_flight.archives.lock().remove(&self.key);
+        in_flight.ended.notify_waiters();
     }
 }
 
-/// An archive that is being sent. What came of it goes with this, unless it is kept.
+/// An archive that is being uploaded. Dropping it discards its bytes, unless it is kept.
 ///
-/// What is written first goes first: the room of a file is given back when the file has gone.
-pub struct IncomingUpload {
+/// The fields are dropped in this order: the file is removed before its space is released.
+pub(crate) struct IncomingUpload {
     file: Option<TempPath>,
-    came: u64,
-    room: Room,
-    turn: Turn,
+    arrived: u64,
+    reservation: Reservation,
+    lock: UploadLock,
 }
 
 impl IncomingUpload {
-    /// Where what comes is written to.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
+    /// The file to write to.
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Takes room for so many bytes more, before they are written. Whoever stops waiting for it has
-    /// taken none.
+    /// Reserves space for this many more bytes, before they are written. A caller that stops waiting
+    /// has reserved nothing.
     ///
     /// # Errors
     /// See [`UploadError`].
-    pub async fn coming(&mut self, bytes: u64) -> Result<(), UploadError> {
-        let most = self.room.engine.upload_max();
-        let came = self.came.saturating_add(bytes);
-        if came > most {
-            return Err(UploadError::TooLarge(most));
+    pub(crate) async fn reserve(&mut self, bytes: u64) -> Result<(), UploadError> {
+        let uploads = &self.reservation.uploads;
+        let max = uploads.max_bytes;
+        let arrived = self.arrived.saturating_add(bytes);
+        if arrived > max {
+            return Err(UploadError::TooLarge(max));
         }
-        let has = self.room.bytes;
-        if came > has {
-            let (engine, (team, hash)) = (self.room.engine.clone(), self.turn.key.clone());
-            // Near the end of the room no more is taken than is needed.
-            let (wanted, needs) = (came.saturating_add(STEP).min(most) - has, came - has);
-            let taking = move || Room::take(engine, team, &hash, wanted, needs);
-            let taken = tokio::task::spawn_blocking(taking).await;
-            self.room.join(taken.map_err(io::Error::other)??);
+        let has = self.reservation.bytes;
+        if arrived > has {
+            let (uploads, (team, hash)) = (uploads.clone(), self.lock.key.clone());
+            let ahead = arrived.saturating_add(RESERVE_AHEAD).min(max);
+            let (wanted, required) = (ahead - has, arrived - has);
+            let reserving = move || Reservation::new(uploads, team, &hash, wanted, required);
+            let more = tokio::task::spawn_blocking(reserving).await;
+            self.reservation.join(more.map_err(io::Error::other)??);
         }
-        self.came = came;
+        self.arrived = arrived;
         Ok(())
     }
 
-    /// Keeps what came for the builds of the team, under its name. Takes the time of a sync.
+    /// Keeps the archive for the builds of the team, under its name. As slow as a sync of the disk.
     ///
     /// # Errors
     /// See [`UploadError`].
-    pub fn keep(mut self) -> Result<(), UploadError> {
+    pub(crate) fn keep(mut self) -> Result<(), UploadError> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let file = self.file.take().ok_or_else(gone)?;
-        let engine = &self.room.engine;
-        let (team, hash) = &self.turn.key;
-        let needed = engine.uploads_needed_since(*team);
-        let uploads = &engine.shared.uploads;
-        uploads.keep(*team, hash, file, self.room.bytes, needed)
+        let uploads = &self.reservation.uploads;
+        let (team, hash) = &self.lock.key;
+        let needed = uploads.needed_since(*team);
+        let archives = &uploads.archives;
+        archives.keep(*team, hash, file, self.reservation.bytes, needed)
     }
 }
 
-impl Engine {
-    /// Begins to take an archive for a team. The same archive is taken once at a time: whoever sends
-    /// it meanwhile waits.
+impl Uploads {
+    /// Begins the upload of an archive for a team. An archive is uploaded once at a time: a second
+    /// caller waits for the first.
     ///
     /// # Errors
-    /// When no file can be made for it.
-    pub async fn begin_upload(&self, team: TeamId, hash: &FilesHash) -> io::Result<IncomingUpload> {
-        let (uploads, key) = (&self.shared.uploads, (team, hash.clone()));
+    /// When its file cannot be created.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        team: TeamId,
+        hash: &FilesHash,
+    ) -> io::Result<IncomingUpload> {
+        let key = (team, hash.clone());
+        let in_flight = &self.in_flight;
         loop {
-            let ended = uploads.coming.ended.notified();
+            let ended = in_flight.ended.notified();
             let mut ended = std::pin::pin!(ended);
-            // Whoever ends between the two lines is heard of.
+            // Before the check: an upload that ends in between must wake this caller.
             ended.as_mut().enable();
-            if uploads.coming.under_way.lock().insert(key.clone()) {
+            if in_flight.archives.lock().insert(key.clone()) {
                 break;
             }
             ended.await;
         }
-        let turn = Turn {
-            engine: self.clone(),
+        let lock = UploadLock {
+            uploads: self.clone(),
             key,
         };
-        let engine = self.clone();
-        let made = tokio::task::spawn_blocking(move || engine.new_upload()).await;
+        let uploads = self.clone();
+        let file = tokio::task::spawn_blocking(move || uploads.temporary()).await;
         Ok(IncomingUpload {
-            file: Some(made.map_err(io::Error::other)??),
-            came: 0,
-            room: Room {
-                engine: self.clone(),
+            file: Some(file.map_err(io::Error::other)??),
+            arrived: 0,
+            reservation: Reservation {
+                uploads: self.clone(),
                 team,
                 bytes: 0,
             },
-            turn,
+            lock,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
     use futures_util::FutureExt;
@@ -232,58 +211,60 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_room_holds_up_nobody_and_leaves_none_taken() {
+    async fn an_upload_that_waits_for_space_blocks_no_other_team_and_leaks_no_reservation() {
         let directory = tempfile::tempdir().unwrap();
         let engine = test_util::open(test_util::parts(directory.path())).await;
         let uploads = &engine.shared.uploads;
         let (mine, other) = (team(1), team(2));
-        let mut waits = engine.begin_upload(mine, &hash(1)).await.unwrap();
-        let mut goes_on = engine.begin_upload(other, &hash(1)).await.unwrap();
-        let making = uploads.making(mine);
+        let mut waits = uploads.begin(mine, &hash(1)).await.unwrap();
+        let mut goes_on = uploads.begin(other, &hash(1)).await.unwrap();
+        let evicting = uploads.archives.evicting(mine);
         let (held, holds) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
-        let slow = making.clone();
+        let slow = evicting.clone();
         let slow = std::thread::spawn(move || {
-            let _making = slow.lock();
+            let _evicting = slow.lock();
             held.send(()).unwrap();
             released.recv().unwrap();
         });
         holds.recv().unwrap();
-        let makers = || Arc::strong_count(&making);
-        let before = makers();
-        let mut waiting = Box::pin(waits.coming(1));
+        let holders = || Arc::strong_count(&evicting);
+        let before = holders();
+        let mut waiting = Box::pin(waits.reserve(1));
         assert!(waiting.as_mut().now_or_never().is_none());
-        goes_on.coming(1).await.unwrap();
-        assert!(uploads.taken.lock().of(other) > 0);
-        until("waiting for the disk", || makers() > before);
+        goes_on.reserve(1).await.unwrap();
+        assert!(uploads.archives.reserved.lock().of(other) > 0);
+        until("waiting for the disk", || holders() > before);
         drop(waiting);
         drop(waits);
         release.send(()).unwrap();
         slow.join().unwrap();
-        // What was under way for it takes it all the same, and gives it back.
-        until("made", || makers() == 2);
-        until("given back", || uploads.taken.lock().of(mine) == 0);
-        let mut again = engine.begin_upload(mine, &hash(1)).await.unwrap();
-        again.coming(1).await.unwrap();
-        assert!(uploads.taken.lock().of(mine) > 0);
+        // The blocking task still reserves the space, and releases it at once.
+        until("reserved", || holders() == 2);
+        until("released", || {
+            uploads.archives.reserved.lock().of(mine) == 0
+        });
+        let mut again = uploads.begin(mine, &hash(1)).await.unwrap();
+        again.reserve(1).await.unwrap();
+        assert!(uploads.archives.reserved.lock().of(mine) > 0);
         drop((again, goes_on));
-        assert!(uploads.taken.lock().0.is_empty());
+        assert!(uploads.archives.reserved.lock().is_empty());
     }
 
     #[tokio::test]
-    async fn a_file_has_gone_before_its_room_is_given_back() {
+    async fn a_file_is_removed_before_its_space_is_released() {
         let directory = tempfile::tempdir().unwrap();
         let engine = test_util::open(test_util::parts(directory.path())).await;
-        let mut incoming = engine.begin_upload(team(1), &hash(1)).await.unwrap();
-        incoming.coming(1).await.unwrap();
-        let path = incoming.path().unwrap().to_owned();
         let uploads = &engine.shared.uploads;
-        // Nobody gives anything back meanwhile.
-        let taken = uploads.taken.lock();
+        let mut incoming = uploads.begin(team(1), &hash(1)).await.unwrap();
+        incoming.reserve(1).await.unwrap();
+        let path = incoming.path().unwrap().to_owned();
+        // No space can be released while this is locked.
+        let reserved = uploads.archives.reserved.lock();
         let dropping = std::thread::spawn(move || drop(incoming));
         until("gone", || !path.exists());
-        drop(taken);
+        drop(reserved);
         dropping.join().unwrap();
-        assert_eq!(uploads.taken.lock().of(team(1)), 0);
+        assert_eq!(uploads.archives.reserved.lock().of(team(1)), 0);
     }
 }

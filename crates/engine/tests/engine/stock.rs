@@ -3,8 +3,8 @@
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
 use shoal_core::resources::Resources;
 use shoal_engine::{
-    BuildError, BuildOnDemand, GuestExit, GuestOutput, NewBuild, PreparedStock, StockDefinition,
-    StockError, StockTemplate, TagError, TemplateError,
+    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinTemplate, GuestExit, GuestOutput,
+    NewBuild, PreparedBuiltin, StockError, TagError, TemplateError,
 };
 
 use super::*;
@@ -14,8 +14,8 @@ const LINE: &str = "install";
 
 struct Definition;
 
-impl StockDefinition for Definition {
-    fn prepare(&self) -> std::io::Result<PreparedStock> {
+impl BuiltinDefinition for Definition {
+    fn prepare(&self) -> std::io::Result<PreparedBuiltin> {
         let action = Action::Run {
             command: LINE.to_owned(),
             user: None,
@@ -37,7 +37,7 @@ impl StockDefinition for Definition {
             force: false,
         };
         let hash = "0a".repeat(32).parse().unwrap();
-        Ok(PreparedStock {
+        Ok(PreparedBuiltin {
             plan,
             files: vec![(hash, b"tar".to_vec())],
         })
@@ -45,8 +45,8 @@ impl StockDefinition for Definition {
 }
 
 /// What the engine then knows how to build: its one step is what the guest says it is.
-pub(super) fn offer() -> StockTemplate {
-    StockTemplate {
+pub(super) fn offer() -> BuiltinTemplate {
+    BuiltinTemplate {
         id: TemplateId::from_entropy([9; 16]),
         name: NAME.parse().unwrap(),
         description: "of all".to_owned(),
@@ -70,7 +70,7 @@ fn failing() -> FakeGuest {
 async fn offering(guest: FakeGuest) -> Fixture {
     let anyone = |config: &mut EngineConfig| config.build_on_demand = BuildOnDemand::Everyone;
     let fixture = fixture_of(guest, anyone).await;
-    fixture.engine.offer_stock(offer());
+    fixture.engine.register_builtin(offer());
     fixture
 }
 
@@ -246,7 +246,7 @@ async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
         ..parts
     };
     let engine = Engine::open(parts).await.unwrap();
-    engine.offer_stock(offer());
+    engine.register_builtin(offer());
     assert!(
         engine
             .find_template(&fixture.me, &fixture.reference())
@@ -299,7 +299,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
 async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
     let fixture = fixture_of(FakeGuest::default(), |_| {}).await;
     let engine = &fixture.engine;
-    engine.offer_stock(offer());
+    engine.register_builtin(offer());
     let name = NAME.parse().unwrap();
     let admin = Principal {
         admin: true,

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use shoal_core::build::{Action, Base, FilesHash, Plan, Source, Stage, Step};
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::template::TemplateRef;
-use shoal_engine::{PreparedStock, StockDefinition};
+use shoal_engine::{BuiltinDefinition, PreparedBuiltin};
 use tar::{Builder, Header};
 
 use super::mirrors::Mirrors;
@@ -153,12 +153,12 @@ impl Definition {
     }
 }
 
-impl StockDefinition for Definition {
-    fn prepare(&self) -> io::Result<PreparedStock> {
+impl BuiltinDefinition for Definition {
+    fn prepare(&self) -> io::Result<PreparedBuiltin> {
         let mirrors = archive(&Mirrors::of_this_machine()?.files(MIRRORS))?;
         let files = self.archive.clone();
         let (of_mirrors, of_files) = (hash(&mirrors)?, hash(&files)?);
-        Ok(PreparedStock {
+        Ok(PreparedBuiltin {
             plan: self.plan(of_mirrors.clone(), of_files.clone()),
             files: vec![(of_mirrors, mirrors), (of_files, files)],
         })

@@ -159,7 +159,7 @@ async fn steps_on_a_template_of_root_start_in_its_home() {
 #[tokio::test]
 async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_calls_so() {
     let fixture = registered().await;
-    fixture.engine.offer_stock(stock::offer());
+    fixture.engine.register_builtin(stock::offer());
     fixture
         .catalogue(json!([{"name": "base", "image": "registry.test/other:1", "description": "d"}]))
         .await;

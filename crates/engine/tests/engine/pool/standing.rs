@@ -43,7 +43,7 @@ async fn members_begin_with_the_memory_of_the_template_which_is_built_first() {
     let fixture = Pooled::new().await;
     let base = template("base", "test/image:1");
     fixture.engine.put_template(base).await.unwrap();
-    fixture.engine.offer_stock(stock::offer());
+    fixture.engine.register_builtin(stock::offer());
     fixture.put(json!([standing(None)])).await;
     fixture.full_at_last().await;
     let saved = fixture.built().snapshot.clone().unwrap();
@@ -75,7 +75,7 @@ async fn a_template_that_is_built_anew_replaces_the_members() {
     let fixture = Pooled::new().await;
     let base = template("base", "test/image:1");
     fixture.engine.put_template(base).await.unwrap();
-    fixture.engine.offer_stock(stock::offer());
+    fixture.engine.register_builtin(stock::offer());
     fixture.put(json!([standing(Some("warm,up"))])).await;
     fixture.full_at_last().await;
     let (before, member) = (fixture.built(), fixture.members().remove(0));

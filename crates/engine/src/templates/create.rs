@@ -1,38 +1,37 @@
-//! Making a template over an image that is here.
+//! Creates a template over an image on this node.
 
 use shoal_core::auth::Principal;
 use shoal_core::catalogue::merge::{Layer, USER};
 use shoal_core::id::{BuildId, TemplateId};
-pub use shoal_core::ports::templates::{CreateTemplateError, NewTemplate};
 use shoal_core::template::{RuntimeName, Template};
 
-use crate::engine::Engine;
-use crate::entropy::{self};
+use super::{CreateTemplateError, NewTemplate, TemplateError, Templates};
+use crate::entropy;
 
-impl Engine {
-    /// Makes a template of the caller's tenant.
+impl Templates {
+    /// Creates a template of the caller's team.
     ///
     /// # Errors
     /// See [`CreateTemplateError`].
-    pub async fn create_template(
+    pub(crate) async fn create(
         &self,
         principal: &Principal,
         new: NewTemplate,
     ) -> Result<Template, CreateTemplateError> {
         let ceiling = new.max_cpu.unwrap_or(new.resources.cpu);
-        let bounds = self.shared.access.bounds(principal.team);
+        let bounds = self.access.bounds(principal.team);
         bounds.grant(new.resources, ceiling)?;
         self.check_runtime(new.runtime.as_ref())?;
-        let changing = self.shared.builds.changing.lock().await;
-        if self.named(principal, &new.name).is_some() {
+        let changing = self.build_records.changing.lock().await;
+        if self.name_owner(principal, &new.name).is_some() {
             return Err(CreateTemplateError::NameTaken(new.name));
         }
-        let found = self.shared.images.find(&new.image).await?;
+        let found = self.images.find(&new.image).await?;
         let image = found.ok_or(CreateTemplateError::ImageMissing(new.image))?;
         let of_image = Layer::from(&image);
         let mut env = of_image.env;
         env.extend(new.env);
-        let now = self.shared.clock.now();
+        let now = self.clock.now();
         let (id, build) = (
             TemplateId::from_entropy(entropy::bytes()?),
             BuildId::from_entropy(entropy::bytes()?),
@@ -55,13 +54,14 @@ impl Engine {
             description: new.description,
             ..Template::over(id, build, image.name, now)
         };
-        self.put_template(template.clone()).await?;
+        let kept = self.put(template.clone()).await;
+        kept.map_err(TemplateError::from)?;
         drop(changing);
         Ok(template)
     }
 
     fn check_runtime(&self, asked: Option<&RuntimeName>) -> Result<(), CreateTemplateError> {
-        let known = &self.capabilities().runtimes;
+        let known = &self.machine.runtimes;
         match asked {
             Some(asked) if known.iter().all(|runtime| runtime.name != *asked) => {
                 let names: Vec<String> = known.iter().map(|r| r.name.to_string()).collect();

@@ -1,33 +1,32 @@
-//! Tags: which build of a template a name with a tag means.
+//! Tags: which build of a template a name with a tag refers to.
 
 use std::sync::Arc;
 
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus};
 use shoal_core::id::{BuildId, SnapshotId, TeamId};
-pub use shoal_core::ports::templates::TagError;
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, Tagged, Template, TemplateRef};
 
-use crate::engine::Engine;
-use crate::templates::TemplateError;
+use super::{TagError, TemplateError, Templates};
 
-impl Engine {
-    /// Lets tags mean what a build has made. A template that was not there yet is made; of a build that
-    /// was forgotten nothing is. By whoever has [`BuildRecords::changing`](crate::build_records::BuildRecords::changing);
-    /// returns the snapshots to be released when he has not.
+impl Templates {
+    /// Points tags to a finished build. The first build of a template creates it; a forgotten build
+    /// changes nothing. The caller holds
+    /// [`BuildRecords::changing`](crate::build_records::BuildRecords::changing), and releases the
+    /// returned snapshots after it.
     pub(crate) async fn assign_tags(
         &self,
         team: TeamId,
         build: &BuildRecord,
         tags: &[String],
     ) -> Result<Vec<SnapshotId>, StoreError> {
-        let there = self.shared.builds.get(build.id).is_some();
+        let there = self.build_records.get(build.id).is_some();
         let Some(made) = build.made.as_ref().filter(|_| there) else {
             return Ok(Vec::new());
         };
-        let now = self.shared.clock.now();
-        let known = self.shared.templates.by_id(&build.template);
+        let now = self.clock.now();
+        let known = self.by_id(&build.template);
         let fresh = known.is_none();
         let mut template = match known {
             Some(template) => template.as_ref().clone(),
@@ -39,7 +38,7 @@ impl Engine {
             },
         };
         if build.stock {
-            template = self.stock_template_of(build, template);
+            template = self.builtin.template_of(build, template);
         }
         if fresh || tags.iter().any(|tag| tag == DEFAULT_TAG) {
             template = template.as_built(build.id, build.resources, made);
@@ -52,39 +51,39 @@ impl Engine {
             template.tags.insert(tag.clone(), tagged);
         }
         template.updated_at = now;
-        self.keep_template(template.clone()).await?;
-        self.shared.builds.prune(&template).await
+        self.put(template.clone()).await?;
+        self.build_records.prune(&template).await
     }
 
-    /// Lets more tags mean what `target` means. Returns the build.
+    /// Points more tags to the build that `target` refers to. Returns the build.
     ///
     /// # Errors
     /// See [`TagError`].
-    pub async fn add_tags(
+    pub(crate) async fn add_tags(
         &self,
         principal: &Principal,
         target: &TemplateRef,
         tags: &[String],
     ) -> Result<BuildId, TagError> {
-        let changing = self.shared.builds.changing.lock().await;
+        let changing = self.build_records.changing.lock().await;
         let meant = self.own_template(principal, target)?;
         let not_built = || TagError::NotBuilt(target.clone());
-        let builds = self.shared.builds.of_template(&meant.id);
+        let builds = self.build_records.of_template(&meant.id);
         let build = builds
             .iter()
             .find(|build| build.id == meant.build && build.status == BuildStatus::Ready);
         let build = build.ok_or_else(not_built)?;
         let dropped = self.assign_tags(principal.team, build, tags).await?;
         drop(changing);
-        self.shared.builds.release(dropped).await;
+        self.build_records.release(dropped).await;
         Ok(build.id)
     }
 
-    /// Forgets tags of a template; those that there are not are passed over.
+    /// Removes tags of a template. Unknown tags are ignored.
     ///
     /// # Errors
     /// See [`TagError`].
-    pub async fn remove_tags(
+    pub(crate) async fn remove_tags(
         &self,
         principal: &Principal,
         template: &TemplateRef,
@@ -93,7 +92,7 @@ impl Engine {
         if tags.iter().any(|tag| tag == DEFAULT_TAG) {
             return Err(TagError::Default);
         }
-        let changing = self.shared.builds.changing.lock().await;
+        let changing = self.build_records.changing.lock().await;
         let known = self.any_of_template(principal, template)?;
         let mut next = known.as_ref().clone();
         for tag in tags {
@@ -104,7 +103,7 @@ impl Engine {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.shared.builds.release(dropped).await;
+        self.build_records.release(dropped).await;
         Ok(())
     }
 
@@ -119,7 +118,7 @@ impl Engine {
         reference: &TemplateRef,
         tag: &str,
     ) -> Result<(), TemplateError> {
-        let changing = self.shared.builds.changing.lock().await;
+        let changing = self.build_records.changing.lock().await;
         let known = self.any_of_template(principal, reference)?;
         let bare = TemplateRef {
             tag: None,
@@ -141,28 +140,28 @@ impl Engine {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.shared.builds.release(dropped).await;
+        self.build_records.release(dropped).await;
         Ok(())
     }
 
     /// Stores a template that has fewer tags. Returns the snapshots to release once the caller no
     /// longer holds [`BuildRecords::changing`](crate::build_records::BuildRecords::changing).
     async fn keep_with_tags(&self, next: Template) -> Result<Vec<SnapshotId>, StoreError> {
-        self.keep_template(next.clone()).await?;
-        self.shared.builds.prune(&next).await
+        self.put(next.clone()).await?;
+        self.build_records.prune(&next).await
     }
 
-    /// Lets other teams use a template, or not any more.
+    /// Sets whether other teams may use a template.
     ///
     /// # Errors
     /// See [`TagError`].
-    pub async fn publish_template(
+    pub(crate) async fn publish(
         &self,
         principal: &Principal,
         template: &TemplateRef,
         public: bool,
     ) -> Result<(), TagError> {
-        let _changing = self.shared.builds.changing.lock().await;
+        let _changing = self.build_records.changing.lock().await;
         let known = match self.any_of_template(principal, template) {
             Err(missing) => {
                 return self
@@ -175,11 +174,11 @@ impl Engine {
             public,
             ..known.as_ref().clone()
         };
-        self.keep_template(next).await?;
+        self.put(next).await?;
         Ok(())
     }
 
-    /// The same of a template that no build has finished yet: what is said of its builds is said of it.
+    /// Publishes a pending template: its builds carry the setting until one of them finishes.
     async fn publish_builds(
         &self,
         principal: &Principal,
@@ -188,26 +187,26 @@ impl Engine {
         missing: TemplateError,
     ) -> Result<(), TagError> {
         let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.stock;
-        let coming = self.template_to_come(principal, template);
-        let coming = coming.filter(own).ok_or(missing)?;
-        for build in self.shared.builds.of_template(&coming.template) {
-            self.shared.builds.publish(build.id, public).await?;
+        let pending = self.pending_named(principal, template);
+        let pending = pending.filter(own).ok_or(missing)?;
+        for build in self.build_records.of_template(&pending.template) {
+            self.build_records.publish(build.id, public).await?;
         }
         Ok(())
     }
 
-    /// Lets more tags mean what a build has made.
+    /// Points more tags to a finished build.
     ///
     /// # Errors
-    /// See [`TagError`]; [`TagError::NotKept`] also of a build that no tag means any more.
-    pub async fn add_tags_to_build(
+    /// See [`TagError`]; [`TagError::NotKept`] also for a build that no tag refers to any longer.
+    pub(crate) async fn add_tags_to_build(
         &self,
         principal: &Principal,
         id: BuildId,
         tags: &[String],
     ) -> Result<BuildId, TagError> {
-        let changing = self.shared.builds.changing.lock().await;
-        let build = self.build(principal, id);
+        let changing = self.build_records.changing.lock().await;
+        let build = self.build_records.visible(principal, id);
         let own = build.filter(|build| build.team == principal.team && !build.stock);
         let build = own.ok_or_else(|| TemplateError::NotFound(id.to_string()))?;
         if build.status != BuildStatus::Ready || build.made.is_none() {
@@ -215,29 +214,29 @@ impl Engine {
         }
         let dropped = self.assign_tags(principal.team, &build, tags).await?;
         drop(changing);
-        self.shared.builds.release(dropped).await;
+        self.build_records.release(dropped).await;
         Ok(id)
     }
 
-    /// A template of the caller's own, as its tag has it.
+    /// A template of the caller's team, in the build that the tag refers to.
     fn own_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        let found = self.resolve_template(principal, reference)?;
+        let found = self.resolve(principal, reference)?;
         let own = found.team == Some(principal.team);
         own.then_some(found)
             .ok_or_else(|| TemplateError::NotFound(reference.to_string()))
     }
 
-    /// A template of the caller's own, whichever tags it has.
+    /// A template of the caller's team, regardless of the tag.
     fn any_of_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        let found = self.find_template(principal, reference);
+        let found = self.find(principal, reference);
         let own = found.filter(|template| template.team == Some(principal.team));
         own.ok_or_else(|| TemplateError::NotFound(reference.to_string()))
     }

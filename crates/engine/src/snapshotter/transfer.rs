@@ -1,22 +1,22 @@
-//! Exports and imports of snapshots.
+//! Exports snapshots to files, and imports them.
 
 use std::path::PathBuf;
 
 use shoal_core::auth::Principal;
-use shoal_core::driver::{DriverError, ExportKey, ExportOrder, ImportOrder, Imported};
+use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
 use shoal_core::id::{SnapshotId, TemplateId};
 use shoal_core::sandbox::Purpose;
 use shoal_core::snapshot::{Saved, SnapshotRecord};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 
-use crate::engine::{Engine, Shared};
+use super::Snapshotter;
 use crate::entropy::{self, NoEntropy};
 use crate::snapshots::{ClaimedName, SnapshotError};
 
-/// A snapshot without the parts that only one installation understands: the origin and the purpose of
-/// its sandbox. It keeps its token only together with memory, where a daemon requires it.
-pub(crate) fn for_others(mut noted: SnapshotRecord) -> SnapshotRecord {
+/// The record without the fields that only one installation understands: the origin and the purpose of
+/// its sandbox. It keeps its token only together with the memory of the daemon that asks for it.
+fn portable(mut noted: SnapshotRecord) -> SnapshotRecord {
     if !noted.saved.contents.has_memory() {
         noted.guest_token = None;
     }
@@ -26,20 +26,11 @@ pub(crate) fn for_others(mut noted: SnapshotRecord) -> SnapshotRecord {
     noted
 }
 
-impl Shared {
-    /// What exports are sealed with.
-    pub(crate) fn export_key(&self) -> ExportKey {
-        let given = self.config.export_key.clone();
-        given.unwrap_or_else(|| self.access.export_key())
-    }
-
-    /// Refuses a snapshot whose memory would carry the token of a sandbox that is still there to
-    /// whoever reads the export. A daemon cannot forget its token before it is saved: what it was
-    /// asked with lies in its memory, too.
-    pub(crate) fn refuse_live_tokens(
-        &self,
-        snapshot: &SnapshotRecord,
-    ) -> Result<(), SnapshotError> {
+impl Snapshotter {
+    /// Refuses to export memory that holds the token of a live sandbox: a reader of the export could
+    /// use it. A daemon cannot forget its token before it is saved, because its memory also holds the
+    /// requests that carried the token.
+    fn refuse_live_tokens(&self, snapshot: &SnapshotRecord) -> Result<(), SnapshotError> {
         if !snapshot.saved.contents.has_memory() {
             return Ok(());
         }
@@ -51,7 +42,7 @@ impl Shared {
             if !record.state.is_live() {
                 return false;
             }
-            // The daemon asks for it even where clients need none.
+            // The daemon asks for its token even where clients need none.
             let opens = [
                 self.access.guest_token(record),
                 self.access.coming_guest_token(record),
@@ -63,80 +54,87 @@ impl Shared {
             None => Ok(()),
         }
     }
-}
 
-impl Engine {
-    /// Writes a snapshot to a new file of the server's machine, to be imported on another one.
-    /// Returns how many bytes it has.
+    /// Exports a snapshot to a new file on the server's machine. Returns the size of the file.
     ///
     /// # Errors
-    /// See [`SnapshotError`]; there is no file then.
-    pub async fn export_snapshot(
+    /// See [`SnapshotError`]; no file is left then.
+    pub(crate) async fn export(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
         target: PathBuf,
     ) -> Result<u64, SnapshotError> {
-        let snapshot = self.shared.snapshots.find(principal, reference)?;
-        self.shared.refuse_live_tokens(&snapshot)?;
-        let noted = for_others(snapshot.as_ref().clone());
+        let snapshot = self.snapshots.find(principal, reference)?;
+        self.refuse_live_tokens(&snapshot)?;
+        let noted = portable(snapshot.as_ref().clone());
         let note = serde_json::to_string(&noted).map_err(StoreError::failed)?;
         let order = ExportOrder {
             snapshot: snapshot.id,
             target,
             note,
-            key: self.shared.export_key(),
+            key: self.export_key.clone(),
         };
-        Ok(self.shared.driver.export_snapshot(order).await?)
+        Ok(self.driver.export_snapshot(order).await?)
     }
 
-    /// Takes in a snapshot that was exported, as the tenant's own, under `name` or the one that it
-    /// had. With `trust` it may be one that another installation exported: its memory goes into the
-    /// runtime, and its programs run, as whoever made the file wrote them.
+    /// Imports an exported snapshot for the caller's team, under `name` or its original name. With
+    /// `trust` it may come from another installation: the runtime loads its memory, and its programs
+    /// run, exactly as the author of the file wrote them.
     ///
     /// # Errors
-    /// See [`SnapshotError`]; nothing is left of it then.
-    pub async fn import_snapshot(
+    /// See [`SnapshotError`]; nothing is left of the snapshot then.
+    pub(crate) async fn import(
         &self,
         principal: &Principal,
         source: PathBuf,
         name: Option<TemplateRef>,
         trust: bool,
     ) -> Result<SnapshotRecord, SnapshotError> {
-        let shared = &self.shared;
-        let _place = shared
+        let _place = self
             .snapshots
             .reserve(principal.team)
             .map_err(SnapshotError::Full)?;
         let id = SnapshotId::from_entropy(entropy::bytes()?);
-        // What it shall be called is known before it is copied, which takes its time.
+        // The name is checked before the copy, which takes long.
         let claimed = match &name {
-            Some(name) => Some(self.claim_name(principal, name, fresh_template()?).await?),
+            Some(name) => Some(self.reserve(principal, name).await?),
             None => None,
         };
         let order = ImportOrder {
             source,
             snapshot: id,
-            key: shared.export_key(),
+            key: self.export_key.clone(),
             trust,
-            max_bytes: shared.config.import_max,
+            max_bytes: self.import_max,
         };
-        let Imported { saved, note } = shared.driver.import_snapshot(order).await?;
+        let Imported { saved, note } = self.driver.import_snapshot(order).await?;
         let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
         let adopted = match noted {
             Ok(noted) => {
-                self.adopt(principal, id, saved, for_others(noted), name.zip(claimed))
+                self.adopt(principal, id, saved, portable(noted), name.zip(claimed))
                     .await
             }
             Err(error) => Err(DriverError::Unusable(error.to_string()).into()),
         };
         if adopted.is_err() {
-            // Nobody knows of it: a start would clear it too.
-            let _ = shared.driver.remove_snapshot(id).await;
+            // No record refers to it: the next start would clear it too.
+            let _ = self.driver.remove_snapshot(id).await;
         }
         adopted
     }
 
+    async fn reserve(
+        &self,
+        principal: &Principal,
+        name: &TemplateRef,
+    ) -> Result<ClaimedName, SnapshotError> {
+        let templates = &self.templates;
+        let reserved = templates.reserve_snapshot_name(principal, name, fresh_template()?);
+        Ok(reserved.await?)
+    }
+
+    /// Stores the record of a snapshot that the driver has imported.
     async fn adopt(
         &self,
         principal: &Principal,
@@ -145,7 +143,6 @@ impl Engine {
         noted: SnapshotRecord,
         called: Option<(TemplateRef, ClaimedName)>,
     ) -> Result<SnapshotRecord, SnapshotError> {
-        let shared = &self.shared;
         let (name, tag, claimed) = match (called, noted.name.clone()) {
             (Some((TemplateRef { name, tag, .. }, claimed)), _) => {
                 let tag = tag.unwrap_or_else(|| DEFAULT_TAG.to_owned());
@@ -157,7 +154,7 @@ impl Engine {
                     name: name.clone(),
                     tag: None,
                 };
-                let claimed = self.claim_name(principal, &own, fresh_template()?).await?;
+                let claimed = self.reserve(principal, &own).await?;
                 (Some(name), noted.tag.clone(), claimed)
             }
             (None, None) => {
@@ -172,16 +169,16 @@ impl Engine {
             name,
             team: principal.team,
             saved,
-            created_at: shared.clock.now(),
+            created_at: self.clock.now(),
             expires_at: None,
             ..noted
         };
-        shared.snapshots.keep(snapshot.clone()).await?;
+        self.snapshots.keep(snapshot.clone()).await?;
         Ok(snapshot)
     }
 }
 
-/// What a name may come to mean.
+/// A new template id, in case the name has none yet.
 fn fresh_template() -> Result<TemplateId, NoEntropy> {
     Ok(TemplateId::from_entropy(entropy::bytes()?))
 }

@@ -7,17 +7,15 @@ use shoal_core::auth::Principal;
 use shoal_core::build::BuildRecord;
 use shoal_core::template::TemplateRef;
 
-use crate::engine::Engine;
+use super::Templates;
 
-impl Engine {
-    /// The latest build of each template of a team, or of the installation, that none has finished
-    /// yet, the newest first.
-    #[must_use]
-    pub fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
-        let mut builds = self.shared.builds.records();
+impl Templates {
+    /// The latest build of each pending template of a team or of the installation, the newest first.
+    pub(crate) fn pending(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
+        let mut builds = self.build_records.records();
         builds.retain(|build| {
             let visible = build.team == principal.team || build.stock;
-            visible && !self.shared.templates.has(&build.template)
+            visible && !self.has(&build.template)
         });
         builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
         let mut seen = HashSet::new();
@@ -25,10 +23,9 @@ impl Engine {
         builds
     }
 
-    /// The latest build of a template to come that is meant by this name or id. In a namespace that is
-    /// the caller's own.
-    #[must_use]
-    pub fn template_to_come(
+    /// The latest build of the pending template with this name or id. A namespace must be the
+    /// caller's own.
+    pub(crate) fn pending_named(
         &self,
         principal: &Principal,
         reference: &TemplateRef,
@@ -37,8 +34,8 @@ impl Engine {
         let in_namespace = |build: &BuildRecord| {
             namespace.is_none_or(|slug| slug == principal.slug.as_str() && !build.stock)
         };
-        let mut coming = self.templates_to_come(principal).into_iter();
-        coming.find(|build| {
+        let mut pending = self.pending(principal).into_iter();
+        pending.find(|build| {
             let named = build.template.as_str() == name || build.name.as_str() == name;
             named && in_namespace(build)
         })

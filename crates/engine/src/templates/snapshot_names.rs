@@ -1,17 +1,20 @@
-//! Who may give which name to a snapshot.
+//! Which names a team may give to snapshots: they share one namespace with templates.
 
 use shoal_core::auth::Principal;
 use shoal_core::id::TemplateId;
 use shoal_core::template::TemplateRef;
 
-use crate::engine::Engine;
+use super::Templates;
+use super::names::NameOwner;
 use crate::snapshots::{ClaimedName, SnapshotNameError};
-use crate::template_names::Named;
 
-impl Engine {
+impl Templates {
     /// The template id of a snapshot with this name: the id of the snapshots that have it already, or
     /// `fresh`. The name stays reserved until the answer is dropped.
-    pub(crate) async fn claim_name(
+    ///
+    /// # Errors
+    /// See [`SnapshotNameError`].
+    pub(crate) async fn reserve_snapshot_name(
         &self,
         principal: &Principal,
         name: &TemplateRef,
@@ -21,14 +24,13 @@ impl Engine {
         if !name.namespace.as_ref().is_none_or(own) {
             return Err(SnapshotNameError::Namespace(name.clone()));
         }
-        // A template of this name is being made while another caller holds this.
-        let _changing = self.shared.builds.changing.lock().await;
-        match self.named(principal, &name.name) {
-            None | Some(Named::Snapshot) => {
-                let snapshots = &self.shared.snapshots;
-                Ok(snapshots.claim(principal.team, &name.name, fresh))
+        // Another caller that holds this lock may be creating a template of the same name.
+        let _changing = self.build_records.changing.lock().await;
+        match self.name_owner(principal, &name.name) {
+            None | Some(NameOwner::Snapshot) => {
+                Ok(self.snapshots.claim(principal.team, &name.name, fresh))
             }
-            Some(Named::Own(_) | Named::Stock | Named::ToCome(_)) => {
+            Some(NameOwner::Own(_) | NameOwner::Builtin | NameOwner::Pending(_)) => {
                 let untagged = TemplateRef {
                     tag: None,
                     ..name.clone()

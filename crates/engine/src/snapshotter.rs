@@ -1,0 +1,70 @@
+//! Takes snapshots of sandboxes, and exports and imports them.
+//!
+//! [`Snapshots`] keeps the records. This service also needs sandboxes and the names of templates,
+//! which depend on those records.
+
+mod take;
+mod transfer;
+
+use std::sync::Arc;
+
+use shoal_core::clock::Clock;
+use shoal_core::driver::{Driver, ExportKey};
+pub use shoal_core::ports::snapshots::{NewSnapshot, TakeError};
+
+use crate::access::Access;
+use crate::config::EngineConfig;
+use crate::sandboxes::Sandboxes;
+use crate::snapshots::Snapshots;
+use crate::templates::Templates;
+use crate::work::Work;
+
+/// What [`Snapshotter`] depends on.
+pub(crate) struct SnapshotterParts {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) templates: Arc<Templates>,
+    pub(crate) work: Work,
+}
+
+/// Takes, exports and imports snapshots.
+pub(crate) struct Snapshotter {
+    driver: Arc<dyn Driver>,
+    clock: Arc<dyn Clock>,
+    access: Arc<Access>,
+    snapshots: Arc<Snapshots>,
+    sandboxes: Arc<Sandboxes>,
+    templates: Arc<Templates>,
+    work: Work,
+    export_key: ExportKey,
+    import_max: u64,
+}
+
+impl Snapshotter {
+    pub(crate) fn new(config: &EngineConfig, parts: SnapshotterParts) -> Self {
+        let SnapshotterParts {
+            driver,
+            clock,
+            access,
+            snapshots,
+            sandboxes,
+            templates,
+            work,
+        } = parts;
+        let configured = config.export_key.clone();
+        Self {
+            export_key: configured.unwrap_or_else(|| access.export_key()),
+            import_max: config.import_max,
+            driver,
+            clock,
+            access,
+            snapshots,
+            sandboxes,
+            templates,
+            work,
+        }
+    }
+}
