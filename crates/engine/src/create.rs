@@ -12,7 +12,6 @@ use shoal_core::store::{IdempotencyClaim, StoreError};
 pub(crate) use self::specify::Specified;
 use crate::engine::{Engine, SandboxError};
 use crate::sandboxes::{Load, Resize, Room};
-use crate::templates::TemplateError;
 pub use shoal_core::ports::create::{
     CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated,
 };
@@ -74,7 +73,7 @@ impl Engine {
     ) -> Result<Created, CreateError> {
         let shared = &self.shared;
         let resize = new.resize;
-        let specified = self.specified_with_stock(principal, new.clone()).await?;
+        let specified = self.specified_with_builtin(principal, new.clone()).await?;
         let spec = &specified.spec;
         let most = specified.resolved.base().and_then(|base| base.max_cpu);
         if let (Some(asked), Some(most)) = (new.resources.cpu, most) {
@@ -119,7 +118,7 @@ impl Engine {
             Err(CreateError::Driver(DriverError::SnapshotNotFound(gone))) => gone,
             made => return made,
         };
-        let specified = self.specified_with_stock(principal, new).await?;
+        let specified = self.specified_with_builtin(principal, new).await?;
         let now = specified.spec.snapshot.as_ref().map(|saved| saved.id);
         if now == Some(gone) {
             return Err(DriverError::SnapshotNotFound(gone).into());
@@ -127,9 +126,9 @@ impl Engine {
         self.claim_or_launch(principal, specified, key).await
     }
 
-    /// What a sandbox is to be. A template of the installation that is not there yet is built first.
+    /// What a sandbox is to be. A builtin template that is not built yet is built first.
     #[tracing::instrument(level = "debug", name = "resolve", skip_all)]
-    pub(crate) async fn specified_with_stock(
+    pub(crate) async fn specified_with_builtin(
         &self,
         principal: &Principal,
         new: NewSandbox,
@@ -138,16 +137,9 @@ impl Engine {
             Err(CreateError::Template(error)) => error,
             specified => return specified,
         };
-        let name = match &missing {
-            TemplateError::NotFound(name) => name.clone(),
-            TemplateError::NoBase { base, .. } => base.to_string(),
-            _ => return Err(missing.into()),
-        };
-        match self.await_stock(principal, &name).await {
-            Err(CreateError::Template(TemplateError::NotFound(_))) => Err(missing.into()),
-            Err(error) => Err(error),
-            Ok(()) => self.specified(principal, new, None).await,
-        }
+        let builds = &self.shared.builds;
+        builds.await_missing(principal, missing).await?;
+        self.specified(principal, new, None).await
     }
 
     /// Changes the limits of a sandbox that was just created, and waits for it or not. One that

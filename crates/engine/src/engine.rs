@@ -1,6 +1,7 @@
 //! The engine: its services, put together, and the tasks that run beside them.
 
 mod access;
+mod planner;
 mod sandboxes;
 mod snapshots;
 mod telemetry;
@@ -14,9 +15,10 @@ use shoal_core::image::Images;
 pub use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::store::{Store, StoreError};
 
+use self::planner::EnginePlanner;
 use crate::access::Access;
-use crate::build::Turns;
 use crate::build_records::BuildRecords;
+use crate::builds::{BuildParts, Builds};
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
 use crate::entropy::{self, NoEntropy};
@@ -26,7 +28,6 @@ use crate::pool::Pools;
 use crate::sandboxes::{EngineCatalog, SandboxParts, Sandboxes};
 use crate::snapshots::Snapshots;
 use crate::snapshotter::{Snapshotter, SnapshotterParts};
-use crate::stock::Stock;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
 use crate::templates::{TemplateParts, Templates};
@@ -65,15 +66,14 @@ pub(crate) struct Shared {
     pub(crate) access: Arc<Access>,
     pub(crate) catalogues: Arc<Catalogues>,
     pub(crate) images: Arc<NodeImages>,
-    pub(crate) builds: Arc<BuildRecords>,
+    pub(crate) build_records: Arc<BuildRecords>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) templates: Arc<Templates>,
     pub(crate) snapshotter: Arc<Snapshotter>,
-    pub(crate) turns: Turns,
     pub(crate) uploads: Arc<Uploads>,
+    pub(crate) builds: Arc<Builds>,
     pub(crate) pools: Arc<Pools>,
-    pub(crate) stock: Stock,
     pub(crate) work: Work,
 }
 
@@ -100,7 +100,7 @@ struct Records {
     access: Arc<Access>,
     catalogues: Arc<Catalogues>,
     images: Arc<NodeImages>,
-    builds: Arc<BuildRecords>,
+    build_records: Arc<BuildRecords>,
     snapshots: Arc<Snapshots>,
     work: Work,
 }
@@ -126,7 +126,8 @@ impl Records {
         let access = Arc::new(access.await?);
         let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
         let images = NodeImages::load(parts.images.clone(), store.clone(), work.clone()).await?;
-        let builds = BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
+        let build_records =
+            BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
         let snapshots = Snapshots::load(
             store.clone(),
             driver.clone(),
@@ -140,7 +141,7 @@ impl Records {
             access,
             catalogues: Arc::new(catalogues),
             images: Arc::new(images),
-            builds: Arc::new(builds),
+            build_records: Arc::new(build_records),
             snapshots: Arc::new(snapshots),
             work,
         })
@@ -155,7 +156,7 @@ impl Records {
             telemetry: self.telemetry.clone(),
             access: self.access.clone(),
             catalogues: self.catalogues.clone(),
-            builds: self.builds.clone(),
+            builds: self.build_records.clone(),
             snapshots: self.snapshots.clone(),
             listener: pools.clone(),
             work: self.work.clone(),
@@ -173,7 +174,7 @@ impl Records {
             clock: parts.clock.clone(),
             machine: parts.driver.capabilities().clone(),
             access: self.access.clone(),
-            build_records: self.builds.clone(),
+            build_records: self.build_records.clone(),
             images: self.images.clone(),
             snapshots: self.snapshots.clone(),
             sandboxes: sandboxes.clone(),
@@ -211,33 +212,46 @@ impl Engine {
         let sandboxes = Arc::new(records.sandboxes(&parts, &pools));
         let templates = Arc::new(records.templates(&parts, &sandboxes).await?);
         let snapshotter = records.snapshotter(&parts, &sandboxes, &templates);
-        let uploads = Uploads::open(
-            &parts.config,
-            records.access.clone(),
-            records.builds.clone(),
-        );
-        let shared = Shared {
-            config: parts.config,
-            store: parts.store,
-            driver: parts.driver,
-            guest: parts.guest,
-            clock: parts.clock,
-            telemetry: records.telemetry,
-            access: records.access,
-            catalogues: records.catalogues,
-            images: records.images,
-            builds: records.builds,
-            snapshots: records.snapshots,
-            sandboxes,
-            templates,
-            snapshotter: Arc::new(snapshotter),
-            turns: Turns::default(),
-            uploads: Arc::new(uploads.map_err(OpenError::Uploads)?),
-            pools,
-            stock: Stock::default(),
-            work: records.work,
-        };
-        let shared = Arc::new(shared);
+        let snapshotter = Arc::new(snapshotter);
+        let (access, build_records) = (records.access.clone(), records.build_records.clone());
+        let uploads = Uploads::open(&parts.config, access, build_records);
+        let uploads = Arc::new(uploads.map_err(OpenError::Uploads)?);
+        let shared = Arc::new_cyclic(|shared| {
+            let services = BuildParts {
+                clock: parts.clock.clone(),
+                guest: parts.guest.clone(),
+                machine: parts.driver.capabilities().clone(),
+                access: records.access.clone(),
+                records: records.build_records.clone(),
+                images: records.images.clone(),
+                sandboxes: sandboxes.clone(),
+                templates: templates.clone(),
+                uploads: uploads.clone(),
+                planner: EnginePlanner::new(shared.clone()),
+                work: records.work.clone(),
+            };
+            let builds = Arc::new(Builds::new(&parts.config, services));
+            Shared {
+                config: parts.config,
+                store: parts.store,
+                driver: parts.driver,
+                guest: parts.guest,
+                clock: parts.clock,
+                telemetry: records.telemetry,
+                access: records.access,
+                catalogues: records.catalogues,
+                images: records.images,
+                build_records: records.build_records,
+                snapshots: records.snapshots,
+                sandboxes,
+                templates,
+                snapshotter,
+                uploads,
+                builds,
+                pools,
+                work: records.work,
+            }
+        });
         Ok(Self { shared })
     }
 

@@ -7,8 +7,8 @@
 //! by asking the driver what exists and feeding the answers through the same table.
 
 mod access;
-mod build;
 mod build_records;
+mod builds;
 mod catalogue;
 mod config;
 mod create;
@@ -24,7 +24,6 @@ mod resolve;
 mod sandboxes;
 mod snapshots;
 mod snapshotter;
-mod stock;
 mod store;
 mod system_clock;
 mod tasks;
@@ -36,7 +35,7 @@ mod uploads;
 mod work;
 
 pub use access::{FirstKeyError, KeyError, KeyLifetime, RuntimeForbidden, TeamError, TeamView};
-pub use build::{BUILDS_MAX, BuildError, NewBuild};
+pub use builds::{BUILDS_MAX, BuildError, NewBuild, StockError};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 pub use config::{
     AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless, EngineConfig, Limits,
@@ -58,7 +57,6 @@ pub use sandboxes::{
 };
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};
 pub use snapshotter::{NewSnapshot, TakeError};
-pub use stock::StockError;
 pub use store::SqliteStore;
 pub use system_clock::SystemClock;
 pub use tasks::{TaskEnded, Tasks};

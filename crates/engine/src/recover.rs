@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use shoal_core::build::{BuildFailure, BuildStatus};
 use shoal_core::catalogue::EntryName;
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::{SandboxId, SnapshotId};
@@ -11,7 +10,6 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{Input, KillReason};
 use shoal_core::store::StoreError;
 
-use crate::build::INTERRUPTED;
 use crate::engine::Engine;
 use crate::sandboxes::{Was, resolve};
 
@@ -62,7 +60,7 @@ impl Engine {
         // No other unsettled request has created a sandbox.
         self.shared.store.release_idempotency().await?;
         self.clear_snapshots().await?;
-        self.end_builds().await?;
+        self.shared.builds.recover().await?;
         Ok(going_on)
     }
 
@@ -115,39 +113,16 @@ impl Engine {
         }
     }
 
-    /// Ends the builds that the last server was carrying out: their sandboxes are gone. What one has
-    /// made already is its template.
-    async fn end_builds(&self) -> Result<(), RecoverError> {
-        for record in self.shared.builds.records() {
-            if record.status != BuildStatus::Building {
-                continue;
-            }
-            let Some(build) = self.shared.builds.get(record.id) else {
-                continue;
-            };
-            if record.made.is_some() {
-                self.complete_build(record.team, &build).await?;
-                continue;
-            }
-            let failure = BuildFailure::whole(INTERRUPTED);
-            let changing = self.shared.builds.changing.lock().await;
-            let dropped = self.fail_build(&build, failure).await?;
-            drop(changing);
-            self.shared.builds.release(dropped).await;
-        }
-        Ok(())
-    }
-
     /// Removes the data of snapshots that nobody was told of, and forgets those without data.
     async fn clear_snapshots(&self) -> Result<(), RecoverError> {
         let there: HashSet<SnapshotId> =
             self.shared.driver.snapshots().await?.into_iter().collect();
         let known = self.shared.snapshots.all();
         self.shared
-            .builds
+            .build_records
             .drop_layers_without(|id| there.contains(&id))
             .await?;
-        let of_builds = self.shared.builds.snapshots();
+        let of_builds = self.shared.build_records.snapshots();
         let of_pools = self.find_seeds(&there).await?;
         for id in &there {
             let known = known.iter().any(|snapshot| snapshot.id == *id);

@@ -12,6 +12,21 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, &[&str])] = &[
     ("access", &["config", "entropy", "work"]),
     ("build_records", &[]),
+    (
+        "builds",
+        &[
+            "access",
+            "build_records",
+            "config",
+            "entropy",
+            "guest",
+            "images",
+            "sandboxes",
+            "templates",
+            "uploads",
+            "work",
+        ],
+    ),
     ("catalogue", &["work"]),
     ("config", &[]),
     ("entropy", &[]),
@@ -66,7 +81,6 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// The use cases that go through several services, and the engine that puts them together.
 const ABOVE: &[&str] = &[
-    "build",
     "create",
     "engine",
     "fork",
@@ -74,7 +88,6 @@ const ABOVE: &[&str] = &[
     "ports",
     "recover",
     "resolve",
-    "stock",
     "test_util",
 ];
 

@@ -109,18 +109,8 @@ fn can_be_taken_over(
 
 impl Engine {
     /// What a sandbox is to be: what was said, and the rest from its template, its image, and the
-    /// defaults.
+    /// defaults, with the members of a pool that would do for it.
     /// `image` is its image when that was brought here already.
-    pub(crate) async fn specify_over(
-        &self,
-        principal: &Principal,
-        new: NewSandbox,
-        image: Option<Image>,
-    ) -> Result<SandboxSpec, CreateError> {
-        Ok(self.specified(principal, new, image).await?.spec)
-    }
-
-    /// The same, with the members of a pool that would do for it.
     pub(crate) async fn specified(
         &self,
         principal: &Principal,

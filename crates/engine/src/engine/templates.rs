@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use shoal_core::auth::Principal;
-use shoal_core::build::{BuildRecord, LogEntry, LogLevel};
+use shoal_core::build::{BuildRecord, LogEntry, LogLevel, Plan};
 use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::store::StoreError;
-use shoal_core::template::{Template, TemplateRef};
+use shoal_core::template::{Template, TemplateName, TemplateRef};
 use tokio::sync::watch;
 
 use super::Engine;
+use crate::builds::{BuildError, NewBuild, StockError};
 use crate::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
-use crate::templates::{CreateTemplateError, NewTemplate, TagError, TemplateError};
+use crate::templates::{
+    BuiltinTemplate, CreateTemplateError, NewTemplate, TagError, TemplateError,
+};
 
 impl Engine {
     /// The catalogue in force.
@@ -175,16 +178,72 @@ impl Engine {
             .await
     }
 
+    /// Registers a template that is built when it is first requested. Call it before
+    /// [`Engine::recover`], which finishes builds of the previous server.
+    pub fn register_builtin(&self, template: BuiltinTemplate) {
+        self.shared.templates.builtin().register(template);
+    }
+
+    /// Builds a builtin template, or returns the build that is running. The build continues on a task
+    /// of its own. Only admins may `force` it, or retry it right after a failure.
+    ///
+    /// # Errors
+    /// See [`StockError`].
+    pub async fn build_builtin(
+        &self,
+        principal: &Principal,
+        name: &TemplateName,
+        force: bool,
+    ) -> Result<Arc<BuildRecord>, StockError> {
+        self.shared
+            .builds
+            .build_builtin(principal, name, force)
+            .await
+    }
+
+    /// Announces a build of a new template, or of the existing one with this name.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn announce_build(
+        &self,
+        principal: &Principal,
+        new: NewBuild,
+    ) -> Result<Arc<BuildRecord>, BuildError> {
+        self.shared.builds.announce(principal, new).await
+    }
+
+    /// Begins an announced build, which continues on a task of its own.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn begin_build(
+        &self,
+        principal: &Principal,
+        id: BuildId,
+        plan: Plan,
+    ) -> Result<(), BuildError> {
+        self.shared.builds.begin(principal, id, plan).await
+    }
+
+    /// Cancels a build that is not finished.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub async fn cancel_build(&self, principal: &Principal, id: BuildId) -> Result<(), BuildError> {
+        self.shared.builds.cancel(principal, id).await
+    }
+
     /// The builds of a template, the newest first.
     #[must_use]
     pub fn builds_of(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>> {
-        self.shared.builds.of_template(template)
+        self.shared.build_records.of_template(template)
     }
 
     /// A build of the team of `principal`, or of the installation.
     #[must_use]
     pub fn build(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
-        self.shared.builds.visible(principal, id)
+        self.shared.build_records.visible(principal, id)
     }
 
     /// The log of a build: its lines of this level and above.
@@ -196,6 +255,6 @@ impl Engine {
         id: BuildId,
         level: LogLevel,
     ) -> Result<Vec<LogEntry>, StoreError> {
-        self.shared.builds.log(id, level).await
+        self.shared.build_records.log(id, level).await
     }
 }

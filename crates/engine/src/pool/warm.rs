@@ -119,7 +119,7 @@ impl Engine {
             return Err(MemberError::Unwanted);
         };
         let specified = self
-            .specified_with_stock(&INSTALLATION, member_of(entry, pool)?)
+            .specified_with_builtin(&INSTALLATION, member_of(entry, pool)?)
             .await?;
         let Some(wanted) = specified.wanted else {
             return Err(self.why_none(entry));

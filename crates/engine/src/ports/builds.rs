@@ -26,7 +26,7 @@ impl Builds for Engine {
         principal: &'a Principal,
         new: NewBuild,
     ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuildError>> {
-        Box::pin(Engine::announce_build(self, principal, new))
+        Box::pin(self.shared.builds.announce(principal, new))
     }
 
     fn begin<'a>(
@@ -35,7 +35,7 @@ impl Builds for Engine {
         id: BuildId,
         plan: Plan,
     ) -> BoxFuture<'a, Result<(), BuildError>> {
-        Box::pin(Engine::begin_build(self, principal, id, plan))
+        Box::pin(self.shared.builds.begin(principal, id, plan))
     }
 
     fn cancel<'a>(
@@ -43,7 +43,7 @@ impl Builds for Engine {
         principal: &'a Principal,
         id: BuildId,
     ) -> BoxFuture<'a, Result<(), BuildError>> {
-        Box::pin(Engine::cancel_build(self, principal, id))
+        Box::pin(self.shared.builds.cancel(principal, id))
     }
 
     fn build_stock<'a>(
@@ -52,7 +52,7 @@ impl Builds for Engine {
         name: &'a TemplateName,
         force: bool,
     ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>> {
-        Box::pin(Engine::build_stock(self, principal, name, force))
+        Box::pin(self.shared.builds.build_builtin(principal, name, force))
     }
 
     fn get<'a>(
@@ -60,7 +60,7 @@ impl Builds for Engine {
         principal: &'a Principal,
         id: BuildId,
     ) -> BoxFuture<'a, Option<Arc<BuildRecord>>> {
-        Box::pin(ready(Engine::build(self, principal, id)))
+        Box::pin(ready(self.shared.build_records.visible(principal, id)))
     }
 
     fn log(
@@ -68,11 +68,11 @@ impl Builds for Engine {
         id: BuildId,
         level: LogLevel,
     ) -> BoxFuture<'_, Result<Vec<LogEntry>, StoreError>> {
-        Box::pin(Engine::build_log(self, id, level))
+        Box::pin(self.shared.build_records.log(id, level))
     }
 
     fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>> {
-        Engine::builds_of(self, template)
+        self.shared.build_records.of_template(template)
     }
 
     fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {

@@ -138,7 +138,7 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
     fixture.engine.create(&guests, new, None).await.unwrap();
     // It is the installation's: no team changes what another stands on.
     let name = NAME.parse().unwrap();
-    let again = fixture.engine.build_stock(&guests, &name, false).await;
+    let again = fixture.engine.build_builtin(&guests, &name, false).await;
     assert!(matches!(again, Err(StockError::Forbidden(_))), "{again:?}");
     let tags = ["mine".to_owned()];
     let tagged = fixture
@@ -207,7 +207,10 @@ async fn another_name_is_not_found_and_said_to_be_none() {
         CreateError::Template(TemplateError::NotFound(_))
     ));
     let name = "other".parse().unwrap();
-    let built = fixture.engine.build_stock(&fixture.me, &name, false).await;
+    let built = fixture
+        .engine
+        .build_builtin(&fixture.me, &name, false)
+        .await;
     let error = built.unwrap_err().to_string();
     assert!(error.contains(NAME), "{error}");
 }
@@ -271,7 +274,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
         admin: true,
         ..fixture.me.clone()
     };
-    let again = || engine.build_stock(&fixture.me, &name, true);
+    let again = || engine.build_builtin(&fixture.me, &name, true);
     again().await.unwrap();
     let failed = fixture.stock_build().await;
     let refused = again().await.unwrap_err();
@@ -279,7 +282,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
     assert!(refused.to_string().contains("exit status 3"), "{refused}");
     fixture.guest.answers.lock().clear();
     fixture.clock.advance(Duration::from_secs(1));
-    let begun = engine.build_stock(&admin, &name, false).await.unwrap();
+    let begun = engine.build_builtin(&admin, &name, false).await.unwrap();
     assert_ne!(begun.id, failed.id);
     assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
     // What was done is not done again for whoever asks.
@@ -288,7 +291,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
         fixture.until_there().await;
         engine.delete_template(&admin, &reference).await.unwrap();
         fixture.guest.commands.lock().clear();
-        engine.build_stock(who, &name, true).await.unwrap();
+        engine.build_builtin(who, &name, true).await.unwrap();
         let built = fixture.stock_build().await;
         assert_eq!(built.status, BuildStatus::Ready, "{:?}", built.failure);
         assert_eq!(fixture.guest.commands.lock().len(), runs);
@@ -308,7 +311,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
     for _ in 0..2 {
         let asked = fixture.ask().await.unwrap_err();
         assert!(asked.to_string().contains("an admin key"), "{asked}");
-        let built = engine.build_stock(&fixture.me, &name, false).await;
+        let built = engine.build_builtin(&fixture.me, &name, false).await;
         let refused = built.map(|_| ()).unwrap_err();
         assert!(matches!(refused, StockError::AdminsOnly(_)), "{refused}");
     }
@@ -342,7 +345,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
     let new = NewSandbox::of(fixture.reference());
     let asked = engine.create(&admin, new, None).await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
-    let joined = engine.build_stock(&fixture.me, &name, false).await;
+    let joined = engine.build_builtin(&fixture.me, &name, false).await;
     assert_eq!(joined.unwrap().template, id);
     assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
     fixture.until_there().await;

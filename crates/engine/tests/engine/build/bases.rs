@@ -170,7 +170,7 @@ async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_c
     };
     let build = fixture
         .engine
-        .build_stock(&admin, &name, false)
+        .build_builtin(&admin, &name, false)
         .await
         .unwrap();
     let build = fixture.built(&build).await;

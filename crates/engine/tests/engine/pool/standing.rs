@@ -94,7 +94,7 @@ async fn a_template_that_is_built_anew_replaces_the_members() {
     let name = stock::NAME.parse().unwrap();
     fixture
         .engine
-        .build_stock(&admin, &name, true)
+        .build_builtin(&admin, &name, true)
         .await
         .unwrap();
     let anew = |fixture: &Pooled| fixture.built().build != before.build;

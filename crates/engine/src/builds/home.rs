@@ -1,15 +1,15 @@
-//! Where the user of an image is at home, as its own list of accounts has it.
+//! The home directory of a user, from the accounts of its image.
 
 use shoal_core::build::{BUILD_USER, BUILD_WORKDIR};
 
-/// The accounts of an image.
+/// The file with the accounts of an image.
 pub(super) const ACCOUNTS: &str = "/etc/passwd";
 
-/// How many bytes of that are read (as the daemon does).
+/// How many bytes of that file are read, as in the daemon.
 pub(super) const ACCOUNTS_MAX: usize = 8 << 20;
 
-/// The home of a user by what [`ACCOUNTS`] says: where a command of a sandbox starts when nobody says
-/// where. The first line of a name counts.
+/// The home directory of a user according to [`ACCOUNTS`]: the default directory of commands. The
+/// first line with the name counts.
 pub(super) fn home_of(accounts: &[u8], user: &str) -> String {
     let lines = accounts.split(|byte| *byte == b'\n');
     let mut lines = lines.filter_map(|line| std::str::from_utf8(line).ok());
@@ -20,19 +20,19 @@ pub(super) fn home_of(accounts: &[u8], user: &str) -> String {
     }
 }
 
-/// What `name:password:uid:gid:comment:home:shell` says of a user, if it is his.
+/// The home directory in a line `name:password:uid:gid:comment:home:shell`, if it is the user's.
 fn home_in<'a>(line: &'a str, user: &str) -> Option<&'a str> {
     let mut fields = line.split(':');
     let name = fields.next().filter(|name| *name == user);
     let numbers = [fields.nth(1)?, fields.next()?];
     let home = fields.nth(1)?;
-    // The daemon passes over others, too.
+    // The daemon also ignores lines without valid numbers.
     let good = numbers.iter().all(|number| number.parse::<u32>().is_ok());
     name.filter(|_| good).map(|_| home)
 }
 
-/// Where an account is at home of which nothing is said: of those that every image has, or is given.
-/// Nobody has invented a home for another.
+/// The home directory of an account that is missing from the file: known for the accounts that every
+/// image has or gets, and `/` for all others.
 pub(super) fn usual_home(user: &str) -> &'static str {
     match user {
         "root" => "/root",
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_at_home_where_his_image_says() {
+    fn the_home_of_a_user_comes_from_the_image() {
         let accounts = b"root:x:0:0:root:/root:/bin/sh\n\
             short:x:70\n\
             nginx:x:101:101:nginx user:/var/cache/nginx:/sbin/nologin\n\

@@ -1,4 +1,4 @@
-//! One step, done in the sandbox of its build.
+//! Runs one step in the sandbox of its build.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,27 @@ use shoal_core::build::{Action, BuildFailure, BuildState, FilesHash, Source};
 use tempfile::TempPath;
 
 use super::run::{Run, command_of};
+use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
-use super::workshop::{Place, Workshop};
 
-/// Where an archive lies in the sandbox while it is unpacked.
+/// The path of an archive in the sandbox while it is unpacked.
 const ARCHIVE: &str = "/tmp/.shoal-copy.tar";
 
 impl Run<'_> {
+    /// Runs an action. `archive` has the files of a copy from another stage.
     pub(super) async fn perform(
         &self,
-        workshop: &Workshop,
+        sandbox: &BuildSandbox,
         next: &BuildState,
         state: &BuildState,
         action: &Action,
         archive: Option<TempPath>,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<(), BuildFailure> {
         let script = |script, args| async move {
             let args: Vec<String> = args;
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            workshop.script(self.build, place, script, &args).await
+            sandbox.script(self.build, at, script, &args).await
         };
         match action {
             Action::Env(_) => Ok(()),
@@ -33,12 +34,12 @@ impl Run<'_> {
                 let user = user.as_ref().unwrap_or(&state.user);
                 let command = command_of(command, state);
                 let failed = |why: &dyn std::fmt::Display| {
-                    place.failure(format_args!(
+                    at.failure(format_args!(
                         "failed to run command '{}': {why}",
                         shown(action)
                     ))
                 };
-                match workshop.run(self.build, place, user, command).await {
+                match sandbox.run(self.build, at, user, command).await {
                     Ok(0) => Ok(()),
                     Ok(code) => Err(failed(&format_args!("exit status {code}"))),
                     Err(failure) => Err(failed(&failure.message)),
@@ -63,13 +64,13 @@ impl Run<'_> {
                 mode,
             } => {
                 let file = match (source, &archive) {
-                    (Source::Upload(hash), _) => self.upload(hash, place)?,
+                    (Source::Upload(hash), _) => self.upload(hash, at)?,
                     (Source::Stage(_), Some(archive)) => archive.to_path_buf(),
                     (Source::Stage(stage), None) => {
-                        return Err(place.failure(format_args!("there is no stage {stage}")));
+                        return Err(at.failure(format_args!("there is no stage {stage}")));
                     }
                 };
-                workshop.put(place, &file, ARCHIVE).await?;
+                sandbox.put(at, &file, ARCHIVE).await?;
                 let args = vec![
                     ARCHIVE.to_owned(),
                     scripts::without_pattern(path),
@@ -82,14 +83,14 @@ impl Run<'_> {
         }
     }
 
-    fn upload(&self, hash: &FilesHash, place: Place) -> Result<PathBuf, BuildFailure> {
-        let uploads = &self.engine.shared.uploads;
+    fn upload(&self, hash: &FilesHash, at: BuildLocation) -> Result<PathBuf, BuildFailure> {
+        let uploads = &self.builds.uploads;
         let found = uploads.find(self.principal.team, hash);
-        found.ok_or_else(|| place.failure(format_args!("the files {hash} were not uploaded")))
+        found.ok_or_else(|| at.failure(format_args!("the files {hash} were not uploaded")))
     }
 }
 
-/// What a step does, cut to what can be shown in one line.
+/// The action in one line, truncated.
 fn shown(action: &Action) -> String {
     let line = match action {
         Action::Run { command, .. } => command.clone(),

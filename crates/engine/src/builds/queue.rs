@@ -1,7 +1,8 @@
-//! Whose build is carried out next.
+//! The queue of builds.
 //!
-//! Few go on at the same time, and each may take hours. So that no team holds all turns while another
-//! waits, there is one more for a team that has none, and those that have fewest go first.
+//! Few builds run at the same time, and each may take hours. So that no team can occupy all slots,
+//! one extra slot is reserved for teams without a running build, and teams with the fewest running
+//! builds go first.
 
 use std::sync::Arc;
 
@@ -9,31 +10,31 @@ use parking_lot::Mutex;
 use shoal_core::id::TeamId;
 use tokio::sync::Notify;
 
-/// How many builds are carried out at once; the others wait for their turn.
-const AT_ONCE: usize = 2;
+/// How many builds run at once.
+const SLOTS: usize = 2;
 
-/// How many are when one is of a team that had none under way.
-const AT_MOST: usize = AT_ONCE + 1;
+/// How many run at once when one belongs to a team that had no running build.
+const SLOTS_MAX: usize = SLOTS + 1;
 
-/// The turns of builds.
+/// Builds that run or wait.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turns(Arc<Shared>);
+pub(super) struct BuildQueue(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Somebody else may be next.
+    /// Wakes waiting builds to check whether they are next.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The teams of those that are carried out.
+    /// The teams of the running builds.
     running: Vec<TeamId>,
-    /// Those that wait, the first first.
+    /// The waiting builds, in order of arrival.
     waiting: Vec<(u64, TeamId)>,
-    /// How many have come.
-    came: u64,
+    /// How many builds have arrived so far.
+    arrived: u64,
 }
 
 impl Queue {
@@ -41,17 +42,17 @@ impl Queue {
         self.running.iter().filter(|one| **one == team).count()
     }
 
-    /// Who may go now: of the team that has fewest under way, and of those the first.
+    /// The build that may run now: of the team with the fewest running builds, the first to arrive.
     fn next(&self) -> Option<u64> {
         let waiting = self.waiting.iter();
         let ranked = waiting.map(|(number, team)| (self.running_of(*team), *number));
-        let (under_way, number) = ranked.min()?;
-        let most = if under_way == 0 { AT_MOST } else { AT_ONCE };
+        let (running, number) = ranked.min()?;
+        let most = if running == 0 { SLOTS_MAX } else { SLOTS };
         (self.running.len() < most).then_some(number)
     }
 }
 
-/// A build waits for its turn, until this is dropped.
+/// A place in the queue, left on drop.
 struct Waiting<'a> {
     shared: &'a Shared,
     number: u64,
@@ -66,35 +67,35 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A build is carried out, until this is dropped.
+/// The right of a build to run, returned on drop.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(super) struct BuildSlot {
     shared: Arc<Shared>,
     team: TeamId,
 }
 
-impl Drop for Turn {
+impl Drop for BuildSlot {
     fn drop(&mut self) {
         let mut queue = self.shared.queue.lock();
-        if let Some(place) = queue.running.iter().position(|team| *team == self.team) {
-            queue.running.swap_remove(place);
+        if let Some(at) = queue.running.iter().position(|team| *team == self.team) {
+            queue.running.swap_remove(at);
         }
         drop(queue);
         self.shared.changed.notify_waiters();
     }
 }
 
-impl Turns {
-    /// Waits for the turn of a build of this team.
-    pub(crate) async fn acquire(&self, team: TeamId) -> Turn {
+impl BuildQueue {
+    /// Waits for a slot for a build of this team.
+    pub(super) async fn acquire(&self, team: TeamId) -> BuildSlot {
         let number = {
             let mut queue = self.0.queue.lock();
-            queue.came += 1;
-            let number = queue.came;
+            queue.arrived += 1;
+            let number = queue.arrived;
             queue.waiting.push((number, team));
             number
         };
-        // Whoever does not wait any more leaves the queue.
+        // A caller that stops waiting leaves the queue.
         let _waiting = Waiting {
             shared: &self.0,
             number,
@@ -102,13 +103,13 @@ impl Turns {
         loop {
             let changed = self.0.changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // What changes between the two lines is heard of.
+            // Before the check: a change in between must wake this caller.
             changed.as_mut().enable();
             {
                 let mut queue = self.0.queue.lock();
                 if queue.next() == Some(number) {
                     queue.running.push(team);
-                    return Turn {
+                    return BuildSlot {
                         shared: Arc::clone(&self.0),
                         team,
                     };
@@ -128,30 +129,30 @@ mod tests {
 
     use super::*;
 
-    type Asking = Pin<Box<dyn Future<Output = Turn>>>;
+    type Asking = Pin<Box<dyn Future<Output = BuildSlot>>>;
 
     fn team(number: u8) -> TeamId {
         TeamId::from_entropy([number; 16])
     }
 
-    /// Somebody who asks, and has got in line.
-    fn ask(turns: &Turns, of: u8) -> (Asking, Option<Turn>) {
-        let turns = turns.clone();
-        let mut asking: Asking = Box::pin(async move { turns.acquire(team(of)).await });
+    /// A build that has joined the queue, with its slot if it got one at once.
+    fn ask(queue: &BuildQueue, of: u8) -> (Asking, Option<BuildSlot>) {
+        let queue = queue.clone();
+        let mut asking: Asking = Box::pin(async move { queue.acquire(team(of)).await });
         let got = asking.as_mut().now_or_never();
         (asking, got)
     }
 
     #[test]
-    fn no_team_holds_all_turns_while_another_waits() {
-        let turns = Turns::default();
-        let (_, first) = ask(&turns, 1);
-        let (_, second) = ask(&turns, 1);
-        let (mut third, none) = ask(&turns, 1);
+    fn no_team_occupies_all_slots_while_another_waits() {
+        let queue = BuildQueue::default();
+        let (_, first) = ask(&queue, 1);
+        let (_, second) = ask(&queue, 1);
+        let (mut third, none) = ask(&queue, 1);
         assert!(first.is_some() && second.is_some() && none.is_none());
-        let (_, other) = ask(&turns, 2);
+        let (_, other) = ask(&queue, 2);
         assert!(other.is_some(), "it has none under way");
-        let (mut another, none) = ask(&turns, 3);
+        let (mut another, none) = ask(&queue, 3);
         assert!(none.is_none(), "there is one more, not more");
         // It came later, and goes first.
         drop(first);
@@ -163,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_first_goes_first_and_who_left_holds_up_nobody() {
-        let turns = Turns::default();
-        let held: Vec<_> = (1..=3).map(|of| ask(&turns, of).1.unwrap()).collect();
-        let (left, _) = ask(&turns, 4);
-        let (mut first, _) = ask(&turns, 5);
-        let (mut second, _) = ask(&turns, 6);
+    fn builds_run_in_order_of_arrival_and_a_cancelled_one_blocks_nobody() {
+        let queue = BuildQueue::default();
+        let held: Vec<_> = (1..=3).map(|of| ask(&queue, of).1.unwrap()).collect();
+        let (left, _) = ask(&queue, 4);
+        let (mut first, _) = ask(&queue, 5);
+        let (mut second, _) = ask(&queue, 6);
         drop(left);
         let mut held = held.into_iter();
         drop(held.next());

@@ -1,10 +1,10 @@
-//! What is done inside a sandbox for the steps that are not commands of the user's own.
+//! The scripts that run in a sandbox for steps other than the user's own commands.
 //!
-//! Each is a script for `/bin/sh`, the least that an image has, run as root. What a user says comes
-//! in as an argument and is never part of the script.
+//! Each is a script for `/bin/sh`, which nearly every image has, and runs as root. Input of a user is
+//! an argument and never part of the script.
 
-/// What scripts that make accounts begin with. Without a program for it they are written as it would
-/// write them; one that is not in `shadow`, too, cannot become root.
+/// The beginning of scripts that create accounts. In an image without a program for that, they edit
+/// the files in the same way. An account that is missing from `shadow` could not become root.
 macro_rules! accounts {
     () => {
         r#"
@@ -34,15 +34,14 @@ may_be_root() {
     };
 }
 
-/// The exit code of [`PROVISION`] when all is done but some programs cannot be installed.
+/// The exit code of [`PROVISION`] when some programs could not be installed.
 pub(super) const INCOMPLETE: i32 = 75;
 
-/// Prepares an image for use as a template: the shell that clients call, the user they run as, its
-/// way to become root, the programs that E2B puts into each template, and the directories that
-/// clients write to. Argument: [`INCOMPLETE`].
+/// Provisions an image: the shell that clients use, their user with sudo, the programs that E2B
+/// installs in every template, and the directories that clients write to. Argument: [`INCOMPLETE`].
 ///
-/// An image without bash is refused; one that lacks other programs is as good as its mirror. No mirror
-/// holds a build up for long: apt has timeouts of its own, so no installation is cut off half way.
+/// An image without bash is refused. Other programs may stay missing when no mirror has them. Slow
+/// mirrors do not block a build for long: apt has its own timeouts, so no installation is interrupted.
 pub(super) const PROVISION: &str = concat!(
     accounts!(),
     r#"
@@ -134,11 +133,11 @@ fi
 "#
 );
 
-/// Puts files where they belong. Arguments: the archive, the path in it, the target (a `/` at its end
-/// says into), the owner as `user` or `user:group`, the mode or nothing.
+/// Copies files to their target. Arguments: the archive, the path in it, the target (a trailing `/`
+/// means a directory), the owner as `user` or `user:group`, the mode or nothing.
 ///
-/// A directory that is new is the owner's, on the way to the target too, and the target is as open as
-/// what is copied.
+/// New directories belong to the owner, including the parents of the target. A new target directory
+/// has the mode of its source.
 pub(super) const COPY: &str = r#"
 set -eu
 archive=$1 path=$2 target=$3 owner=$4 mode=$5
@@ -192,10 +191,10 @@ else
 fi
 "#;
 
-/// Where Shoal's own files are in a sandbox.
-const OURS: &str = ".shoal";
+/// The directory of Shoal's own files in a sandbox.
+const SHOAL_DIRECTORY: &str = ".shoal";
 
-/// What says which sandbox this is, and is written anew in each.
+/// The files that identify a sandbox. Each sandbox has its own.
 const IDENTITY: [&str; 4] = [
     "etc/hosts",
     "etc/hostname",
@@ -203,17 +202,17 @@ const IDENTITY: [&str; 4] = [
     "etc/resolv.conf",
 ];
 
-/// Whether a file, by its path below `/`, is the sandbox's and not the stage's. One that says which
-/// sandbox it is is copied when it is `named` itself.
+/// Whether a file, by its path below `/`, belongs to the sandbox and not to the stage. An identity
+/// file is copied if the step names exactly that file.
 pub(super) fn is_of_sandbox(path: &str, named: &str) -> bool {
-    path.split('/').next() == Some(OURS) || path != named && IDENTITY.contains(&path)
+    path.split('/').next() == Some(SHOAL_DIRECTORY) || path != named && IDENTITY.contains(&path)
 }
 
-/// Packs files of a stage for another. Run in the root. Arguments: the archive to be made, the path
-/// below the root, in which `*`, `?` and `[]` stand for what they match; nothing is all that is the
-/// stage's own. What is the sandbox's is left out, as [`is_of_sandbox`] has it.
+/// Packs files of a stage for another stage. Runs in the root directory. Arguments: the archive, and
+/// the path below the root, with the patterns `*`, `?` and `[]`. An empty path means all files of the
+/// stage. Files of the sandbox are excluded, as in [`is_of_sandbox`].
 ///
-/// Names begin with `./` in the archive: so tars of every make take what is excluded for names from
+/// Names in the archive begin with `./`: then every implementation of tar matches the exclusions from
 /// the root on.
 pub(super) const PACK: &str = r#"
 set -eu
@@ -241,7 +240,7 @@ tar -cf "$archive" --exclude=".$archive" --exclude=./.shoal --exclude=./etc/host
     --exclude=./etc/hostname --exclude=./etc/machine-id --exclude=./etc/resolv.conf -- "$@"
 "#;
 
-/// Makes a directory for the steps after it. Arguments: the path, its owner if it has to be made.
+/// Creates the working directory of the next steps. Arguments: the path, and the owner of a new one.
 pub(super) const WORKDIR: &str = r#"
 set -eu
 if [ ! -d "$1" ]; then
@@ -250,7 +249,7 @@ if [ ! -d "$1" ]; then
 fi
 "#;
 
-/// Makes an account unless there is one. Arguments: its name, and `sudo` or nothing.
+/// Creates an account if it is missing. Arguments: its name, and `sudo` or nothing.
 pub(super) const USER: &str = concat!(
     accounts!(),
     r#"
@@ -259,8 +258,8 @@ if [ "$2" = sudo ]; then may_be_root "$1"; fi
 "#
 );
 
-/// The part of a path that a pattern begins behind: clients have matched patterns themselves, and
-/// have packed what they found under the same names.
+/// The part of a path before the first pattern. Clients expand patterns themselves, and pack the
+/// matches under their own names.
 pub(super) fn without_pattern(path: &str) -> String {
     let plain = path
         .split('/')
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_the_sandbox_is_not_packed_for_another_stage() {
+    fn files_of_the_sandbox_are_not_packed_for_another_stage() {
         let apps = ["app/.shoal/mine", "app/etc/hosts"];
         let etc = ["etc/hosts.allow", "etc/passwd"];
         let all = [[".profile"].as_slice(), &apps, &etc].concat();
@@ -332,7 +331,7 @@ mod tests {
         assert_eq!(packed("etc").unwrap(), etc);
         assert_eq!(packed("etc/host*").unwrap(), ["etc/hosts.allow"]);
         assert_eq!(packed("app").unwrap(), apps);
-        // Whoever names one wants it.
+        // A step may name an identity file explicitly.
         assert_eq!(packed("etc/hosts").unwrap(), ["etc/hosts"]);
         for none in [".shoal", ".shoal/envd", ".sh*", "etc/machine*", "none"] {
             assert_eq!(packed(none), None, "{none}");
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_a_copy_makes_are_the_owners_and_as_open_as_what_is_copied() {
+    fn directories_that_a_copy_creates_get_its_owner_and_mode() {
         let Some(root) = copied_to("there/new/tree", "") else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The sandbox that steps are done in.
+//! The sandbox in which the steps of a build run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use shoal_core::state::KillReason;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::Builds;
 use crate::build_records::Build;
-use crate::engine::Engine;
 use crate::entropy;
 use crate::guest::{
     GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput, GuestProcess,
 };
 use crate::sandboxes::Order;
 
-/// How many bytes of a line are read before it is taken as it is.
+/// Longer lines of output are split.
 const LINE_MAX: usize = 4 << 10;
 
 /// How much of a file is read at once.
-const PIECE: usize = 256 << 10;
+const CHUNK_SIZE: usize = 256 << 10;
 
-/// Where a build is: for what it says, and for why it fails.
+/// The position of a build, for its log and its failure.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct BuildLocation {
     pub(super) part: Part,
     pub(super) line: Option<u32>,
 }
 
-impl Place {
+impl BuildLocation {
     pub(super) fn failure(self, message: impl std::fmt::Display) -> BuildFailure {
         BuildFailure {
             message: message.to_string(),
@@ -47,38 +47,38 @@ impl Place {
     }
 }
 
-/// A sandbox that only its build sees.
-pub(super) struct Workshop {
-    engine: Engine,
+/// A sandbox that belongs to a build and is hidden from clients.
+pub(super) struct BuildSandbox {
+    builds: Arc<Builds>,
     permit: SandboxPermit,
     record: Arc<SandboxRecord>,
 }
 
-impl Workshop {
-    /// Starts a sandbox that is to be this.
-    pub(super) async fn open(
-        engine: &Engine,
+impl BuildSandbox {
+    /// Starts a sandbox of this specification.
+    pub(super) async fn start(
+        builds: Arc<Builds>,
         principal: &Principal,
         spec: SandboxSpec,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<Self, BuildFailure> {
-        let created = engine.shared.sandboxes.launch(principal, spec, None).await;
-        let record = created.map_err(|e| place.failure(e))?.record;
+        let created = builds.sandboxes.launch(principal, spec, None).await;
+        let record = created.map_err(|e| at.failure(e))?.record;
         let permit = SandboxPermit::grant(principal, &record)
-            .ok_or_else(|| place.failure("the sandbox of the build is another team's"))?;
+            .ok_or_else(|| at.failure("the sandbox of the build is another team's"))?;
         Ok(Self {
-            engine: engine.clone(),
+            builds,
             permit,
             record,
         })
     }
 
     fn token(&self) -> Option<Token> {
-        Some(self.engine.shared.access.guest_token(&self.record))
+        Some(self.builds.access.guest_token(&self.record))
     }
 
-    fn door(&self, user: &str, place: Place) -> Result<GuestDoor, BuildFailure> {
-        let door = self.root().map_err(|e| place.failure(e))?;
+    fn door(&self, user: &str, at: BuildLocation) -> Result<GuestDoor, BuildFailure> {
+        let door = self.root().map_err(|e| at.failure(e))?;
         Ok(door.with_user(user))
     }
 
@@ -92,53 +92,53 @@ impl Workshop {
         })
     }
 
-    /// Runs a command and notes what it prints, line by line. Returns how it ended.
+    /// Runs a command and logs its output. Returns its exit code.
     pub(super) async fn run(
         &self,
         build: &Build,
-        place: Place,
+        at: BuildLocation,
         user: &str,
         command: GuestCommand,
     ) -> Result<i32, BuildFailure> {
-        let process = self.begin(place, user, command).await?;
-        self.follow(build, place, process).await
+        let process = self.begin(at, user, command).await?;
+        self.follow(build, at, process).await
     }
 
-    /// Begins a command.
+    /// Starts a command.
     pub(super) async fn begin(
         &self,
-        place: Place,
+        at: BuildLocation,
         user: &str,
         command: GuestCommand,
     ) -> Result<GuestProcess, BuildFailure> {
-        let door = self.door(user, place)?;
-        let begun = self.engine.shared.guest.run(door, command).await;
+        let door = self.door(user, at)?;
+        let begun = self.builds.guest.run(door, command).await;
         begun.map_err(|error| match error {
-            // In the words that clients of E2B look for.
+            // Clients of E2B search the message for these words.
             GuestError::UnknownUser(why) => {
-                place.failure(format_args!("command failed: unauthenticated: {why}"))
+                at.failure(format_args!("command failed: unauthenticated: {why}"))
             }
-            error => place.failure(error),
+            error => at.failure(error),
         })
     }
 
-    /// Notes what a command prints, line by line. Returns how it ended.
+    /// Logs the output of a command, line by line. Returns its exit code.
     pub(super) async fn follow(
         &self,
         build: &Build,
-        place: Place,
+        at: BuildLocation,
         mut process: GuestProcess,
     ) -> Result<i32, BuildFailure> {
-        let shared = &self.engine.shared;
+        let clock = &self.builds.clock;
         let say = |line: &[u8]| {
             let line = String::from_utf8_lossy(line);
-            let now = shared.clock.now();
-            build.say(now, LogLevel::Info, Some(place.part), line.trim_end());
+            let now = clock.now();
+            build.say(now, LogLevel::Info, Some(at.part), line.trim_end());
         };
         let (mut out, mut err) = (Lines::default(), Lines::default());
         loop {
             let said = process.output.next().await.transpose();
-            match said.map_err(|e| place.failure(e))? {
+            match said.map_err(|e| at.failure(e))? {
                 Some(GuestOutput::Stdout(bytes)) => out.take(&bytes, &say),
                 Some(GuestOutput::Stderr(bytes)) => err.take(&bytes, &say),
                 Some(GuestOutput::Exit(exit)) => {
@@ -146,30 +146,30 @@ impl Workshop {
                     err.end(&say);
                     return Ok(exit.code);
                 }
-                None => return Err(place.failure("the sandbox of the build has stopped")),
+                None => return Err(at.failure("the sandbox of the build has stopped")),
             }
         }
     }
 
-    /// Runs a script of ours as root; its failure is the build's.
+    /// Runs a script as root. The build fails when the script does.
     pub(super) async fn script(
         &self,
         build: &Build,
-        place: Place,
+        at: BuildLocation,
         script: &str,
         args: &[&str],
     ) -> Result<(), BuildFailure> {
-        match self.script_to_end(build, place, script, args).await? {
+        match self.script_to_end(build, at, script, args).await? {
             0 => Ok(()),
-            code => Err(place.failure(format_args!("exit status {code}"))),
+            code => Err(at.failure(format_args!("exit status {code}"))),
         }
     }
 
-    /// Runs a script of ours as root. Returns how it ended.
+    /// Runs a script as root. Returns its exit code.
     pub(super) async fn script_to_end(
         &self,
         build: &Build,
-        place: Place,
+        at: BuildLocation,
         script: &str,
         args: &[&str],
     ) -> Result<i32, BuildFailure> {
@@ -179,59 +179,57 @@ impl Workshop {
             cwd: Some("/".to_owned()),
             ..GuestCommand::new("/bin/sh", argv)
         };
-        self.run(build, place, "root", command).await
+        self.run(build, at, "root", command).await
     }
 
-    /// Puts a file of the node into the sandbox, as root.
+    /// Copies a file of the node into the sandbox, as root.
     pub(super) async fn put(
         &self,
-        place: Place,
+        at: BuildLocation,
         file: &Path,
         target: &str,
     ) -> Result<(), BuildFailure> {
-        let door = self.door("root", place)?;
-        let opened = File::open(file).await.map_err(|e| place.failure(e))?;
-        let guest = &self.engine.shared.guest;
+        let door = self.door("root", at)?;
+        let opened = File::open(file).await.map_err(|e| at.failure(e))?;
+        let guest = &self.builds.guest;
         let put = guest
             .write_file(door, target.to_owned(), contents_of(opened))
             .await;
-        put.map_err(|e| place.failure(e))
+        put.map_err(|e| at.failure(e))
     }
 
-    /// Takes a file of the sandbox out to the node, of no more bytes than are `left`, and takes them off
-    /// that.
+    /// Copies a file of the sandbox to the node. Subtracts its size from `left`, and fails when `left`
+    /// is not enough.
     pub(super) async fn get(
         &self,
-        place: Place,
+        at: BuildLocation,
         source: &str,
         file: &Path,
         left: &mut u64,
     ) -> Result<(), BuildFailure> {
-        let door = self.door("root", place)?;
-        let guest = &self.engine.shared.guest;
+        let door = self.door("root", at)?;
+        let guest = &self.builds.guest;
         let got = guest.read_file(door, source.to_owned()).await;
-        let mut contents = got.map_err(|e| place.failure(e))?.contents;
-        let mut target = File::create(file).await.map_err(|e| place.failure(e))?;
+        let mut contents = got.map_err(|e| at.failure(e))?.contents;
+        let mut target = File::create(file).await.map_err(|e| at.failure(e))?;
         while let Some(piece) = contents.next().await {
-            let piece = piece.map_err(|e| place.failure(e))?;
+            let piece = piece.map_err(|e| at.failure(e))?;
             *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                let most = self.engine.shared.config.upload_max;
-                place.failure(format_args!(
+                let most = self.builds.uploads.max_bytes();
+                at.failure(format_args!(
                     "a step copies at most {most} bytes from another stage, and this is more: copy \
                      less, or in several steps"
                 ))
             })?;
-            target
-                .write_all(&piece)
-                .await
-                .map_err(|e| place.failure(e))?;
+            target.write_all(&piece).await.map_err(|e| at.failure(e))?;
         }
-        target.flush().await.map_err(|e| place.failure(e))
+        target.flush().await.map_err(|e| at.failure(e))
     }
 
-    /// What the first so many bytes of a file are, and a piece more at most.
+    /// Reads at least the first `most` bytes of a file, or all of a smaller one. May return up to one
+    /// chunk more.
     pub(super) async fn read(&self, path: &str, most: usize) -> Result<Vec<u8>, GuestError> {
-        let guest = &self.engine.shared.guest;
+        let guest = &self.builds.guest;
         let mut contents = guest
             .read_file(self.root()?, path.to_owned())
             .await?
@@ -247,35 +245,34 @@ impl Workshop {
         Ok(read)
     }
 
-    /// What lies at a path.
+    /// The file or directory at a path.
     pub(super) async fn look(&self, path: &str) -> Result<GuestEntry, GuestError> {
-        let guest = &self.engine.shared.guest;
+        let guest = &self.builds.guest;
         guest.stat(self.root()?, path.to_owned()).await
     }
 
-    /// What lies in a directory.
+    /// The entries of a directory.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<GuestEntry>, GuestError> {
-        let guest = &self.engine.shared.guest;
+        let guest = &self.builds.guest;
         guest.list_dir(self.root()?, path.to_owned()).await
     }
 
-    /// Saves it as it is.
+    /// Takes a snapshot of the sandbox.
     pub(super) async fn save(
         &self,
         build: &Build,
-        place: Place,
+        at: BuildLocation,
         contents: Contents,
     ) -> Result<SnapshotOrigin, BuildFailure> {
-        let bytes = entropy::bytes().map_err(|e| place.failure(e))?;
+        let bytes = entropy::bytes().map_err(|e| at.failure(e))?;
         let id = SnapshotId::from_entropy(bytes);
         build.hold(id);
         let taken = self
-            .engine
-            .shared
+            .builds
             .sandboxes
             .take_as(&self.permit, id, Some(contents))
             .await;
-        let (_, saved) = taken.map_err(|e| place.failure(e))?;
+        let (_, saved) = taken.map_err(|e| at.failure(e))?;
         Ok(SnapshotOrigin {
             id,
             memory: saved.contents.has_memory(),
@@ -283,27 +280,22 @@ impl Workshop {
         })
     }
 
-    /// Ends it.
+    /// Ends the sandbox.
     pub(super) async fn close(self) {
         let end = |reply| Order::Kill(KillReason::Requested, reply);
-        let ended = self
-            .engine
-            .shared
-            .sandboxes
-            .order(&self.record.id, end)
-            .await;
+        let ended = self.builds.sandboxes.order(&self.record.id, end).await;
         if let Err(error) = ended {
-            // The end of the build tries it again.
+            // The end of the build tries again.
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox of a build is not ended yet");
         }
     }
 }
 
-/// A file, piece by piece.
+/// The contents of a file in chunks.
 fn contents_of(file: File) -> GuestBytes {
     let pieces = unfold(Some(file), |file| async move {
         let mut file = file?;
-        let mut piece = BytesMut::with_capacity(PIECE);
+        let mut piece = BytesMut::with_capacity(CHUNK_SIZE);
         match file.read_buf(&mut piece).await {
             Ok(0) => None,
             Ok(_) => Some((Ok(piece.freeze()), Some(file))),
@@ -313,7 +305,7 @@ fn contents_of(file: File) -> GuestBytes {
     Box::pin(pieces)
 }
 
-/// Output that is cut into lines.
+/// Splits output into lines.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
@@ -321,7 +313,7 @@ impl Lines {
     fn take(&mut self, bytes: &[u8], say: &impl Fn(&[u8])) {
         for byte in bytes {
             match byte {
-                // A progress bar goes back to the beginning of its line.
+                // Progress bars redraw their line after a carriage return.
                 b'\n' | b'\r' => self.end(say),
                 byte => {
                     self.0.push(*byte);

@@ -1,4 +1,4 @@
-//! The end of a build: what was built is started and saved, so that sandboxes go on from there.
+//! The end of a build: starts a sandbox with its files, runs the start command and saves the result.
 
 use std::time::Duration;
 
@@ -6,45 +6,48 @@ use shoal_core::build::{BuildFailure, BuildState, LogLevel, Made, Part, Plan, St
 use shoal_core::sandbox::{SandboxSpec, SnapshotOrigin};
 use shoal_core::snapshot::Contents;
 
-use super::run::{Ground, Run, command_of};
-use super::workshop::{Place, Workshop};
+use super::run::{Run, StageBase, command_of};
+use super::sandbox::{BuildLocation, BuildSandbox};
 
-/// What says that a start command is ready when nothing else does (as E2B has it).
+/// The default ready command, as in E2B.
 const READY_DEFAULT: &str = "sleep 20";
 
-/// How long a template may take to be ready.
-const READY_WITHIN: Duration = Duration::from_secs(600);
+/// How long a template may take to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long after a ready command has failed it is tried again: at first, and at most.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// The delay before the ready command is retried for the first time. It doubles with each retry.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// The maximum delay between two runs of the ready command.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
 impl Run<'_> {
-    /// Makes a template of what the last stage has become.
-    pub(super) async fn finish(&self, ground: Ground, plan: &Plan) -> Result<Made, BuildFailure> {
-        let place = Place {
+    /// Turns the result of the last stage into the output of the build.
+    pub(super) async fn finish(&self, base: StageBase, plan: &Plan) -> Result<Made, BuildFailure> {
+        let at = BuildLocation {
             part: Part::Finalize,
             line: None,
         };
         let start = match (&plan.start, &plan.ready) {
             (Some(command), ready) => Some(StartCommand::new(command.clone(), ready.clone())),
-            (None, Some(ready)) => Some(match ground.start.clone() {
+            (None, Some(ready)) => Some(match base.start.clone() {
                 Some(inherited) => inherited.with_ready(ready.clone()),
                 None => StartCommand::new(String::new(), Some(ready.clone())),
             }),
-            (None, None) => ground.start.clone(),
+            (None, None) => base.start.clone(),
         };
         let spec = SandboxSpec {
-            user: ground.state.user.clone(),
-            workdir: Some(ground.state.workdir.clone()),
-            ..ground.spec.clone()
+            user: base.state.user.clone(),
+            workdir: Some(base.state.workdir.clone()),
+            ..base.spec.clone()
         };
-        let runtime = self.engine.memory_runtime(&spec);
-        let daemon = &self.engine.capabilities().daemon;
-        let key = ground.key.finished(
+        let runtime = self.builds.planner.memory_runtime(&spec);
+        let daemon = &self.builds.machine.daemon;
+        let key = base.key.finished(
             start.as_ref().map(|s| s.command.as_str()),
             start.as_ref().and_then(|s| s.ready.as_deref()),
             &spec.resources,
-            &ground.state,
+            &base.state,
             runtime.as_ref().map(|runtime| (runtime, daemon.as_str())),
         );
         let snapshot = match self.layer(&key).await {
@@ -54,14 +57,14 @@ impl Run<'_> {
             }
             None => {
                 let contents = Contents::with_memory(runtime.is_some());
-                let made = self.start_and_save(&ground, &spec, start.as_ref(), contents, place);
+                let made = self.start_and_save(&base, &spec, start.as_ref(), contents, at);
                 let made = made.await?;
-                self.note(self.layer_of(&key, made.clone(), &ground), place)
+                self.keep_layer(self.layer_of(&key, made.clone(), &base), at)
                     .await?;
                 made
             }
         };
-        let set_by_steps = &ground.state.env;
+        let set_by_steps = &base.state.env;
         let kept = plan
             .keep_env
             .iter()
@@ -74,7 +77,7 @@ impl Run<'_> {
             user: spec.user,
             workdir: spec.workdir,
             env,
-            build_env: ground.state.env,
+            build_env: base.state.env,
             snapshot,
             start,
         })
@@ -82,41 +85,41 @@ impl Run<'_> {
 
     async fn start_and_save(
         &self,
-        ground: &Ground,
+        base: &StageBase,
         spec: &SandboxSpec,
         start: Option<&StartCommand>,
         contents: Contents,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<SnapshotOrigin, BuildFailure> {
         self.say(
             LogLevel::Info,
             Part::Finalize,
             "[finalize] starting what was built",
         );
-        let workshop = Workshop::open(self.engine, self.principal, spec.clone(), place).await?;
+        let sandbox = self.start_sandbox(spec.clone(), at).await?;
         if let Some(start) = start {
-            self.start(&workshop, ground, start, place).await?;
+            self.start(&sandbox, base, start, at).await?;
         }
         self.say(
             LogLevel::Info,
             Part::Finalize,
             &format!("[finalize] saving {contents}"),
         );
-        workshop.save(self.build, place, contents).await
+        sandbox.save(self.build, at, contents).await
     }
 
-    /// Runs the start command, and waits until the ready command says that it is.
+    /// Runs the start command, and waits until the ready command succeeds.
     async fn start(
         &self,
-        workshop: &Workshop,
-        ground: &Ground,
+        sandbox: &BuildSandbox,
+        base: &StageBase,
         start: &StartCommand,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<(), BuildFailure> {
-        let state = start.command_in.as_ref().unwrap_or(&ground.state);
-        let ready_in = start.ready_in.as_ref().unwrap_or(&ground.state);
+        let state = start.command_in.as_ref().unwrap_or(&base.state);
+        let ready_in = start.ready_in.as_ref().unwrap_or(&base.state);
         if start.command.is_empty() {
-            return self.until_ready(workshop, start, ready_in, place).await;
+            return self.until_ready(sandbox, start, ready_in, at).await;
         }
         self.say(
             LogLevel::Info,
@@ -124,30 +127,28 @@ impl Run<'_> {
             &format!("[finalize] start: {}", start.command),
         );
         let command = command_of(&start.command, state);
-        // Before anything asks whether it is ready.
-        let begun = workshop.begin(place, &state.user, command).await?;
+        // Started before the first ready command runs.
+        let begun = sandbox.begin(at, &state.user, command).await?;
         let runs = async {
-            match workshop.follow(self.build, place, begun).await? {
-                // It has put itself into the background.
+            match sandbox.follow(self.build, at, begun).await? {
+                // The command has moved to the background.
                 0 => std::future::pending().await,
-                code => {
-                    Err(place.failure(format_args!("the start command ended with status {code}")))
-                }
+                code => Err(at.failure(format_args!("the start command ended with status {code}"))),
             }
         };
-        // Whoever is not listened to any more runs on.
+        // The command keeps running after its output is no longer read.
         tokio::select! {
             failed = runs => failed,
-            ready = self.until_ready(workshop, start, ready_in, place) => ready,
+            ready = self.until_ready(sandbox, start, ready_in, at) => ready,
         }
     }
 
     async fn until_ready(
         &self,
-        workshop: &Workshop,
+        sandbox: &BuildSandbox,
         start: &StartCommand,
         state: &BuildState,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<(), BuildFailure> {
         let line = start.ready.as_deref().unwrap_or(READY_DEFAULT);
         self.say(
@@ -155,30 +156,30 @@ impl Run<'_> {
             Part::Finalize,
             &format!("[finalize] ready: {line}"),
         );
-        let clock = &self.engine.shared.clock;
-        let end = clock.now() + READY_WITHIN;
-        let (mut again, most) = AGAIN;
+        let clock = &self.builds.clock;
+        let end = clock.now() + READY_TIMEOUT;
+        let mut delay = RETRY_DELAY;
         loop {
-            let asked = workshop.run(self.build, place, &state.user, command_of(line, state));
+            let asked = sandbox.run(self.build, at, &state.user, command_of(line, state));
             let code = tokio::select! {
                 code = asked => code?,
-                () = clock.sleep_until(end) => return Err(too_long(place)),
+                () = clock.sleep_until(end) => return Err(too_long(at)),
             };
             if code == 0 {
                 return Ok(());
             }
             if clock.now() >= end {
-                return Err(too_long(place));
+                return Err(too_long(at));
             }
-            clock.sleep_until(clock.now() + again).await;
-            again = (again * 2).min(most);
+            clock.sleep_until(clock.now() + delay).await;
+            delay = (delay * 2).min(RETRY_DELAY_MAX);
         }
     }
 }
 
-fn too_long(place: Place) -> BuildFailure {
-    let seconds = READY_WITHIN.as_secs();
-    place.failure(format_args!(
+fn too_long(at: BuildLocation) -> BuildFailure {
+    let seconds = READY_TIMEOUT.as_secs();
+    at.failure(format_args!(
         "the template was not ready within {seconds} s"
     ))
 }

@@ -1,4 +1,4 @@
-//! What layers are found by: a digest of everything that was done to come there.
+//! The keys of cached layers: digests of everything that led to them.
 
 use sha2::{Digest, Sha256};
 use shoal_core::build::{Action, BuildState, Source};
@@ -8,20 +8,21 @@ use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxSpec;
 use shoal_core::template::RuntimeName;
 
-/// Changes when the same words do something else than before.
+/// Changed whenever the same step starts to have another effect.
 const VERSION: &str = "shoal-layer-4";
 
-/// A digest of what was done.
+/// The digest of a base and all steps on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key([u8; 32]);
+pub(super) struct LayerKey([u8; 32]);
 
-impl Key {
-    /// Of an image, by its digest, made fit for use.
+impl LayerKey {
+    /// The key of a provisioned image, by its digest.
     pub(super) fn of_image(digest: &str) -> Self {
         Self::of(&[VERSION, "image", digest])
     }
 
-    /// Of a template, by its build, and by the digest of its image where nothing was saved of it.
+    /// The key of a template, by its build. A template without a saved build also needs the digest of
+    /// its image.
     pub(super) fn of_template(build: BuildId, image: Option<&str>) -> Self {
         let build = build.to_string();
         match image {
@@ -30,13 +31,13 @@ impl Key {
         }
     }
 
-    /// Of a snapshot.
+    /// The key of a snapshot.
     pub(super) fn of_snapshot(id: SnapshotId) -> Self {
         Self::of(&[VERSION, "snapshot", &id.to_string()])
     }
 
-    /// Of an entry of the catalogue over this, by all that it changes for the steps: who does them,
-    /// where, with what, in which runtime, and what they reach.
+    /// The key of a catalogue entry over this base. It covers everything the entry changes for the
+    /// steps: user, directory, environment, runtime and network rules.
     pub(super) fn of_entry(&self, spec: &SandboxSpec) -> Self {
         let none = "\0";
         let hex = self.hex();
@@ -55,12 +56,12 @@ impl Key {
         Self::of(&["incomplete", &self.hex()])
     }
 
-    /// Of the same as it is, without being made fit for use.
+    /// The same base without provisioning.
     pub(super) fn bare(&self) -> Self {
         Self::of(&["bare", &self.hex()])
     }
 
-    /// After a step. `from` is the key of the stage that it copies from.
+    /// The key after a step. `from` is the key of the stage that the step copies from.
     pub(super) fn after(&self, action: &Action, from: Option<&Self>) -> Self {
         let mut parts = vec!["step".to_owned(), self.hex()];
         let mut more = |texts: &[&str]| parts.extend(texts.iter().map(|t| (*t).to_owned()));
@@ -95,8 +96,8 @@ impl Key {
         Self::of(&parts)
     }
 
-    /// Of what was started on top of the files and saved, with its memory if there is a runtime for that,
-    /// in which this daemon is.
+    /// The key of the saved output of a build. `saver` is the runtime that saves its memory, if one can,
+    /// and the digest of the daemon in that memory.
     pub(super) fn finished(
         &self,
         start: Option<&str>,
@@ -119,8 +120,8 @@ impl Key {
             &format!("{}/{}/{}/{pids}", cpu.0, memory.0, disk.0),
             &state.user,
             &state.workdir,
-            // Another build of the runtime may not be able to read what this one saves, and the daemon
-            // is part of it.
+            // Another build of the runtime may be unable to load this memory, and the memory contains the
+            // daemon.
             saver.map_or("\0", |(runtime, _)| runtime.build.as_str()),
             saver.map_or("\0", |(_, daemon)| daemon),
         ])
@@ -130,7 +131,7 @@ impl Key {
         hex::encode(self.0)
     }
 
-    /// Each part with its length, so that no two lists are digested alike.
+    /// Digests each part with its length, so that different lists have different digests.
     fn of(parts: &[&str]) -> Self {
         let mut digest = Sha256::new();
         for part in parts {
@@ -146,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_done_differently_has_another_key() {
-        let base = Key::of_image("sha256:00");
+    fn different_steps_have_different_keys() {
+        let base = LayerKey::of_image("sha256:00");
         let run = |command: &str, user: Option<&str>| Action::Run {
             command: command.to_owned(),
             user: user.map(str::to_owned),
@@ -166,7 +167,7 @@ mod tests {
         }
         assert_eq!(
             keys[1],
-            Key::of_image("sha256:00").after(&run("a", None), None)
+            LayerKey::of_image("sha256:00").after(&run("a", None), None)
         );
     }
 }

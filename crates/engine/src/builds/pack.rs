@@ -1,7 +1,7 @@
-//! What a step copies from another stage, as an archive on the node.
+//! Packs the files that a step copies from another stage into an archive on the node.
 //!
-//! A stage that has a shell packs it itself. One that is nothing but a program, as the images of some
-//! tools are, is read file by file through the daemon.
+//! A stage with a shell packs them itself. The files of a stage without one, such as the image of a
+//! single static program, are read one by one through the daemon.
 
 use std::fs::File;
 use std::io;
@@ -10,103 +10,103 @@ use std::path::{Path, PathBuf};
 use shoal_core::build::{Action, BuildFailure, LogLevel};
 use tempfile::TempPath;
 
-use super::run::{Ground, Run};
+use super::run::{Run, StageBase};
+use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
-use super::workshop::{Place, Workshop};
 use crate::guest::{GuestEntry, GuestError, GuestFileKind};
 
-/// Where the archive lies in the sandbox of the stage.
+/// The path of the archive in the sandbox of the stage.
 const ARCHIVE: &str = "/tmp/.shoal-stage.tar";
 
-/// How many files are read one by one.
+/// The maximum number of files that are read one by one.
 const FILES_MAX: usize = 10_000;
 
-/// How many files are named that are not copied as they are.
+/// How many warnings about links and special files are logged.
 const REMARKS_MAX: usize = 10;
 
-/// How deep directories are read. A link may lead to one that it is in.
+/// How deep directories are read. A link may lead to a directory that contains it.
 const DEPTH_MAX: usize = 32;
 
 impl Run<'_> {
-    /// Packs what a step copies from another stage.
+    /// Packs the files that a step copies from another stage.
     pub(super) async fn pack(
         &self,
-        from: &Ground,
+        from: &StageBase,
         action: &Action,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<TempPath, BuildFailure> {
         let Action::Copy { path, .. } = action else {
-            return Err(place.failure("only a copy is from another stage"));
+            return Err(at.failure("only a copy is from another stage"));
         };
         let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
         let path = &parts.collect::<Vec<_>>().join("/");
         let spec = from.spec.clone();
-        let source = Workshop::open(self.engine, self.principal, spec, place).await?;
+        let source = self.start_sandbox(spec, at).await?;
         let file = match source.look("/bin/sh").await {
-            Err(GuestError::NotFound(_)) => self.pack_by_name(&source, path, place).await?,
-            _ => self.pack_there(&source, path, place).await?,
+            Err(GuestError::NotFound(_)) => self.pack_file_by_file(&source, path, at).await?,
+            _ => self.pack_in_sandbox(&source, path, at).await?,
         };
         source.close().await;
         Ok(file)
     }
 
-    async fn pack_there(
+    async fn pack_in_sandbox(
         &self,
-        source: &Workshop,
+        source: &BuildSandbox,
         path: &str,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<TempPath, BuildFailure> {
         source
-            .script(self.build, place, scripts::PACK, &[ARCHIVE, path])
+            .script(self.build, at, scripts::PACK, &[ARCHIVE, path])
             .await?;
-        let file = self.engine.shared.uploads.temporary();
-        let file = file.map_err(|e| place.failure(e))?;
-        let mut left = self.engine.shared.config.upload_max;
-        source.get(place, ARCHIVE, &file, &mut left).await?;
+        let file = self.builds.uploads.temporary();
+        let file = file.map_err(|e| at.failure(e))?;
+        let mut left = self.builds.uploads.max_bytes();
+        source.get(at, ARCHIVE, &file, &mut left).await?;
         Ok(file)
     }
 
-    async fn pack_by_name(
+    async fn pack_file_by_file(
         &self,
-        source: &Workshop,
+        source: &BuildSandbox,
         path: &str,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<TempPath, BuildFailure> {
         if path.is_empty() || scripts::without_pattern(path) != path {
-            return Err(place.failure(format_args!(
+            return Err(at.failure(format_args!(
                 "/{path}: the stage has no /bin/sh to list its files: name the file or the directory"
             )));
         }
         if scripts::is_of_sandbox(path, path) {
-            return Err(place.failure(format_args!("/{path}: there is no such file or directory")));
+            return Err(at.failure(format_args!("/{path}: there is no such file or directory")));
         }
-        let found = self.read(source, path, place).await?;
-        let archive = self.engine.shared.uploads.temporary();
-        let archive = archive.map_err(|e| place.failure(e))?;
+        let found = self.read(source, path, at).await?;
+        let archive = self.builds.uploads.temporary();
+        let archive = archive.map_err(|e| at.failure(e))?;
         let target = archive.to_path_buf();
         let written = tokio::task::spawn_blocking(move || write(&target, &found)).await;
         written
-            .map_err(|e| place.failure(e))?
-            .map_err(|e| place.failure(e))?;
+            .map_err(|e| at.failure(e))?
+            .map_err(|e| at.failure(e))?;
         Ok(archive)
     }
 
-    /// Reads what lies at a path and below it.
+    /// Reads the file at a path, or the directory with everything below it.
     async fn read(
         &self,
-        source: &Workshop,
+        source: &BuildSandbox,
         path: &str,
-        place: Place,
+        at: BuildLocation,
     ) -> Result<Vec<Found>, BuildFailure> {
         let top = source.look(&format!("/{path}")).await;
-        let mut open = vec![(0, top.map_err(|e| place.failure(e))?)];
+        let mut open = vec![(0, top.map_err(|e| at.failure(e))?)];
         let (mut found, mut remarks, mut seen) = (Vec::new(), Vec::new(), 0);
-        // Of all files together: each is as large as whoever built the stage likes.
-        let mut left = self.engine.shared.config.upload_max;
+        // The limit covers all files together: the author of the stage chooses their sizes.
+        let mut left = self.builds.uploads.max_bytes();
         while let Some((depth, entry)) = open.pop() {
             seen += 1;
             if seen > FILES_MAX || depth > DEPTH_MAX {
-                return Err(place.failure(format_args!(
+                return Err(at.failure(format_args!(
                     "/{path}: more than {FILES_MAX} files, or deeper than {DEPTH_MAX} directories, \
                      are not copied from a stage without /bin/sh"
                 )));
@@ -114,14 +114,14 @@ impl Run<'_> {
             remarks.extend(remark(&entry));
             let contents = match entry.kind {
                 GuestFileKind::File => {
-                    let file = self.engine.shared.uploads.temporary();
-                    let file = file.map_err(|e| place.failure(e))?;
-                    source.get(place, &entry.path, &file, &mut left).await?;
+                    let file = self.builds.uploads.temporary();
+                    let file = file.map_err(|e| at.failure(e))?;
+                    source.get(at, &entry.path, &file, &mut left).await?;
                     Some(file)
                 }
                 GuestFileKind::Directory => {
                     let listed = source.list(&entry.path).await;
-                    let mut listed = listed.map_err(|e| place.failure(e))?;
+                    let mut listed = listed.map_err(|e| at.failure(e))?;
                     listed.retain(|entry| {
                         !scripts::is_of_sandbox(entry.path.trim_start_matches('/'), path)
                     });
@@ -132,22 +132,22 @@ impl Run<'_> {
             };
             found.push(Found { entry, contents });
         }
-        self.tell(&remarks, place);
+        self.tell(&remarks, at);
         Ok(found)
     }
 
-    fn tell(&self, remarks: &[String], place: Place) {
+    fn tell(&self, remarks: &[String], at: BuildLocation) {
         for remark in remarks.iter().take(REMARKS_MAX) {
-            self.say(LogLevel::Warn, place.part, remark);
+            self.say(LogLevel::Warn, at.part, remark);
         }
         if let Some(more @ 1..) = remarks.len().checked_sub(REMARKS_MAX) {
             let more = format!("and {more} more that are links or no files");
-            self.say(LogLevel::Warn, place.part, &more);
+            self.say(LogLevel::Warn, at.part, &more);
         }
     }
 }
 
-/// What is to be said of what is not copied as it is.
+/// The warning about an entry that is not copied as it is.
 fn remark(entry: &GuestEntry) -> Option<String> {
     let path = &entry.path;
     match (entry.kind, entry.link) {
@@ -158,10 +158,10 @@ fn remark(entry: &GuestEntry) -> Option<String> {
     }
 }
 
-/// A file or a directory that was read.
+/// A file or directory that was read.
 struct Found {
     entry: GuestEntry,
-    /// A file's.
+    /// The contents of a file; none for a directory.
     contents: Option<TempPath>,
 }
 

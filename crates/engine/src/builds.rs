@@ -1,0 +1,289 @@
+//! Builds of templates: announces, runs, cancels and recovers them.
+
+mod base;
+mod builtin;
+mod finalize;
+mod home;
+mod keys;
+mod pack;
+mod planner;
+mod queue;
+mod recover;
+mod run;
+mod sandbox;
+mod scripts;
+mod step;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, LogLevel, Plan};
+use shoal_core::clock::Clock;
+use shoal_core::driver::Capabilities;
+use shoal_core::id::{BuildId, SnapshotId, TemplateId};
+pub use shoal_core::ports::builds::{BuildError, NewBuild, StockError};
+use shoal_core::store::StoreError;
+use shoal_core::template::{DEFAULT_TAG, TemplateRef};
+use tokio::sync::Mutex;
+
+pub(crate) use self::planner::{Planned, Planner};
+
+use self::queue::BuildQueue;
+use crate::access::Access;
+use crate::build_records::{Build, BuildRecords};
+use crate::config::{BuildOnDemand, EngineConfig};
+use crate::entropy;
+use crate::guest::Guest;
+use crate::images::NodeImages;
+use crate::sandboxes::Sandboxes;
+use crate::templates::{NameOwner, Templates};
+use crate::uploads::Uploads;
+use crate::work::Work;
+
+/// How many builds of a team may run or wait in the queue.
+pub const BUILDS_MAX: usize = 20;
+
+/// How many builds of a team may be announced and not begun.
+const ANNOUNCED_MAX: usize = 200;
+
+/// What [`Builds`] depends on.
+pub(crate) struct BuildParts {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) machine: Capabilities,
+    pub(crate) access: Arc<Access>,
+    pub(crate) records: Arc<BuildRecords>,
+    pub(crate) images: Arc<NodeImages>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) templates: Arc<Templates>,
+    pub(crate) uploads: Arc<Uploads>,
+    pub(crate) planner: Arc<dyn Planner>,
+    pub(crate) work: Work,
+}
+
+/// Builds of templates.
+pub(crate) struct Builds {
+    clock: Arc<dyn Clock>,
+    guest: Arc<dyn Guest>,
+    machine: Capabilities,
+    access: Arc<Access>,
+    records: Arc<BuildRecords>,
+    images: Arc<NodeImages>,
+    sandboxes: Arc<Sandboxes>,
+    templates: Arc<Templates>,
+    uploads: Arc<Uploads>,
+    planner: Arc<dyn Planner>,
+    work: Work,
+    max_timeout: Duration,
+    on_demand: BuildOnDemand,
+    queue: BuildQueue,
+    /// Held while a caller checks for a running build of a builtin template and begins one.
+    beginning: Mutex<()>,
+}
+
+impl Builds {
+    pub(crate) fn new(config: &EngineConfig, parts: BuildParts) -> Self {
+        let BuildParts {
+            clock,
+            guest,
+            machine,
+            access,
+            records,
+            images,
+            sandboxes,
+            templates,
+            uploads,
+            planner,
+            work,
+        } = parts;
+        Self {
+            clock,
+            guest,
+            machine,
+            access,
+            records,
+            images,
+            sandboxes,
+            templates,
+            uploads,
+            planner,
+            work,
+            max_timeout: config.limits.max_timeout,
+            on_demand: config.build_on_demand,
+            queue: BuildQueue::default(),
+            beginning: Mutex::new(()),
+        }
+    }
+
+    /// Announces a build of a new template, or of the existing one with this name.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) async fn announce(
+        &self,
+        principal: &Principal,
+        new: NewBuild,
+    ) -> Result<Arc<BuildRecord>, BuildError> {
+        let bounds = self.access.bounds(principal.team);
+        bounds.grant(new.resources, new.resources.cpu)?;
+        let _changing = self.records.changing.lock().await;
+        let template = self.template_to_build(principal, &new.name)?;
+        let is_template = |id: &TemplateId| self.templates.has(id);
+        self.records.forget_old(principal.team, is_template).await?;
+        let waiting = self.records.count(principal.team, BuildStatus::Waiting);
+        if waiting >= ANNOUNCED_MAX {
+            return Err(BuildError::TooManyAnnounced(ANNOUNCED_MAX));
+        }
+        let mut tags = new.tags;
+        tags.extend(new.name.tag);
+        if tags.is_empty() {
+            tags.push(DEFAULT_TAG.to_owned());
+        }
+        tags.sort();
+        tags.dedup();
+        let now = self.clock.now();
+        // All builds of a pending template share its visibility.
+        let builds = self.records.of_template(&template);
+        let public = builds.first().is_some_and(|build| build.public);
+        let record = BuildRecord {
+            id: BuildId::from_entropy(entropy::bytes()?),
+            template,
+            team: principal.team,
+            name: new.name.name,
+            tags,
+            resources: new.resources,
+            stock: false,
+            public,
+            status: BuildStatus::Waiting,
+            failure: None,
+            made: None,
+            created_at: now,
+            updated_at: now,
+            finished_at: None,
+        };
+        Ok(self.records.insert(record).await?.record())
+    }
+
+    /// The id of the template that a build with this name is for.
+    fn template_to_build(
+        &self,
+        principal: &Principal,
+        name: &TemplateRef,
+    ) -> Result<TemplateId, BuildError> {
+        let own = |slug: &String| slug == principal.slug.as_str();
+        if !name.namespace.as_ref().is_none_or(own) {
+            return Err(BuildError::Namespace(name.clone()));
+        }
+        match self.templates.name_owner(principal, &name.name) {
+            Some(NameOwner::Own(template)) => Ok(template.id.clone()),
+            Some(NameOwner::Pending(template)) => Ok(template),
+            Some(NameOwner::Builtin | NameOwner::Snapshot) => {
+                Err(BuildError::Taken(name.name.clone()))
+            }
+            None => Ok(TemplateId::from_entropy(entropy::bytes()?)),
+        }
+    }
+
+    /// Begins an announced build, which continues on a task of its own.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        id: BuildId,
+        plan: Plan,
+    ) -> Result<(), BuildError> {
+        plan.validate()?;
+        let changing = self.records.changing.lock().await;
+        let (build, record) = self.own(principal, id)?;
+        if record.status != BuildStatus::Waiting {
+            return Err(BuildError::NotWaiting(id, record.status));
+        }
+        let bounds = self.access.bounds(record.team);
+        bounds.grant(record.resources, record.resources.cpu)?;
+        if self.records.count(principal.team, BuildStatus::Building) >= BUILDS_MAX {
+            return Err(BuildError::TooMany(BUILDS_MAX));
+        }
+        let begun = BuildRecord {
+            status: BuildStatus::Building,
+            updated_at: self.clock.now(),
+            ..record.as_ref().clone()
+        };
+        self.records.put(&build, begun).await?;
+        drop(changing);
+        let (builds, principal) = (self.clone(), principal.clone());
+        let run = async move { builds.run(&principal, &build, plan).await };
+        self.work.spawn(run);
+        Ok(())
+    }
+
+    /// Cancels a build that is not finished.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub(crate) async fn cancel(
+        &self,
+        principal: &Principal,
+        id: BuildId,
+    ) -> Result<(), BuildError> {
+        let changing = self.records.changing.lock().await;
+        let (build, record) = self.own(principal, id)?;
+        match record.status {
+            BuildStatus::Building => {
+                build.cancelled.send_replace(true);
+                Ok(())
+            }
+            BuildStatus::Waiting => {
+                let failure = BuildFailure::whole("the build was cancelled");
+                let dropped = self.fail(&build, failure).await?;
+                drop(changing);
+                self.records.release(dropped).await;
+                Ok(())
+            }
+            done => Err(BuildError::NotWaiting(id, done)),
+        }
+    }
+
+    /// A build of the caller's team. Admins may also change builds of builtin templates.
+    fn own(
+        &self,
+        principal: &Principal,
+        id: BuildId,
+    ) -> Result<(Arc<Build>, Arc<BuildRecord>), BuildError> {
+        let build = self.records.get(id);
+        let own = build.map(|build| (build.record(), build));
+        let own = own
+            .filter(|(record, _)| record.team == principal.team || record.stock && principal.admin);
+        let (record, build) = own.ok_or(BuildError::NotFound(id))?;
+        Ok((build, record))
+    }
+
+    /// Marks a build as failed, and forgets the oldest failed ones. The caller holds
+    /// [`BuildRecords::changing`], and releases the returned snapshots after it.
+    async fn fail(
+        &self,
+        build: &Build,
+        failure: BuildFailure,
+    ) -> Result<Vec<SnapshotId>, StoreError> {
+        let now = self.clock.now();
+        build.say(now, LogLevel::Error, failure.part, &failure.message);
+        let failed = BuildRecord {
+            status: BuildStatus::Error,
+            failure: Some(failure),
+            made: None,
+            updated_at: now,
+            finished_at: Some(now),
+            ..build.record().as_ref().clone()
+        };
+        let (template, team) = (failed.template.clone(), failed.team);
+        self.records.put(build, failed).await?;
+        if let Some(template) = self.templates.by_id(&template) {
+            return self.records.prune(&template).await;
+        }
+        let is_template = |id: &TemplateId| self.templates.has(id);
+        self.records.forget_old(team, is_template).await?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,295 @@
+//! Builds of builtin templates, begun by an admin or by the first create that needs one.
+//!
+//! They run in the name of the installation's own team, which has no key. So no upload, build or name
+//! of a team can become part of a template that all teams use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_core::auth::Principal;
+use shoal_core::build::{BuildRecord, BuildStatus, Part, Plan};
+use shoal_core::id::BuildId;
+use shoal_core::ports::create::{CreateError, NewSandbox};
+use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
+
+use super::{Builds, Planned, StockError};
+use crate::access::INSTALLATION;
+use crate::build_records::Build;
+use crate::config::BuildOnDemand;
+use crate::entropy;
+use crate::templates::{BuiltinDefinition, BuiltinTemplate, PreparedBuiltin, TemplateError};
+
+/// How long a create waits for a build that is about to finish. Clients wait longer than this.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// For how long after a failure only admins can retry the build.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+impl Builds {
+    /// Builds a builtin template, or returns the build that is running. The build continues on a task
+    /// of its own. Only admins may `force` it, or retry it right after a failure.
+    ///
+    /// # Errors
+    /// See [`StockError`].
+    pub(crate) async fn build_builtin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        name: &TemplateName,
+        force: bool,
+    ) -> Result<Arc<BuildRecord>, StockError> {
+        let registered = self.templates.builtin();
+        let template = registered.find(name).ok_or_else(|| StockError::Unknown {
+            name: name.clone(),
+            known: registered.names(),
+        })?;
+        let _beginning = self.beginning.lock().await;
+        if let Some(build) = self.latest(&template, BuildStatus::Building) {
+            return Ok(build.record());
+        }
+        if principal.admin {
+            return Ok(self.begin_builtin(&template, force).await?.record());
+        }
+        if self.templates.has(&template.id) {
+            return Err(StockError::Forbidden(name.clone()));
+        }
+        if let Some(reason) = self.failed_lately(&template) {
+            return Err(StockError::NotBuilt(name.clone(), reason));
+        }
+        self.check_on_demand(principal, name)?;
+        // Only an admin's request can ignore the layers of the installation.
+        Ok(self.begin_builtin(&template, false).await?.record())
+    }
+
+    /// Checks that a request of `principal` may spend the minutes that a builtin build takes. The
+    /// installation's own requests come from pools, which the operator has configured.
+    fn check_on_demand(
+        &self,
+        principal: &Principal,
+        name: &TemplateName,
+    ) -> Result<(), StockError> {
+        let everyone = self.on_demand == BuildOnDemand::Everyone;
+        if everyone || principal.admin || principal.team == INSTALLATION.team {
+            return Ok(());
+        }
+        Err(StockError::AdminsOnly(name.clone()))
+    }
+
+    async fn begin_builtin(
+        self: &Arc<Self>,
+        template: &Arc<BuiltinTemplate>,
+        force: bool,
+    ) -> Result<Arc<Build>, StockError> {
+        let files = |error| StockError::Files(template.name.clone(), error);
+        let (builds, definition) = (self.clone(), template.definition.clone());
+        let prepared = tokio::task::spawn_blocking(move || builds.prepare(&*definition));
+        let prepared = prepared
+            .await
+            .map_err(|e| files(std::io::Error::other(e)))?;
+        let plan = Plan {
+            force,
+            ..prepared.map_err(files)?
+        };
+        let now = self.clock.now();
+        let bounds = self.access.bounds(INSTALLATION.team);
+        let record = BuildRecord {
+            id: BuildId::from_entropy(entropy::bytes()?),
+            template: template.id.clone(),
+            team: INSTALLATION.team,
+            name: template.name.clone(),
+            tags: vec![DEFAULT_TAG.to_owned()],
+            resources: bounds.nearest(template.resources),
+            public: false,
+            status: BuildStatus::Building,
+            failure: None,
+            made: None,
+            stock: true,
+            created_at: now,
+            updated_at: now,
+            finished_at: None,
+        };
+        let build = self.records.insert(record).await?;
+        let (builds, begun) = (self.clone(), build.clone());
+        let run = async move { builds.run(&INSTALLATION, &begun, plan).await };
+        self.work.spawn(run);
+        Ok(build)
+    }
+
+    /// Stores the files of a definition as uploads of the installation. As slow as the disk.
+    fn prepare(&self, definition: &dyn BuiltinDefinition) -> std::io::Result<Plan> {
+        let PreparedBuiltin { plan, files } = definition.prepare()?;
+        for (hash, archive) in files {
+            let file = self.uploads.temporary()?;
+            std::fs::write(&file, archive)?;
+            let kept = self.uploads.keep(INSTALLATION.team, &hash, file);
+            kept.map_err(std::io::Error::other)?;
+        }
+        Ok(plan)
+    }
+
+    /// The newest build of a builtin template, if it has this status.
+    fn latest(&self, template: &BuiltinTemplate, status: BuildStatus) -> Option<Arc<Build>> {
+        let builds = self.records.of_template(&template.id);
+        let newest = builds.into_iter().next()?;
+        let found = (newest.status == status).then_some(newest.id)?;
+        self.records.get(found)
+    }
+
+    /// Why the newest build of a builtin template failed, for a while after the failure.
+    fn failed_lately(&self, template: &BuiltinTemplate) -> Option<String> {
+        let record = self.latest(template, BuildStatus::Error)?.record();
+        let lately = record.updated_at + RETRY_AFTER > self.clock.now();
+        lately.then(|| reason(&record))
+    }
+
+    /// Plans a sandbox. When its template is a builtin one that is not built yet, builds it first.
+    ///
+    /// # Errors
+    /// See [`CreateError`].
+    pub(crate) async fn plan_with_builtin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        new: NewSandbox,
+    ) -> Result<Planned, CreateError> {
+        let missing = match self.planner.plan(principal, new.clone(), None).await {
+            Err(CreateError::Template(error)) => error,
+            planned => return planned,
+        };
+        self.await_missing(principal, missing).await?;
+        self.planner.plan(principal, new, None).await
+    }
+
+    /// Waits for the builtin template whose absence caused this error.
+    ///
+    /// # Errors
+    /// The error itself when no builtin template is missing; otherwise that the template is being
+    /// built, or could not be built.
+    pub(crate) async fn await_missing(
+        self: &Arc<Self>,
+        principal: &Principal,
+        missing: TemplateError,
+    ) -> Result<(), CreateError> {
+        let name = match &missing {
+            TemplateError::NotFound(name) => name.clone(),
+            TemplateError::NoBase { base, .. } => base.to_string(),
+            _ => return Err(missing.into()),
+        };
+        match self.await_builtin(principal, &name).await {
+            Err(CreateError::Template(TemplateError::NotFound(_))) => Err(missing.into()),
+            awaited => awaited,
+        }
+    }
+
+    /// Waits for a builtin template that is not built yet, if its build is about to finish. Begins the
+    /// build if none is running and `principal` may.
+    ///
+    /// # Errors
+    /// That no builtin template has this name, or that it is being built or could not be built.
+    async fn await_builtin(
+        self: &Arc<Self>,
+        principal: &Principal,
+        name: &str,
+    ) -> Result<(), CreateError> {
+        let missing = || TemplateError::NotFound(name.to_owned());
+        let plain = |reference: &TemplateRef| {
+            let tag = reference.tag.as_deref();
+            reference.namespace.is_none() && tag.is_none_or(|tag| tag == DEFAULT_TAG)
+        };
+        let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
+        let template = self.templates.builtin().find(&reference.name);
+        let template = template.ok_or_else(missing)?;
+        let Some(build) = self.running_build(principal, &template).await? else {
+            return Ok(());
+        };
+        if build.last_part() == Some(Part::Finalize) {
+            tokio::select! {
+                () = build.ended() => {}
+                () = self.clock.sleep_until(self.clock.now() + FINISH_TIMEOUT) => {}
+            }
+        }
+        let record = build.record();
+        match record.status {
+            BuildStatus::Ready => Ok(()),
+            BuildStatus::Error => Err(CreateError::NotBuilt {
+                template: template.name.clone(),
+                reason: reason(&record),
+            }),
+            BuildStatus::Building | BuildStatus::Waiting => Err(CreateError::BeingBuilt {
+                template: template.name.clone(),
+                build: format!("{}/{}", record.template, record.id),
+            }),
+        }
+    }
+
+    /// The running build of a template that is not built yet, begun if necessary. None when the
+    /// template has become ready in the meantime.
+    async fn running_build(
+        self: &Arc<Self>,
+        principal: &Principal,
+        template: &Arc<BuiltinTemplate>,
+    ) -> Result<Option<Arc<Build>>, CreateError> {
+        let _beginning = self.beginning.lock().await;
+        if self.templates.has(&template.id) {
+            return Ok(None);
+        }
+        if let Some(build) = self.latest(template, BuildStatus::Building) {
+            return Ok(Some(build));
+        }
+        if let Some(reason) = self.failed_lately(template) {
+            let template = template.name.clone();
+            return Err(CreateError::NotBuilt { template, reason });
+        }
+        self.check_on_demand(principal, &template.name)?;
+        tracing::info!(template = %template.name, "building a template that was asked for");
+        Ok(Some(self.begin_builtin(template, false).await?))
+    }
+}
+
+/// Why a build failed.
+fn reason(record: &BuildRecord) -> String {
+    let failure = record.failure.as_ref();
+    failure.map_or_else(String::new, |failure| failure.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_core::id::TemplateId;
+    use shoal_core::resources::Resources;
+    use shoal_core::template::Template;
+
+    use super::*;
+    use crate::test_util;
+
+    struct Broken;
+
+    impl BuiltinDefinition for Broken {
+        fn prepare(&self) -> std::io::Result<PreparedBuiltin> {
+            Err(std::io::Error::other("nobody builds it"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_template_that_has_become_ready_is_not_built_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = test_util::open(test_util::parts(directory.path())).await;
+        let id = TemplateId::from_entropy([9; 16]);
+        engine.register_builtin(BuiltinTemplate {
+            id: id.clone(),
+            name: "made".parse().unwrap(),
+            description: String::new(),
+            resources: Resources::default(),
+            definition: Arc::new(Broken),
+        });
+        let builds = &engine.shared.builds;
+        let missing = builds.await_builtin(&INSTALLATION, "made").await;
+        assert!(matches!(missing, Err(CreateError::Stock(_))), "{missing:?}");
+        let build = BuildId::from_entropy([1; 16]);
+        let image = "test/image:1".parse().unwrap();
+        let template = Template {
+            names: vec!["made".parse().unwrap()],
+            public: true,
+            ..Template::over(id, build, image, engine.now())
+        };
+        engine.put_template(template).await.unwrap();
+        builds.await_builtin(&INSTALLATION, "made").await.unwrap();
+    }
+}
