@@ -1,4 +1,4 @@
-"""Makes the images of the stock templates once, for all suites.
+"""Makes the images of the builtin templates once, for all suites.
 
 `python -m conformance.images DIRECTORY`: an installation in that directory is started and ended.
 Where the images are there already, that takes a second.

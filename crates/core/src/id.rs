@@ -113,7 +113,7 @@ impl fmt::Debug for SandboxId {
     }
 }
 
-/// Names one template, whatever it is called: twenty of `[a-z0-9]`, or a stock template's name.
+/// Names one template, whatever it is called: twenty of `[a-z0-9]`, or a builtin template's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TemplateId(String);

@@ -56,7 +56,7 @@ pub struct Resources {
 }
 
 impl Default for Resources {
-    /// 2 processors, 1 GiB of memory, 10 GiB of disk: what the field's stock template has.
+    /// 2 processors, 1 GiB of memory, 10 GiB of disk: what the field's builtin template has.
     fn default() -> Self {
         Self {
             cpu: MilliCpu(2000),

@@ -256,7 +256,7 @@ impl fmt::Display for TemplateKey {
 pub struct Template {
     /// Its id, the same over all builds.
     pub id: TemplateId,
-    /// The team it belongs to; none for a stock template, which every team may use.
+    /// The team it belongs to; none for a builtin template, which every team may use.
     pub team: Option<TeamId>,
     /// What it is called.
     pub names: Vec<TemplateName>,

@@ -253,7 +253,7 @@ impl BuildRecords {
     /// A build of the team of `principal`, or of the installation.
     pub(crate) fn visible(&self, principal: &Principal, id: BuildId) -> Option<Arc<BuildRecord>> {
         let record = self.get(id)?.record();
-        (record.team == principal.team || record.stock).then_some(record)
+        (record.team == principal.team || record.builtin).then_some(record)
     }
 
     /// The log of a build: its lines of this level and above.

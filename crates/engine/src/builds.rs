@@ -22,7 +22,7 @@ use shoal_core::build::{BuildFailure, BuildRecord, BuildStatus, LogLevel, Plan};
 use shoal_core::clock::Clock;
 use shoal_core::driver::Capabilities;
 use shoal_core::id::{BuildId, SnapshotId, TemplateId};
-pub use shoal_core::ports::builds::{BuildError, NewBuild, StockError};
+pub use shoal_core::ports::builds::{BuildError, BuiltinError, NewBuild};
 use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use tokio::sync::Mutex;
@@ -153,7 +153,7 @@ impl Builds {
             name: new.name.name,
             tags,
             resources: new.resources,
-            stock: false,
+            builtin: false,
             public,
             status: BuildStatus::Waiting,
             failure: None,
@@ -254,8 +254,9 @@ impl Builds {
     ) -> Result<(Arc<Build>, Arc<BuildRecord>), BuildError> {
         let build = self.records.get(id);
         let own = build.map(|build| (build.record(), build));
-        let own = own
-            .filter(|(record, _)| record.team == principal.team || record.stock && principal.admin);
+        let own = own.filter(|(record, _)| {
+            record.team == principal.team || record.builtin && principal.admin
+        });
         let (record, build) = own.ok_or(BuildError::NotFound(id))?;
         Ok((build, record))
     }

@@ -35,7 +35,7 @@ mod uploads;
 mod work;
 
 pub use access::{FirstKeyError, KeyError, KeyLifetime, RuntimeForbidden, TeamError, TeamView};
-pub use builds::{BUILDS_MAX, BuildError, NewBuild, StockError};
+pub use builds::{BUILDS_MAX, BuildError, BuiltinError, NewBuild};
 pub use catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 pub use config::{
     AllowedRuntimes, BuildOnDemand, CustomImages, Defaults, Endless, EngineConfig, Limits,

@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 use crate::announce;
 use crate::api_key::{self, FirstKey};
 use crate::audit::{Audit, AuditedCatalog};
+use crate::builtin;
 use crate::config::Config;
 use crate::descriptors::{self, Shares};
 use crate::export_key;
 use crate::listen::{self, Dispatch};
 use crate::memory;
 use crate::privilege;
-use crate::stock;
 use crate::telemetry::Telemetry;
 use crate::templates_file::TemplatesFile;
 use crate::tls::{self, Certificates};
@@ -104,9 +104,9 @@ async fn serve(
     })
     .await?;
     // Before recovery, which needs the definitions of built-in templates.
-    stock::offer(&engine)?;
+    builtin::offer(&engine)?;
     let going_on = engine.recover().await?;
-    stock::ensure(&engine, &images).await?;
+    builtin::ensure(&engine, &images).await?;
     // Relative to the data directory, not to the working directory.
     let mut templates = TemplatesFile::new(config.data.join(&config.templates.file));
     templates.load(&engine).await;

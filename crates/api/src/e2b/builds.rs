@@ -249,7 +249,7 @@ pub(super) fn template_id(
 ) -> Result<TemplateId, ApiError> {
     let reference = reference(text)?;
     // In this order: what is no more to come is there.
-    if let Some(build) = backend.builds.template_to_come(principal, &reference) {
+    if let Some(build) = backend.builds.pending_template(principal, &reference) {
         return Ok(build.template.clone());
     }
     let found = backend.templates.find(principal, &reference);

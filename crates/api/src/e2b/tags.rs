@@ -331,7 +331,7 @@ async fn publish(
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
     // In this order: what is no more to come is there.
-    let coming = backend.builds.template_to_come(principal, &reference);
+    let coming = backend.builds.pending_template(principal, &reference);
     let names = match (coming, find(backend, principal, id)) {
         (_, Ok(template)) => template.names.clone(),
         (Some(coming), Err(_)) => vec![coming.name.clone()],

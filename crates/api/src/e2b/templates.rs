@@ -126,7 +126,7 @@ fn view(backend: &Backend, template: &Stored) -> Template {
 
 /// The name of a template that is yet to come, with its namespace if it has one.
 fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
-    if build.stock {
+    if build.builtin {
         return build.name.to_string();
     }
     format!("{}/{}", principal.slug, build.name)
@@ -144,7 +144,7 @@ pub(super) fn view_to_come(
         cpu_count: build.resources.cpu.whole(),
         memory_mb: build.resources.memory.0,
         disk_size_mb: build.resources.disk.0,
-        public: build.stock || build.public,
+        public: build.builtin || build.public,
         aliases: vec![build.name.to_string()],
         names: vec![name_to_come(principal, build)],
         created_at: build.created_at.to_string(),
@@ -155,14 +155,14 @@ pub(super) fn view_to_come(
         build_count: backend.builds.of_template(&build.template).len(),
         envd_version: ENVD_VERSION,
         build_status: build.status.as_str(),
-        is_default: build.stock,
+        is_default: build.builtin,
         description: String::new(),
     }
 }
 
 /// Every template that the caller may use, and those of his that are yet to come.
 fn views(backend: &Backend, principal: &Principal) -> Vec<Template> {
-    let to_come = backend.builds.templates_to_come(principal);
+    let to_come = backend.builds.pending_templates(principal);
     let to_come = to_come
         .iter()
         .map(|build| view_to_come(backend, principal, build));
@@ -326,11 +326,11 @@ fn to_come(
     principal: &Principal,
     reference: &TemplateRef,
 ) -> Option<TemplateWithBuilds> {
-    let latest = backend.builds.template_to_come(principal, reference)?;
+    let latest = backend.builds.pending_template(principal, reference)?;
     let builds = backend.builds.of_template(&latest.template);
     Some(TemplateWithBuilds {
         template_id: latest.template.to_string(),
-        public: latest.stock || latest.public,
+        public: latest.builtin || latest.public,
         aliases: vec![latest.name.to_string()],
         names: vec![name_to_come(principal, &latest)],
         created_at: latest.created_at.to_string(),

@@ -5,7 +5,7 @@ use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
 use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::ports::access::{KeyError, TeamError};
-use shoal_core::ports::builds::{BuildError, StockError};
+use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::inside::InsideError;
@@ -69,7 +69,7 @@ impl From<TemplateError> for ApiError {
             TemplateError::InUse(..) | TemplateError::KeptTag { .. } => {
                 Self::new(StatusCode::BAD_REQUEST, message)
             }
-            TemplateError::Stock(_) => Self::new(StatusCode::FORBIDDEN, message),
+            TemplateError::Builtin(_) => Self::new(StatusCode::FORBIDDEN, message),
             TemplateError::Store(store) => store.into(),
         }
     }
@@ -133,7 +133,7 @@ impl From<CreateError> for ApiError {
             CreateError::NotBuilt { template, .. } => {
                 Self::internal(wording::not_built(&message, &template))
             }
-            CreateError::Stock(stock) => stock.into(),
+            CreateError::Builtin(error) => error.into(),
             CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
             CreateError::Image { error, .. } => {
                 Self::new(status_of_image(&error), message).caused_by(&error)
@@ -269,19 +269,19 @@ impl From<BuildError> for ApiError {
     }
 }
 
-impl From<StockError> for ApiError {
-    fn from(error: StockError) -> Self {
+impl From<BuiltinError> for ApiError {
+    fn from(error: BuiltinError) -> Self {
         let message = error.to_string();
         match error {
-            StockError::Unknown { .. } => Self::not_found(message),
-            StockError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
-            StockError::AdminsOnly(template) => {
+            BuiltinError::Unknown { .. } => Self::not_found(message),
+            BuiltinError::Forbidden(_) => Self::new(StatusCode::FORBIDDEN, message),
+            BuiltinError::AdminsOnly(template) => {
                 Self::new(StatusCode::FORBIDDEN, wording::admins_only(&template))
             }
-            StockError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
-            StockError::Store(store) => store.into(),
-            StockError::Files(_, error) => Self::internal(message).caused_by(&error),
-            StockError::Entropy(_) => Self::internal(message),
+            BuiltinError::NotBuilt(..) => Self::new(StatusCode::TOO_MANY_REQUESTS, message),
+            BuiltinError::Store(store) => store.into(),
+            BuiltinError::Files(_, error) => Self::internal(message).caused_by(&error),
+            BuiltinError::Entropy(_) => Self::internal(message),
         }
     }
 }

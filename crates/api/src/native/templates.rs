@@ -78,8 +78,8 @@ fn view_to_come(build: &BuildRecord) -> Template {
         user: String::new(),
         workdir: None,
         env: BTreeMap::new(),
-        public: build.stock,
-        stock: build.stock,
+        public: build.builtin,
+        stock: build.builtin,
         description: String::new(),
         created_at: build.created_at.to_string(),
         updated_at: build.updated_at.to_string(),
@@ -103,7 +103,7 @@ pub(super) async fn list(
     Extension(principal): Extension<Principal>,
 ) -> Answer<Vec<Template>> {
     // In this order: a build that succeeds in between is listed twice rather than not at all.
-    let to_come = backend.builds.templates_to_come(&principal);
+    let to_come = backend.builds.pending_templates(&principal);
     let ready = backend.templates.list(&principal);
     let mut views: Vec<Template> = to_come.iter().map(|build| view_to_come(build)).collect();
     views.extend(ready.iter().map(|template| view(&backend, template)));
@@ -117,7 +117,7 @@ pub(super) async fn one(
     Path(id): Path<String>,
 ) -> Result<Answer<Template>, ApiError> {
     let reference = reference(&id)?;
-    if let Some(build) = backend.builds.template_to_come(&principal, &reference) {
+    if let Some(build) = backend.builds.pending_template(&principal, &reference) {
         return Ok(Answer::ok(view_to_come(&build)));
     }
     let template = match backend.templates.get(&principal, &reference) {
@@ -166,7 +166,7 @@ pub(super) async fn build(
     let name = reference(&id)?.name;
     let build = backend
         .builds
-        .build_stock(&principal, &name, body.value.force)
+        .build_builtin(&principal, &name, body.value.force)
         .await?;
     Ok(Answer::created(RequestedBuild {
         template_id: build.template.to_string(),

@@ -16,7 +16,7 @@ use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth
 use shoal_core::limits::TeamLimits;
 use shoal_core::ports::access::{TeamError, TeamView, Teams};
 use shoal_core::ports::builds::{
-    BuildError, Builds, NewBuild, StockError, Upload, UploadError, Uploads,
+    BuildError, Builds, BuiltinError, NewBuild, Upload, UploadError, Uploads,
 };
 use shoal_core::ports::catalogue::{
     CatalogueError, CatalogueInForce, RefusedEdit, TemplateCatalogue,
@@ -230,13 +230,13 @@ impl Builds for Unused {
         Box::pin(ready(Err(BuildError::NotFound(id))))
     }
 
-    fn build_stock<'a>(
+    fn build_builtin<'a>(
         &'a self,
         _: &'a Principal,
         name: &'a TemplateName,
         _: bool,
-    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>> {
-        Box::pin(ready(Err(StockError::Forbidden(name.clone()))))
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuiltinError>> {
+        Box::pin(ready(Err(BuiltinError::Forbidden(name.clone()))))
     }
 
     fn get<'a>(&'a self, _: &'a Principal, _: BuildId) -> BoxFuture<'a, Option<Arc<BuildRecord>>> {
@@ -255,11 +255,11 @@ impl Builds for Unused {
         Vec::new()
     }
 
-    fn templates_to_come(&self, _: &Principal) -> Vec<Arc<BuildRecord>> {
+    fn pending_templates(&self, _: &Principal) -> Vec<Arc<BuildRecord>> {
         Vec::new()
     }
 
-    fn template_to_come(&self, _: &Principal, _: &TemplateRef) -> Option<Arc<BuildRecord>> {
+    fn pending_template(&self, _: &Principal, _: &TemplateRef) -> Option<Arc<BuildRecord>> {
         None
     }
 }

@@ -184,9 +184,9 @@ pub struct BuildRecord {
     pub tags: Vec<String>,
     /// What its sandboxes may use.
     pub resources: Resources,
-    /// Whether the template is the installation's, and all may use it and watch this.
-    #[serde(default)]
-    pub stock: bool,
+    /// Whether the template is builtin: all teams may use it and watch the build.
+    #[serde(default, rename = "stock")]
+    pub builtin: bool,
     /// Whether other teams may use the template, if this is the first build of it.
     #[serde(default)]
     pub public: bool,

@@ -63,7 +63,7 @@ pub enum BuildError {
 
 /// Why a template of the installation is not being built.
 #[derive(Debug, thiserror::Error)]
-pub enum StockError {
+pub enum BuiltinError {
     /// The installation has no definition of that name.
     #[error("the installation does not know how to build '{name}': it can build {known}")]
     Unknown {
@@ -161,13 +161,13 @@ pub trait Builds: Send + Sync {
     /// runs. `force` is for admins.
     ///
     /// # Errors
-    /// See [`StockError`].
-    fn build_stock<'a>(
+    /// See [`BuiltinError`].
+    fn build_builtin<'a>(
         &'a self,
         principal: &'a Principal,
         name: &'a TemplateName,
         force: bool,
-    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>>;
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuiltinError>>;
 
     /// A build that `principal` may see.
     fn get<'a>(
@@ -187,10 +187,10 @@ pub trait Builds: Send + Sync {
     fn of_template(&self, template: &TemplateId) -> Vec<Arc<BuildRecord>>;
 
     /// The latest build of each template without a successful one. Never waits.
-    fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>>;
+    fn pending_templates(&self, principal: &Principal) -> Vec<Arc<BuildRecord>>;
 
     /// The same for the template that `reference` names. Never waits.
-    fn template_to_come(
+    fn pending_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,

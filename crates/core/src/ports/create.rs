@@ -10,7 +10,7 @@ use crate::driver::DriverError;
 use crate::image::{ImageError, ImageName};
 use crate::network::{AskedNetwork, InvalidRule};
 use crate::ports::NoEntropy;
-use crate::ports::builds::StockError;
+use crate::ports::builds::BuiltinError;
 use crate::ports::inside::InsideError;
 use crate::ports::resolve::Resolved;
 use crate::ports::sandboxes::{NameError, NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong};
@@ -194,7 +194,7 @@ pub enum CreateError {
     },
     /// The template belongs to the installation, and its build could not begin.
     #[error(transparent)]
-    Stock(#[from] StockError),
+    Builtin(#[from] BuiltinError),
     /// The image of the template is not available.
     #[error("template '{template}' cannot be started: {error}")]
     Image {

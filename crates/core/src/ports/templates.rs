@@ -142,8 +142,8 @@ pub enum TemplateError {
     #[error("template {0} is in use by {1}: end them first")]
     InUse(TemplateId, Users),
     /// It belongs to the installation, and only an admin may remove it.
-    #[error("template {0} is a stock template")]
-    Stock(TemplateId),
+    #[error("template {0} is a builtin template")]
+    Builtin(TemplateId),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

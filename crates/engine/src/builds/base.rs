@@ -121,7 +121,7 @@ impl Run<'_> {
     ) -> BoxFuture<'a, Result<Planned, CreateError>> {
         let (builds, principal) = (self.builds, self.principal);
         let new = NewSandbox::of(name.clone());
-        if !self.build.record().stock {
+        if !self.build.record().builtin {
             return Box::pin(builds.plan_with_builtin(principal, new));
         }
         Box::pin(async move {

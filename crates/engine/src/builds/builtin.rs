@@ -12,7 +12,7 @@ use shoal_core::id::BuildId;
 use shoal_core::ports::create::{CreateError, NewSandbox};
 use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
 
-use super::{Builds, Planned, StockError};
+use super::{Builds, BuiltinError, Planned};
 use crate::access::INSTALLATION;
 use crate::build_records::Build;
 use crate::config::BuildOnDemand;
@@ -30,15 +30,15 @@ impl Builds {
     /// of its own. Only admins may `force` it, or retry it right after a failure.
     ///
     /// # Errors
-    /// See [`StockError`].
+    /// See [`BuiltinError`].
     pub(crate) async fn build_builtin(
         self: &Arc<Self>,
         principal: &Principal,
         name: &TemplateName,
         force: bool,
-    ) -> Result<Arc<BuildRecord>, StockError> {
+    ) -> Result<Arc<BuildRecord>, BuiltinError> {
         let registered = self.templates.builtin();
-        let template = registered.find(name).ok_or_else(|| StockError::Unknown {
+        let template = registered.find(name).ok_or_else(|| BuiltinError::Unknown {
             name: name.clone(),
             known: registered.names(),
         })?;
@@ -50,10 +50,10 @@ impl Builds {
             return Ok(self.begin_builtin(&template, force).await?.record());
         }
         if self.templates.has(&template.id) {
-            return Err(StockError::Forbidden(name.clone()));
+            return Err(BuiltinError::Forbidden(name.clone()));
         }
         if let Some(reason) = self.failed_lately(&template) {
-            return Err(StockError::NotBuilt(name.clone(), reason));
+            return Err(BuiltinError::NotBuilt(name.clone(), reason));
         }
         self.check_on_demand(principal, name)?;
         // Only an admin's request can ignore the layers of the installation.
@@ -66,20 +66,20 @@ impl Builds {
         &self,
         principal: &Principal,
         name: &TemplateName,
-    ) -> Result<(), StockError> {
+    ) -> Result<(), BuiltinError> {
         let everyone = self.on_demand == BuildOnDemand::Everyone;
         if everyone || principal.admin || principal.team == INSTALLATION.team {
             return Ok(());
         }
-        Err(StockError::AdminsOnly(name.clone()))
+        Err(BuiltinError::AdminsOnly(name.clone()))
     }
 
     async fn begin_builtin(
         self: &Arc<Self>,
         template: &Arc<BuiltinTemplate>,
         force: bool,
-    ) -> Result<Arc<Build>, StockError> {
-        let files = |error| StockError::Files(template.name.clone(), error);
+    ) -> Result<Arc<Build>, BuiltinError> {
+        let files = |error| BuiltinError::Files(template.name.clone(), error);
         let (builds, definition) = (self.clone(), template.definition.clone());
         let prepared = tokio::task::spawn_blocking(move || builds.prepare(&*definition));
         let prepared = prepared
@@ -102,7 +102,7 @@ impl Builds {
             status: BuildStatus::Building,
             failure: None,
             made: None,
-            stock: true,
+            builtin: true,
             created_at: now,
             updated_at: now,
             finished_at: None,
@@ -281,7 +281,10 @@ mod tests {
         });
         let builds = &engine.shared.builds;
         let missing = builds.await_builtin(&INSTALLATION, "made").await;
-        assert!(matches!(missing, Err(CreateError::Stock(_))), "{missing:?}");
+        assert!(
+            matches!(missing, Err(CreateError::Builtin(_))),
+            "{missing:?}"
+        );
         let build = BuildId::from_entropy([1; 16]);
         let image = "test/image:1".parse().unwrap();
         let template = Template {

@@ -12,7 +12,7 @@ use shoal_core::template::{Template, TemplateName, TemplateRef};
 use tokio::sync::watch;
 
 use super::Engine;
-use crate::builds::{BuildError, NewBuild, StockError};
+use crate::builds::{BuildError, BuiltinError, NewBuild};
 use crate::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
 use crate::templates::{
     BuiltinTemplate, CreateTemplateError, NewTemplate, TagError, TemplateError,
@@ -188,13 +188,13 @@ impl Engine {
     /// of its own. Only admins may `force` it, or retry it right after a failure.
     ///
     /// # Errors
-    /// See [`StockError`].
+    /// See [`BuiltinError`].
     pub async fn build_builtin(
         &self,
         principal: &Principal,
         name: &TemplateName,
         force: bool,
-    ) -> Result<Arc<BuildRecord>, StockError> {
+    ) -> Result<Arc<BuildRecord>, BuiltinError> {
         self.shared
             .builds
             .build_builtin(principal, name, force)

@@ -10,7 +10,7 @@ use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, FilesHash, LogEntry, LogLevel, Plan};
 use shoal_core::id::{BuildId, TeamId, TemplateId};
 use shoal_core::ports::builds::{
-    BuildError, Builds, NewBuild, StockError, Upload, UploadError, Uploads,
+    BuildError, Builds, BuiltinError, NewBuild, Upload, UploadError, Uploads,
 };
 use shoal_core::store::StoreError;
 use shoal_core::template::{TemplateName, TemplateRef};
@@ -46,12 +46,12 @@ impl Builds for Engine {
         Box::pin(self.shared.builds.cancel(principal, id))
     }
 
-    fn build_stock<'a>(
+    fn build_builtin<'a>(
         &'a self,
         principal: &'a Principal,
         name: &'a TemplateName,
         force: bool,
-    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, StockError>> {
+    ) -> BoxFuture<'a, Result<Arc<BuildRecord>, BuiltinError>> {
         Box::pin(self.shared.builds.build_builtin(principal, name, force))
     }
 
@@ -75,11 +75,11 @@ impl Builds for Engine {
         self.shared.build_records.of_template(template)
     }
 
-    fn templates_to_come(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
+    fn pending_templates(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
         self.shared.templates.pending(principal)
     }
 
-    fn template_to_come(
+    fn pending_template(
         &self,
         principal: &Principal,
         reference: &TemplateRef,

@@ -34,7 +34,7 @@ impl Templates {
             Some(team) if team != principal.team => {
                 return Err(TemplateError::NotFound(reference.to_string()));
             }
-            None if !principal.admin => return Err(TemplateError::Stock(template.id.clone())),
+            None if !principal.admin => return Err(TemplateError::Builtin(template.id.clone())),
             _ => {}
         }
         let records = self.sandboxes.records();

@@ -14,7 +14,7 @@ impl Templates {
     pub(crate) fn pending(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
         let mut builds = self.build_records.records();
         builds.retain(|build| {
-            let visible = build.team == principal.team || build.stock;
+            let visible = build.team == principal.team || build.builtin;
             visible && !self.has(&build.template)
         });
         builds.sort_by(|a, b| b.created_at.cmp(&a.created_at).then(a.id.cmp(&b.id)));
@@ -32,7 +32,7 @@ impl Templates {
     ) -> Option<Arc<BuildRecord>> {
         let (name, namespace) = (reference.name.as_str(), reference.namespace.as_deref());
         let in_namespace = |build: &BuildRecord| {
-            namespace.is_none_or(|slug| slug == principal.slug.as_str() && !build.stock)
+            namespace.is_none_or(|slug| slug == principal.slug.as_str() && !build.builtin)
         };
         let mut pending = self.pending(principal).into_iter();
         pending.find(|build| {

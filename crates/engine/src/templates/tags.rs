@@ -37,7 +37,7 @@ impl Templates {
                 ..Template::over(build.template.clone(), build.id, made.image.clone(), now)
             },
         };
-        if build.stock {
+        if build.builtin {
             template = self.builtin.template_of(build, template);
         }
         if fresh || tags.iter().any(|tag| tag == DEFAULT_TAG) {
@@ -186,7 +186,7 @@ impl Templates {
         public: bool,
         missing: TemplateError,
     ) -> Result<(), TagError> {
-        let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.stock;
+        let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.builtin;
         let pending = self.pending_named(principal, template);
         let pending = pending.filter(own).ok_or(missing)?;
         for build in self.build_records.of_template(&pending.template) {
@@ -207,7 +207,7 @@ impl Templates {
     ) -> Result<BuildId, TagError> {
         let changing = self.build_records.changing.lock().await;
         let build = self.build_records.visible(principal, id);
-        let own = build.filter(|build| build.team == principal.team && !build.stock);
+        let own = build.filter(|build| build.team == principal.team && !build.builtin);
         let build = own.ok_or_else(|| TemplateError::NotFound(id.to_string()))?;
         if build.status != BuildStatus::Ready || build.made.is_none() {
             return Err(TagError::NotKept(id));

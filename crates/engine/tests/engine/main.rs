@@ -5,6 +5,7 @@
 mod at_once;
 mod bounds;
 mod build;
+mod builtin;
 mod catalogue;
 mod closed;
 mod drain;
@@ -16,7 +17,6 @@ mod pool;
 mod registries;
 mod rest;
 mod saved;
-mod stock;
 mod tokens;
 mod under_way;
 mod woken;

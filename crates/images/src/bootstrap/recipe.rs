@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::beneath::TreePath;
 use crate::digest::Digest;
 
-/// The most packages, files and patterns of a recipe; the stock template has a tenth of it.
+/// The most packages, files and patterns of a recipe; the builtin template has a tenth of it.
 const ITEMS_MAX: usize = 2000;
 
 /// The most bytes of one file of a recipe. Larger ones belong into a package.

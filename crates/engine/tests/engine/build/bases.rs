@@ -159,11 +159,11 @@ async fn steps_on_a_template_of_root_start_in_its_home() {
 #[tokio::test]
 async fn what_the_installation_builds_stands_on_its_own_whatever_the_catalogue_calls_so() {
     let fixture = registered().await;
-    fixture.engine.register_builtin(stock::offer());
+    fixture.engine.register_builtin(builtin::offer());
     fixture
         .catalogue(json!([{"name": "base", "image": "registry.test/other:1", "description": "d"}]))
         .await;
-    let name = stock::NAME.parse().unwrap();
+    let name = builtin::NAME.parse().unwrap();
     let admin = Principal {
         admin: true,
         ..fixture.me.clone()

@@ -1,13 +1,13 @@
 //! Pools of entries that stand on a template that was built.
 
 use super::*;
-use crate::stock;
+use crate::builtin;
 
 fn standing(warm_up: Option<&str>) -> Value {
     let mut entry = warm(1);
     let fields = entry.as_object_mut().unwrap();
     fields.remove("image");
-    fields.insert("template".to_owned(), json!(stock::NAME));
+    fields.insert("template".to_owned(), json!(builtin::NAME));
     let pool = entry["pool"].as_object_mut().unwrap();
     pool.remove("warmupCmd");
     if let Some(command) = warm_up {
@@ -29,7 +29,7 @@ impl Pooled {
     }
 
     fn built(&self) -> Arc<Template> {
-        let reference = stock::NAME.parse().unwrap();
+        let reference = builtin::NAME.parse().unwrap();
         self.engine.find_template(&self.me, &reference).unwrap()
     }
 
@@ -43,7 +43,7 @@ async fn members_begin_with_the_memory_of_the_template_which_is_built_first() {
     let fixture = Pooled::new().await;
     let base = template("base", "test/image:1");
     fixture.engine.put_template(base).await.unwrap();
-    fixture.engine.register_builtin(stock::offer());
+    fixture.engine.register_builtin(builtin::offer());
     fixture.put(json!([standing(None)])).await;
     fixture.full_at_last().await;
     let saved = fixture.built().snapshot.clone().unwrap();
@@ -75,7 +75,7 @@ async fn a_template_that_is_built_anew_replaces_the_members() {
     let fixture = Pooled::new().await;
     let base = template("base", "test/image:1");
     fixture.engine.put_template(base).await.unwrap();
-    fixture.engine.register_builtin(stock::offer());
+    fixture.engine.register_builtin(builtin::offer());
     fixture.put(json!([standing(Some("warm,up"))])).await;
     fixture.full_at_last().await;
     let (before, member) = (fixture.built(), fixture.members().remove(0));
@@ -91,7 +91,7 @@ async fn a_template_that_is_built_anew_replaces_the_members() {
         admin: true,
         ..fixture.me.clone()
     };
-    let name = stock::NAME.parse().unwrap();
+    let name = builtin::NAME.parse().unwrap();
     fixture
         .engine
         .build_builtin(&admin, &name, true)
@@ -114,7 +114,7 @@ async fn what_a_tenant_has_opened_is_no_base_unless_his_name_is_said() {
         team: Some(fixture.me.team),
         public: true,
         id: TemplateId::from_entropy([8; 16]),
-        ..template(stock::NAME, "test/poison:1")
+        ..template(builtin::NAME, "test/poison:1")
     };
     fixture.engine.put_template(opened).await.unwrap();
     let mut entry = standing(None);
@@ -127,7 +127,7 @@ async fn what_a_tenant_has_opened_is_no_base_unless_his_name_is_said() {
         refused.contains("template 'warm' stands on 'interpreter', which is not there"),
         "{refused}"
     );
-    entry["template"] = json!(format!("mine/{}", stock::NAME));
+    entry["template"] = json!(format!("mine/{}", builtin::NAME));
     fixture.put(json!([entry])).await;
     let created = fixture.engine.create(&guests, asked(), None).await.unwrap();
     assert!(

@@ -3,8 +3,8 @@
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
 use shoal_core::resources::Resources;
 use shoal_engine::{
-    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinTemplate, GuestExit, GuestOutput,
-    NewBuild, PreparedBuiltin, StockError, TagError, TemplateError,
+    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinError, BuiltinTemplate, GuestExit,
+    GuestOutput, NewBuild, PreparedBuiltin, TagError, TemplateError,
 };
 
 use super::*;
@@ -85,7 +85,7 @@ impl Fixture {
     }
 
     /// The build that there is, once it has ended.
-    async fn stock_build(&self) -> Arc<BuildRecord> {
+    async fn builtin_build(&self) -> Arc<BuildRecord> {
         let id = TemplateId::from_entropy([9; 16]);
         loop {
             let newest = self.engine.builds_of(&id).into_iter().next();
@@ -119,11 +119,11 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
     // Whoever asks watches the same one, of a team that is nobody's, and cannot end it.
     for who in [&fixture.me, &guests] {
         let seen = fixture.engine.build(who, number).unwrap();
-        assert!(seen.stock && seen.team != who.team);
+        assert!(seen.builtin && seen.team != who.team);
         let ended = fixture.engine.cancel_build(who, number).await;
         assert!(matches!(ended, Err(BuildError::NotFound(_))), "{ended:?}");
     }
-    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    assert_eq!(fixture.builtin_build().await.status, BuildStatus::Ready);
     let template = fixture.until_there().await;
     assert_eq!(
         (
@@ -139,7 +139,10 @@ async fn the_first_create_begins_a_build_that_all_share_and_may_use() {
     // It is the installation's: no team changes what another stands on.
     let name = NAME.parse().unwrap();
     let again = fixture.engine.build_builtin(&guests, &name, false).await;
-    assert!(matches!(again, Err(StockError::Forbidden(_))), "{again:?}");
+    assert!(
+        matches!(again, Err(BuiltinError::Forbidden(_))),
+        "{again:?}"
+    );
     let tags = ["mine".to_owned()];
     let tagged = fixture
         .engine
@@ -174,7 +177,7 @@ async fn what_a_team_calls_so_is_never_taken_for_it() {
     let renewed = template("base", "test/image:1");
     fixture.engine.put_template(renewed).await.unwrap();
     assert!(fixture.ask().await.is_err());
-    fixture.stock_build().await;
+    fixture.builtin_build().await;
     let image = fixture.until_there().await.image.to_string();
     assert!(image.ends_with("test/image:1"), "{image}");
 }
@@ -184,14 +187,14 @@ async fn a_failure_is_told_for_a_while_and_then_tried_again() {
     let fixture = offering(failing()).await;
     let asked = fixture.ask().await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
-    let failed = fixture.stock_build().await;
+    let failed = fixture.builtin_build().await;
     let asked = fixture.ask().await.unwrap_err();
     assert!(asked.to_string().contains("exit status 3"), "{asked}");
     fixture.guest.answers.lock().clear();
     fixture.clock.advance(Duration::from_secs(61));
     let asked = fixture.ask().await;
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
-    let again = fixture.stock_build().await;
+    let again = fixture.builtin_build().await;
     assert_eq!(again.status, BuildStatus::Ready);
     assert_ne!(again.id, failed.id);
 }
@@ -220,7 +223,7 @@ async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
     let fixture = offering(failing()).await;
     for _ in 0..201 {
         fixture.ask().await.unwrap_err();
-        fixture.stock_build().await;
+        fixture.builtin_build().await;
         fixture.clock.advance(Duration::from_secs(61));
     }
     let id = TemplateId::from_entropy([9; 16]);
@@ -232,7 +235,7 @@ async fn of_builds_that_fail_for_the_installation_the_last_are_remembered() {
 async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
     let fixture = offering(FakeGuest::default()).await;
     fixture.ask().await.unwrap_err();
-    let built = fixture.stock_build().await;
+    let built = fixture.builtin_build().await;
     let made = fixture.until_there().await;
     // As the store is when the server ends in between.
     let parts = test_util::parts(fixture.directory.path());
@@ -276,15 +279,15 @@ async fn only_admins_try_again_at_once_or_by_force() {
     };
     let again = || engine.build_builtin(&fixture.me, &name, true);
     again().await.unwrap();
-    let failed = fixture.stock_build().await;
+    let failed = fixture.builtin_build().await;
     let refused = again().await.unwrap_err();
-    assert!(matches!(refused, StockError::NotBuilt(..)), "{refused}");
+    assert!(matches!(refused, BuiltinError::NotBuilt(..)), "{refused}");
     assert!(refused.to_string().contains("exit status 3"), "{refused}");
     fixture.guest.answers.lock().clear();
     fixture.clock.advance(Duration::from_secs(1));
     let begun = engine.build_builtin(&admin, &name, false).await.unwrap();
     assert_ne!(begun.id, failed.id);
-    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    assert_eq!(fixture.builtin_build().await.status, BuildStatus::Ready);
     // What was done is not done again for whoever asks.
     for (who, runs) in [(&fixture.me, 0), (&admin, 1)] {
         let reference = fixture.reference();
@@ -292,7 +295,7 @@ async fn only_admins_try_again_at_once_or_by_force() {
         engine.delete_template(&admin, &reference).await.unwrap();
         fixture.guest.commands.lock().clear();
         engine.build_builtin(who, &name, true).await.unwrap();
-        let built = fixture.stock_build().await;
+        let built = fixture.builtin_build().await;
         assert_eq!(built.status, BuildStatus::Ready, "{:?}", built.failure);
         assert_eq!(fixture.guest.commands.lock().len(), runs);
     }
@@ -313,7 +316,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
         assert!(asked.to_string().contains("an admin key"), "{asked}");
         let built = engine.build_builtin(&fixture.me, &name, false).await;
         let refused = built.map(|_| ()).unwrap_err();
-        assert!(matches!(refused, StockError::AdminsOnly(_)), "{refused}");
+        assert!(matches!(refused, BuiltinError::AdminsOnly(_)), "{refused}");
     }
     // A build of a tenant's that stands on it begins none either.
     let new = NewBuild {
@@ -347,7 +350,7 @@ async fn a_build_of_the_installations_is_begun_by_admins_and_joined_by_all() {
     assert!(matches!(asked, Err(CreateError::BeingBuilt { .. })));
     let joined = engine.build_builtin(&fixture.me, &name, false).await;
     assert_eq!(joined.unwrap().template, id);
-    assert_eq!(fixture.stock_build().await.status, BuildStatus::Ready);
+    assert_eq!(fixture.builtin_build().await.status, BuildStatus::Ready);
     fixture.until_there().await;
     fixture.ask().await.unwrap();
 }

@@ -20,13 +20,14 @@ use shoal_images::bootstrap::Recipe;
 use self::definition::Definition;
 use crate::progress::Bars;
 
-struct Stock {
+/// A template that is made from a recipe at the first start.
+struct Bootstrapped {
     name: &'static str,
     recipe: &'static str,
     description: &'static str,
 }
 
-const STOCK: [Stock; 1] = [Stock {
+const BOOTSTRAPPED: [Bootstrapped; 1] = [Bootstrapped {
     name: "base",
     recipe: include_str!("../../../templates/base.toml"),
     description: "Debian with Python, Node, git and a compiler",
@@ -96,30 +97,34 @@ impl Offered {
 /// # Errors
 /// When the build fails.
 pub(crate) async fn ensure(engine: &Engine, images: &ImageStore) -> anyhow::Result<()> {
-    for stock in &STOCK {
-        ensure_one(engine, images, stock)
+    for template in &BOOTSTRAPPED {
+        ensure_one(engine, images, template)
             .await
-            .with_context(|| format!("cannot build the template {}", stock.name))?;
+            .with_context(|| format!("cannot build the template {}", template.name))?;
     }
     Ok(())
 }
 
-async fn ensure_one(engine: &Engine, images: &ImageStore, stock: &Stock) -> anyhow::Result<()> {
-    let recipe = Recipe::from_toml(stock.recipe)?;
-    let digest = hex::encode(Sha256::digest(stock.recipe));
-    let image: ImageName = format!("shoal/{}:{}", stock.name, &digest[..12]).parse()?;
+async fn ensure_one(
+    engine: &Engine,
+    images: &ImageStore,
+    builtin: &Bootstrapped,
+) -> anyhow::Result<()> {
+    let recipe = Recipe::from_toml(builtin.recipe)?;
+    let digest = hex::encode(Sha256::digest(builtin.recipe));
+    let image: ImageName = format!("shoal/{}:{}", builtin.name, &digest[..12]).parse()?;
     let made = match images.find(&image).await? {
         Some(made) => made,
         None => {
             tracing::info!(
-                template = stock.name,
+                template = builtin.name,
                 "building a template; this takes a minute"
             );
-            let bars = Arc::new(Bars::new(stock.name));
+            let bars = Arc::new(Bars::new(builtin.name));
             images.bootstrap(image.clone(), &recipe, bars).await?
         }
     };
-    let template = template(stock, made, &digest)?;
+    let template = template(builtin, made, &digest)?;
     let known = engine.builtin_template(&template.id);
     if known
         .as_ref()
@@ -137,14 +142,14 @@ async fn ensure_one(engine: &Engine, images: &ImageStore, stock: &Stock) -> anyh
     Ok(())
 }
 
-fn template(stock: &Stock, image: Image, digest: &str) -> anyhow::Result<Template> {
-    let name: TemplateName = stock.name.parse()?;
+fn template(builtin: &Bootstrapped, image: Image, digest: &str) -> anyhow::Result<Template> {
+    let name: TemplateName = builtin.name.parse()?;
     let now = SystemClock.now();
     let env = image.env.iter().filter_map(|pair| pair.split_once('='));
     let env: BTreeMap<String, String> = env
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    let id = TemplateId::from_entropy(sixteen(stock.name.as_bytes()));
+    let id = TemplateId::from_entropy(sixteen(builtin.name.as_bytes()));
     // Derived from the recipe, so that a start can detect a change.
     let build = BuildId::from_entropy(sixteen(digest.as_bytes()));
     let over = Template::over(id, build, image.name, now);
@@ -154,7 +159,7 @@ fn template(stock: &Stock, image: Image, digest: &str) -> anyhow::Result<Templat
         workdir: image.workdir,
         env,
         public: true,
-        description: stock.description.to_owned(),
+        description: builtin.description.to_owned(),
         ..over
     })
 }
@@ -170,9 +175,9 @@ mod tests {
 
     #[test]
     fn every_recipe_can_be_read() {
-        for stock in &STOCK {
-            Recipe::from_toml(stock.recipe).unwrap();
-            stock.name.parse::<TemplateName>().unwrap();
+        for builtin in &BOOTSTRAPPED {
+            Recipe::from_toml(builtin.recipe).unwrap();
+            builtin.name.parse::<TemplateName>().unwrap();
         }
     }
 
