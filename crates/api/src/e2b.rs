@@ -13,6 +13,8 @@ mod logs;
 mod meanings;
 mod metrics;
 mod network;
+#[cfg(test)]
+mod operations;
 mod pause;
 mod plan;
 mod sandboxes;
@@ -24,17 +26,18 @@ mod templates;
 pub(crate) mod uploads;
 mod view;
 
-use axum::Router;
 use axum::routing::{delete, get, patch, post, put};
 use shoal_core::id::SandboxId;
 
+#[cfg(test)]
+pub(crate) use self::operations::operations;
 pub(crate) use self::view::end_of;
-use crate::backend::Backend;
 use crate::error::ApiError;
+use crate::routes::Routes;
 
 /// The routes, all of which need a key.
-pub(crate) fn routes() -> Router<Backend> {
-    Router::new()
+pub(crate) fn routes() -> Routes {
+    Routes::new()
         .route("/sandboxes", post(create::v1).get(list::v1))
         .route("/v2/sandboxes", post(create::v2).get(list::v2))
         .route("/sandboxes/metrics", get(metrics::latest))

@@ -30,8 +30,10 @@ pub(crate) struct ApiError {
     detail: Option<String>,
 }
 
+/// The body of an error.
 #[derive(Serialize)]
-struct ErrorBody<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Error"))]
+pub(crate) struct ErrorBody<'a> {
     code: u16,
     message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,12 +17,14 @@ mod host;
 mod in_flight;
 mod labels;
 mod native;
+mod openapi;
 mod patience;
 mod quantities;
 mod query;
 mod rate;
 mod request_id;
 mod router;
+mod routes;
 mod stopping;
 mod texts;
 

@@ -16,6 +16,8 @@ mod images;
 mod keys;
 mod limits;
 mod observe;
+#[cfg(test)]
+mod operations;
 mod pool;
 mod progress;
 mod resize;
@@ -28,17 +30,18 @@ mod terminal;
 mod tokens;
 mod view;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, delete, get, patch, post, put};
 
-use crate::backend::Backend;
+use crate::routes::Routes;
 
 pub(crate) use self::answer::{envelope, enveloped};
+#[cfg(test)]
+pub(crate) use self::operations::operations;
 
 /// The routes, all of which need a key.
-pub(crate) fn routes() -> Router<Backend> {
-    Router::new()
+pub(crate) fn routes() -> Routes {
+    Routes::new()
         .route("/keys", get(keys::list).post(keys::create))
         .route("/keys/{id}", delete(keys::remove))
         .route("/images", get(images::list).delete(images::remove))
@@ -85,9 +88,10 @@ pub(crate) fn routes() -> Router<Backend> {
         .route("/status", get(status::get))
 }
 
-/// The routes whose requests may be large, and take their time.
-pub(crate) fn uploads() -> Router<Backend> {
-    Router::new()
-        .route("/sandbox/files/{id}/upload", post(files::upload))
-        .layer(DefaultBodyLimit::max(files::UPLOAD_MAX))
+/// Routes with large and slow requests.
+pub(crate) fn uploads() -> Routes {
+    Routes::new().route(
+        "/sandbox/files/{id}/upload",
+        post(files::upload).layer(DefaultBodyLimit::max(files::UPLOAD_MAX)),
+    )
 }

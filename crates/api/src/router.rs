@@ -21,9 +21,11 @@ use crate::e2b;
 use crate::error::ApiError;
 use crate::in_flight::{Calls, count};
 use crate::native::enveloped;
+use crate::openapi;
 use crate::patience::within;
 use crate::rate::{Rates, limit};
 use crate::request_id::identify;
+use crate::routes::Routes;
 
 /// The largest body of a call, in bytes. The same as E2B's.
 const BODY_MAX: usize = 16 << 20;
@@ -42,7 +44,8 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
     let backend = Backend::from(ports);
     let rates = config.rate_limit.and_then(Rates::new);
     let calls = Calls::new(config.in_flight);
-    let protected = |routes: Router<Backend>| -> Router<Backend> {
+    let protected = |routes: Routes| -> Router<Backend> {
+        let routes = Router::from(routes);
         let routes = match rates.clone() {
             Some(rates) => routes.layer(from_fn_with_state::<_, Rates, _>(rates, limit)),
             None => routes,
@@ -72,7 +75,7 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
                 .method_not_allowed_fallback(no_method)
                 .layer(from_fn(enveloped)),
         )
-        .route("/health", get(health))
+        .merge(Router::from(open_routes()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .merge(uploads)
@@ -85,13 +88,38 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
         .with_state(backend)
 }
 
+/// The server's own routes, which need no key.
+pub(crate) fn open_routes() -> Routes {
+    Routes::new()
+        .route("/health", get(health))
+        .route(openapi::PATH, get(openapi::serve))
+}
+
+/// Their operations in the OpenAPI document.
+#[cfg(test)]
+pub(crate) fn operations() -> Vec<openapi::operation::Operation> {
+    use openapi::operation::{Content, Dialect, Group};
+
+    let server = Group(Dialect::Server, "Server");
+    vec![
+        server
+            .op("GET", "/health", "getHealth", "Whether the server answers")
+            .open()
+            .empty(204),
+        server
+            .op("GET", openapi::PATH, "getOpenApi", "This document")
+            .open()
+            .answer(200, Content::Object, &[]),
+    ]
+}
+
 fn timely(routes: Router<Backend>) -> Router<Backend> {
     within(HANDLER_TIMEOUT, routes)
 }
 
 /// Files for builds, which take longer, and more, than a call may.
 fn archives() -> Router<Backend> {
-    e2b::uploads::routes().layer(DefaultBodyLimit::disable())
+    Router::from(e2b::uploads::routes()).layer(DefaultBodyLimit::disable())
 }
 
 async fn health() -> StatusCode {

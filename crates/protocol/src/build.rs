@@ -27,6 +27,7 @@ pub const LOG_PAGE: usize = 100;
 
 /// Request for a build. Creates the template if missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NewBuild {
     /// Template name, optionally with a tag: `name:tag`.
@@ -48,6 +49,7 @@ pub struct NewBuild {
 
 /// A build that waits for files and steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RequestedBuild {
     /// Template id.
@@ -68,6 +70,7 @@ pub struct RequestedBuild {
 
 /// Whether files with a hash exist, and where to upload them if not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileLink {
     /// Whether they exist.
     pub present: bool,
@@ -81,6 +84,7 @@ pub struct FileLink {
 
 /// Plan of a build, with exactly one of `from_image`, `from_template` and `from_stage`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BuildStart {
     /// Base image.
@@ -120,6 +124,8 @@ pub struct BuildStart {
 /// A stage of a Dockerfile (Shoal extension), with exactly one of `from_image`, `from_template` and
 /// `from_stage`. Other stages may copy from it or use it as base.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BuildStage"))]
 #[serde(rename_all = "camelCase")]
 pub struct Stage {
     /// Stage name, for logs.
@@ -144,6 +150,8 @@ pub struct Stage {
 
 /// One step of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BuildStep"))]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
     /// `COPY`, `ADD`, `RUN`, `ENV`, `ARG`, `WORKDIR` or `USER`.
@@ -176,6 +184,8 @@ pub struct Step {
 
 /// Credentials for an image registry.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "RegistryCredentials"))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum Registry {
     /// A registry account.
@@ -221,6 +231,7 @@ impl fmt::Debug for Registry {
 
 /// Query for the status of a build.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StatusQuery {
     /// Number of log entries that the caller already has.
@@ -236,6 +247,7 @@ pub struct StatusQuery {
 
 /// Status of a build and its log entries since [`StatusQuery::logs_offset`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct BuildStatus {
     /// Template id.
@@ -259,6 +271,8 @@ pub struct BuildStatus {
 
 /// Progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BuildProgress"))]
 #[serde(rename_all = "lowercase")]
 pub enum Progress {
     /// Waiting for its steps.
@@ -281,6 +295,8 @@ impl Progress {
 
 /// Log level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "LogLevel"))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// For debugging.
@@ -295,6 +311,8 @@ pub enum Level {
 
 /// A log entry of a build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BuildLogEntry"))]
 pub struct LogEntry {
     /// RFC 3339 in UTC.
     pub timestamp: String,
@@ -309,6 +327,8 @@ pub struct LogEntry {
 
 /// Reason of a failed build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "BuildFailure"))]
 #[serde(rename_all = "camelCase")]
 pub struct Reason {
     /// Human-readable error.

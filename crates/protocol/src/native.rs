@@ -30,6 +30,7 @@ pub use self::team::{NewTeamLimits, Team};
 /// Request to build a template of the installation. The response is the
 /// [`RequestedBuild`](crate::build::RequestedBuild), already started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BuildTemplate {
     /// Disables the cache. Effective for admin keys only.
     #[serde(default)]
@@ -47,6 +48,7 @@ pub const NDJSON: &str = "application/x-ndjson";
 
 /// Wrapper of every response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Envelope<T> {
     /// [`OK`], or the HTTP status as text.
     pub code: String,
@@ -86,6 +88,7 @@ impl<T> Envelope<T> {
 
 /// Request for a new API key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewKey {
     /// Display name: 1 to 128 characters.
@@ -100,6 +103,7 @@ pub struct NewKey {
 
 /// An API key without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
     /// Key id.
@@ -120,6 +124,7 @@ pub struct Key {
 
 /// A new key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct MintedKey {
     /// The key without its secret.
@@ -139,6 +144,7 @@ impl fmt::Debug for MintedKey {
 
 /// An image on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
     /// Requested name.
@@ -159,6 +165,7 @@ pub struct Image {
 
 /// Request to pull an image from a registry, or to create `mmdebstrap:<suite>`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PullImage {
     /// `[registry/]repository[:tag][@digest]`.
@@ -182,6 +189,7 @@ impl fmt::Debug for PullImage {
 
 /// Request to import an OCI layout or a `docker save` archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ImportImage {
     /// Absolute path on the server's machine.
@@ -192,6 +200,7 @@ pub struct ImportImage {
 
 /// One line of the response to a pull or an import. The last is `done` or `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum ImageEvent {
     /// Progress of a step.
@@ -219,6 +228,7 @@ pub enum ImageEvent {
 
 /// Request to create a template from an image on the server's machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewTemplate {
     /// Name: 1 to 128 of a-z, 0-9, `_` and `-`.
@@ -270,6 +280,7 @@ pub struct NewTemplate {
 
 /// A template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Template {
     /// Template id.
@@ -379,6 +390,7 @@ mod tests {
 
 /// New limits of a running sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResizeSandbox {
     /// CPUs, as a number or a Kubernetes quantity: `2`, `"1.5"`, `"500m"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -390,6 +402,7 @@ pub struct ResizeSandbox {
 
 /// Tokens of a sandbox after a rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxTokens {
     /// Sandbox id.
@@ -402,6 +415,7 @@ pub struct SandboxTokens {
 
 /// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxResources {
     /// CPU limit in thousandths of a core.
@@ -418,6 +432,7 @@ pub struct SandboxResources {
 
 /// Request to export a snapshot to a file on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportSnapshot {
     /// Snapshot name or id, with a tag unless it is `default`.
     pub snapshot: String,
@@ -427,6 +442,7 @@ pub struct ExportSnapshot {
 
 /// An exported snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ExportedSnapshot {
     /// Path of the file.
@@ -437,6 +453,7 @@ pub struct ExportedSnapshot {
 
 /// Request to import a snapshot from a file on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ImportSnapshot {
     /// Absolute path on the server's machine.
     pub path: String,
@@ -451,6 +468,7 @@ pub struct ImportSnapshot {
 
 /// An imported snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ImportedSnapshot {
     /// Id to start sandboxes from.

@@ -151,6 +151,7 @@ impl Telemetry {
             let text = counters.render();
             async move { text }
         };
+        #[expect(clippy::disallowed_methods, reason = "it is no route of the API")]
         let router: Router = Router::new().route("/metrics", get(show));
         tasks.spawn("metrics", async move {
             if let Err(error) = axum::serve(listener, router).await {

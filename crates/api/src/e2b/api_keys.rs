@@ -14,10 +14,15 @@ use crate::error::ApiError;
 
 /// A key as it may be shown for ever.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TeamApiKey {
     id: String,
     name: String,
+    #[cfg_attr(
+        test,
+        schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")
+    )]
     mask: KeyMask,
     created_at: String,
     created_by: Option<()>,
@@ -26,6 +31,7 @@ pub(super) struct TeamApiKey {
 
 /// A key that was just made: the one answer with the key itself.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CreatedTeamApiKey {
     key: String,
@@ -34,6 +40,7 @@ pub(super) struct CreatedTeamApiKey {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct NamedKey {
     name: String,
 }

@@ -174,15 +174,23 @@ pub(super) async fn status(
 
 /// What of a build's log is wanted.
 #[derive(Debug, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct LogsQuery {
+    /// Time to begin at, in Unix milliseconds.
     cursor: Option<i64>,
+    /// Number of entries: at most 100 (default).
     limit: Option<usize>,
+    /// Order of the entries; `forward` by default.
+    #[cfg_attr(test, schemars(extend("enum" = ["forward", "backward"])))]
     direction: Option<String>,
+    /// Minimum level.
     level: Option<Level>,
 }
 
 /// A part of a build's log.
 #[derive(Debug, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "BuildLogs"))]
 pub(super) struct Logs {
     logs: Vec<wire::LogEntry>,
 }

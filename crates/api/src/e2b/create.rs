@@ -49,6 +49,7 @@ const V2: Dialect = Dialect {
 };
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewSandboxBody {
     #[serde(default, rename = "templateID")]
@@ -90,6 +91,7 @@ pub(super) struct NewSandboxBody {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AutoResume {
     enabled: bool,
 }

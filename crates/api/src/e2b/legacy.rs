@@ -18,6 +18,8 @@ use crate::error::ApiError;
 /// A build as these clients ask for it. `dockerfile`, `startCmd` and `readyCmd` are not read: what a
 /// build does is said when it is begun.
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "LegacyBuild"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
     alias: Option<String>,

@@ -25,7 +25,9 @@ const TOTAL_RUNNING: HeaderName = HeaderName::from_static("x-total-running");
 pub(super) const PAGE_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct V1Query {
+    /// Labels to match: `key=value` pairs, percent-encoded, joined by `&`.
     metadata: Option<String>,
 }
 
@@ -56,14 +58,26 @@ pub(super) async fn v1(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct V2Query {
+    /// Labels to match: `key=value` pairs, percent-encoded, joined by `&`.
     metadata: Option<String>,
+    /// `running`, `paused`, or both joined by a comma (default).
     state: Option<String>,
+    /// By start time.
+    #[cfg_attr(test, schemars(extend("enum" = ["asc", "desc"])))]
     order: Option<String>,
+    /// Start time, RFC 3339.
+    #[cfg_attr(test, schemars(extend("format" = "date-time")))]
     started_after: Option<String>,
+    /// Template reference without a tag.
     template: Option<String>,
+    /// Size of a page: 1 to 100 (default).
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
+    #[cfg_attr(test, schemars(with = "Option<u32>"))]
     limit: Option<String>,
+    /// Token of the page, from `X-Next-Token`.
     next_token: Option<String>,
 }
 

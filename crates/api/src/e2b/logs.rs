@@ -22,6 +22,8 @@ const LIMIT_MAX: usize = 1000;
 const SEARCH_MAX: usize = 256;
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxLogEntry"))]
 struct Entry {
     timestamp: String,
     message: String,
@@ -41,6 +43,8 @@ impl From<LogEntry> for Entry {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxLogLine"))]
 struct Line {
     timestamp: String,
     line: String,
@@ -65,6 +69,8 @@ impl From<&LogEntry> for Line {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxLogsV1"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct V1Logs {
     logs: Vec<Line>,
@@ -72,8 +78,12 @@ pub(super) struct V1Logs {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct V1Query {
+    /// Time from which to show entries, in Unix milliseconds.
     start: Option<i64>,
+    /// Number of entries: at most 1000 (default).
+    #[cfg_attr(test, schemars(range(max = 1000)))]
     limit: Option<usize>,
 }
 
@@ -100,16 +110,28 @@ pub(super) async fn v1(
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxLogsV2"))]
 pub(super) struct V2Logs {
     logs: Vec<Entry>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct V2Query {
+    /// Time to begin at, in Unix milliseconds.
     cursor: Option<i64>,
+    /// Number of entries: at most 1000 (default).
+    #[cfg_attr(test, schemars(range(max = 1000)))]
     limit: Option<usize>,
+    /// Order of the entries; `backward` by default.
+    #[cfg_attr(test, schemars(extend("enum" = ["forward", "backward"])))]
     direction: Option<String>,
+    /// Minimum level.
+    #[cfg_attr(test, schemars(with = "Option<shoal_protocol::build::Level>"))]
     level: Option<LogLevel>,
+    /// Text to search for.
+    #[cfg_attr(test, schemars(length(max = 256)))]
     search: Option<String>,
 }
 

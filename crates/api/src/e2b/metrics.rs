@@ -18,6 +18,7 @@ use crate::query::Query;
 const IDS_MAX: usize = 100;
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SandboxMetric {
     timestamp: String,
@@ -48,8 +49,11 @@ impl From<&Sample> for SandboxMetric {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct HistoryQuery {
+    /// First second, in Unix time.
     start: Option<i64>,
+    /// Last second, in Unix time.
     end: Option<i64>,
 }
 
@@ -79,11 +83,15 @@ pub(super) async fn history(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct LatestQuery {
+    /// Sandbox ids, joined by commas: at most 100.
     sandbox_ids: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "LatestMetrics"))]
 pub(super) struct Latest {
     sandboxes: BTreeMap<String, SandboxMetric>,
 }

@@ -15,6 +15,7 @@ use crate::error::ApiError;
 
 /// What a client may say. Lists that are null are lists that are not said.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NetworkBody {
     #[serde(default)]

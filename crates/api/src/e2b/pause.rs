@@ -20,6 +20,7 @@ use crate::error::ApiError;
 const RESUME_TIMEOUT: i64 = 15;
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PauseBody {
     memory: Option<bool>,
@@ -51,6 +52,7 @@ pub(super) async fn pause(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResumeBody {
     timeout: Option<i64>,

@@ -48,6 +48,7 @@ pub(super) async fn kill(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct TimeoutBody {
     timeout: Option<i64>,
     /// Of a connect: whether a paused sandbox goes on with its memory.
@@ -132,6 +133,7 @@ pub(super) async fn set_timeout(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct RefreshBody {
     duration: Option<u64>,
 }

@@ -36,6 +36,7 @@ const WAIT: &str = "x-e2b-kruise-snapshot-wait-success-seconds";
 const WAIT_MAX: Duration = Duration::from_secs(65);
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SnapshotBody {
     name: Option<String>,
     memory: Option<bool>,
@@ -43,6 +44,7 @@ pub(super) struct SnapshotBody {
 
 /// One taking of a snapshot.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Snapshot {
     #[serde(rename = "snapshotID")]
     id: String,
@@ -52,6 +54,8 @@ pub(super) struct Snapshot {
 
 /// What was taken: ours, beside what E2B answers.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SnapshotReport"))]
 #[serde(rename_all = "camelCase")]
 struct Taken {
     contents: String,
@@ -196,12 +200,19 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ListQuery {
+    /// Id of the sandbox that the snapshots are of.
     #[serde(rename = "sandboxID")]
     sandbox: Option<String>,
+    /// Snapshot name, optionally with a tag.
     name: Option<String>,
+    /// Size of a page: 1 to 100 (default).
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
+    #[cfg_attr(test, schemars(with = "Option<u32>"))]
     limit: Option<String>,
+    /// Token of the page, from `X-Next-Token`.
     next_token: Option<String>,
 }
 
@@ -251,6 +262,7 @@ pub(super) async fn list(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ForkBody {
     timeout: Option<i64>,
     count: Option<i64>,
@@ -258,6 +270,7 @@ pub(super) struct ForkBody {
 
 /// One member of a fork.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Forked {
     Sandbox(Box<Sandbox>),

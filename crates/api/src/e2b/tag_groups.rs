@@ -23,6 +23,8 @@ const PAGE_MAX: usize = 100;
 
 /// That a tag was given to a build.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagAssignment"))]
 #[serde(rename_all = "camelCase")]
 struct Assignment {
     assignment_id: String,
@@ -33,6 +35,8 @@ struct Assignment {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagGroup"))]
 #[serde(rename_all = "camelCase")]
 struct Group {
     tag: String,
@@ -41,6 +45,8 @@ struct Group {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagGroups"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Groups {
     tags: Vec<Group>,
@@ -48,6 +54,8 @@ pub(super) struct Groups {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagAssignments"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Assignments {
     data: Vec<Assignment>,
@@ -55,6 +63,7 @@ pub(super) struct Assignments {
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 enum Sort {
     #[default]
@@ -65,19 +74,31 @@ enum Sort {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GroupsQuery {
+    /// Number of assignments of each tag: 1 to 100.
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
     assignment_limit: Option<usize>,
+    /// Size of a page: 1 to 100, 25 by default.
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
     tags_limit: Option<usize>,
+    /// `nextCursor` of the page before.
     tags_cursor: Option<String>,
+    /// Text that tags contain.
     search: Option<String>,
+    /// Order.
     #[serde(default)]
     sort: Sort,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct AssignmentsQuery {
+    /// `nextCursor` of the page before.
     cursor: Option<String>,
+    /// Size of a page: 1 to 100, 50 by default.
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
     limit: Option<usize>,
 }
 

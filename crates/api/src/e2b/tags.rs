@@ -26,12 +26,16 @@ use crate::query::Query;
 const TAGS_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "AssignTags"))]
 pub(super) struct Assign {
     target: String,
     tags: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "AssignedTags"))]
 pub(super) struct Assigned {
     tags: Vec<String>,
     #[serde(rename = "buildID")]
@@ -105,6 +109,8 @@ async fn build_meant(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "RemoveTags"))]
 pub(super) struct Remove {
     name: String,
     tags: Vec<String>,
@@ -157,6 +163,7 @@ async fn remove_takings(
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Tag {
     tag: String,
@@ -250,11 +257,15 @@ pub(super) async fn list(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ExistsQuery {
+    /// Tag.
     tag: String,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagExists"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Exists {
     exists: bool,
@@ -277,6 +288,8 @@ pub(super) async fn exists(
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TagCount"))]
 pub(super) struct Count {
     total: usize,
 }
@@ -292,11 +305,15 @@ pub(super) async fn count(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "PublishTemplate"))]
 pub(super) struct Publish {
     public: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "PublishedTemplate"))]
 pub(super) struct Published {
     names: Vec<String>,
 }

@@ -18,6 +18,7 @@ use crate::query::Query;
 const USUAL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TeamMetric {
     timestamp: String,
@@ -27,6 +28,7 @@ pub(super) struct TeamMetric {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MaxTeamMetric {
     timestamp: String,
@@ -35,15 +37,23 @@ pub(super) struct MaxTeamMetric {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct TimeQuery {
+    /// First second, in Unix time; a week before the last by default.
     start: Option<i64>,
+    /// Last second, in Unix time; now by default.
     end: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct MaxQuery {
+    /// Metric. Required.
+    #[cfg_attr(test, schemars(required, extend("enum" = ["concurrent_sandboxes", "sandbox_start_rate"])))]
     metric: Option<String>,
+    /// First second, in Unix time; a week before the last by default.
     start: Option<i64>,
+    /// Last second, in Unix time; now by default.
     end: Option<i64>,
 }
 

@@ -20,6 +20,8 @@ use crate::error::ApiError;
 use crate::query::Query;
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "E2bTemplate"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Template {
     #[serde(rename = "templateID")]
@@ -47,6 +49,8 @@ pub(super) struct Template {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TemplateBuild"))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Build {
     #[serde(rename = "buildID")]
@@ -65,6 +69,7 @@ pub(super) struct Build {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TemplateWithBuilds {
     #[serde(rename = "templateID")]
@@ -80,6 +85,8 @@ pub(super) struct TemplateWithBuilds {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "TemplateAlias"))]
 pub(super) struct Alias {
     #[serde(rename = "templateID")]
     template_id: String,
@@ -226,11 +233,16 @@ pub(super) async fn defaults(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ListQuery {
+    /// Team id; must be the key's own.
     #[serde(rename = "teamID")]
     team_id: Option<String>,
+    /// Size of a page: 1 to 100 (default).
+    #[cfg_attr(test, schemars(with = "Option<u32>"))]
     limit: Option<String>,
+    /// Token of the page, from `X-Next-Token`.
     next_token: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::routing::put;
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use futures_util::StreamExt;
 use http::header::CONTENT_LENGTH;
 use http::uri::Scheme;
@@ -25,6 +25,7 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::host::host_of;
 use crate::query::Query;
+use crate::routes::Routes;
 
 /// How long an address is good for (as E2B's).
 const GOOD_FOR: Duration = Duration::from_secs(30 * 60);
@@ -34,8 +35,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The routes that take no key. They are behind no bound on the size and the time of a call but
 /// their own.
-pub(crate) fn routes() -> Router<Backend> {
-    Router::new().route("/uploads/{team}/{hash}", put(receive))
+pub(crate) fn routes() -> Routes {
+    Routes::new().route("/uploads/{team}/{hash}", put(receive))
 }
 
 /// `GET /templates/{id}/files/{hash}`: whether files are there, and where they are to go.
@@ -67,8 +68,13 @@ pub(super) async fn link(
 }
 
 #[derive(Debug, Deserialize)]
-struct Signed {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Signed {
+    /// End of the validity, in Unix seconds. Required.
+    #[cfg_attr(test, schemars(required))]
     expires: Option<String>,
+    /// Signature of the address. Required.
+    #[cfg_attr(test, schemars(required))]
     signature: Option<String>,
 }
 

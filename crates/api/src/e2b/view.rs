@@ -23,6 +23,8 @@ const EVERYWHERE: &str = "0.0.0.0/0";
 
 /// The answer to create and connect.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "E2bSandbox"))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sandbox {
     #[serde(rename = "templateID")]
@@ -47,10 +49,14 @@ pub(crate) struct Sandbox {
 
 /// What ran: ours, beside what E2B answers.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxReport"))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ran {
     runtime: String,
+    #[cfg_attr(test, schemars(with = "String"))]
     isolation: Isolation,
+    #[cfg_attr(test, schemars(with = "String"))]
     origin: Origin,
     /// Milliseconds of each phase.
     phases: BTreeMap<&'static str, f64>,
@@ -121,6 +127,7 @@ fn envd_version(record: &SandboxRecord) -> String {
 
 /// One of a list.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListedSandbox {
     #[serde(rename = "templateID")]
@@ -191,6 +198,7 @@ fn state(record: &SandboxRecord) -> &'static str {
 
 /// All of one.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SandboxDetail {
     #[serde(flatten)]
@@ -208,6 +216,8 @@ pub(crate) struct SandboxDetail {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxNetwork"))]
 #[serde(rename_all = "camelCase")]
 struct Network {
     allow_public_traffic: bool,
@@ -222,6 +232,8 @@ struct Network {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SandboxLifecycle"))]
 #[serde(rename_all = "camelCase")]
 struct Lifecycle {
     auto_resume: bool,

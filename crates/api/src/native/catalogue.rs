@@ -123,9 +123,12 @@ fn expected(headers: &HeaderMap, version: Option<u64>) -> Result<Option<u64>, Ap
 
 /// What is asked of [`resolve`].
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Asked {
+    /// Template reference.
     #[serde(default, rename = "templateID")]
     template: Option<String>,
+    /// Image that overrides the one of the template.
     #[serde(default)]
     image: Option<String>,
 }

@@ -43,8 +43,11 @@ const PART: &str = "file";
 const ROOT: &str = "/";
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct FileQuery {
+    /// Path in the sandbox. Required, except to list a directory: `/` then.
     path: Option<String>,
+    /// User of the sandbox; the template's if absent.
     user: Option<String>,
 }
 

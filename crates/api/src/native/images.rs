@@ -89,7 +89,10 @@ pub(super) async fn import(
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct RemoveQuery {
+    /// Image name. Required.
+    #[cfg_attr(test, schemars(required))]
     name: Option<String>,
 }
 

@@ -77,8 +77,11 @@ fn used(record: &SandboxRecord, sample: &Sample) -> SandboxUse {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LogsQuery {
+    /// Number of lines: 1 to 2000, 200 by default.
+    #[cfg_attr(test, schemars(range(min = 1, max = 2000)))]
     tail_lines: Option<usize>,
 }
 
@@ -130,8 +133,12 @@ fn line(entry: &LogEntry) -> String {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct EventsQuery {
+    /// Sandbox name or id; all sandboxes if absent.
     sandbox: Option<String>,
+    /// Number of events, 100 by default.
+    #[cfg_attr(test, schemars(range(min = 1)))]
     limit: Option<usize>,
 }
 

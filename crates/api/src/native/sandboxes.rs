@@ -28,9 +28,14 @@ const PAGE_MAX: usize = 100;
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ListQuery {
+    /// Labels to match: `key=value` pairs, percent-encoded, joined by `&`.
     metadata: Option<String>,
+    /// Size of a page: 1 to 100 (default).
+    #[cfg_attr(test, schemars(range(min = 1, max = 100)))]
     limit: Option<usize>,
+    /// Token of the page, from `X-Next-Token`.
     next: Option<String>,
 }
 

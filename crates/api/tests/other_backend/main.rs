@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod memory;
+mod openapi;
 mod unused;
 
 use axum::body::Body;

@@ -8,6 +8,7 @@ pub const IF_MATCH: &str = "if-match";
 
 /// The current catalogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Catalogue {
     /// Version: the number of replacements, 0 without a catalogue.
@@ -26,6 +27,7 @@ pub struct Catalogue {
 
 /// A warning for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CatalogueWarning {
     /// Entry.
@@ -38,6 +40,7 @@ pub struct CatalogueWarning {
 
 /// A rejected edit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedCatalogue {
     /// Time.
@@ -50,6 +53,7 @@ pub struct RefusedCatalogue {
 
 /// Replaces the catalogue. Also accepts a bare list of entries, as Agent-Sandbox does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceCatalogue {
     /// Version that the edit is based on; any if absent.
@@ -61,6 +65,7 @@ pub struct ReplaceCatalogue {
 
 /// Resolution of a template reference, with the default values of its sandboxes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedTemplate {
     /// The requested reference, if any.
@@ -86,6 +91,7 @@ pub struct ResolvedTemplate {
 
 /// A value and its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResolvedValue {
     /// Field name in the catalogue.
     pub field: String,
@@ -97,6 +103,7 @@ pub struct ResolvedValue {
 
 /// Captures of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CapturedParts {
     /// Capture of `<name>`.
     pub name: String,

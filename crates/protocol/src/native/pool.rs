@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// Template of the catalogue.
@@ -25,6 +26,7 @@ pub struct Pool {
 
 /// An error of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolError {
     /// Time.
     pub at: String,
@@ -34,6 +36,7 @@ pub struct PoolError {
 
 /// A member of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct PoolMember {
     /// Sandbox id, kept when claimed.
@@ -49,6 +52,7 @@ pub struct PoolMember {
 
 /// Members removed from a pool; they are replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RemovedMembers {
     /// Number of members.
     pub removed: usize,

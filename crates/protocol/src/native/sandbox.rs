@@ -16,6 +16,7 @@ pub const LONGEST: i64 = -1;
 
 /// Request for a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewSandbox {
     /// Name; `sbx-<template>-<id>` if absent.
@@ -80,6 +81,7 @@ pub struct NewSandbox {
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sandbox {
     /// Name.
     pub name: String,
@@ -142,6 +144,7 @@ pub struct Sandbox {
 
 /// Request to resume a paused sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResumeSandbox {
     /// Timeout in seconds; the original one if absent.
@@ -151,6 +154,8 @@ pub struct ResumeSandbox {
 
 /// A list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "{T}List"))]
 pub struct Items<T> {
     /// Items.
     pub items: Vec<T>,
@@ -158,6 +163,7 @@ pub struct Items<T> {
 
 /// Request for resource usage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AskMetrics {
     /// Sandbox names or ids; all running sandboxes if empty.
@@ -167,6 +173,7 @@ pub struct AskMetrics {
 
 /// Resource usage of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxUse {
     /// Sandbox name.
@@ -188,6 +195,7 @@ pub struct SandboxUse {
 
 /// Logs of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxLogs {
     /// Sandbox name, or the requested id if it has ended.
@@ -200,6 +208,7 @@ pub struct SandboxLogs {
 
 /// An event of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Type: `created`, `updated`, `paused`, `resumed`, `snapshotted`, `killed`.
     pub kind: String,
@@ -218,6 +227,7 @@ pub struct Event {
 
 /// A command line for a login shell in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RunCommand {
     /// Command line.
@@ -235,6 +245,7 @@ pub struct RunCommand {
 
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RanCommand {
     /// Sandbox name.
@@ -258,6 +269,7 @@ pub struct RanCommand {
 
 /// A directory entry of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FileEntry {
     /// Name.
@@ -272,6 +284,7 @@ pub struct FileEntry {
 
 /// Limits and usage of a team.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RateLimits {
     /// Rate limit of each route; absent if unlimited. Response headers show the remaining calls.
@@ -288,6 +301,7 @@ pub struct RateLimits {
 
 /// A rate limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CallLimit {
     /// Calls per period.
@@ -298,6 +312,7 @@ pub struct CallLimit {
 
 /// Usage of a limited resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
     /// Amount used.
     pub used: u64,
@@ -307,6 +322,7 @@ pub struct Share {
 
 /// Usage of a resource that may be unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenShare {
     /// Amount used.
     pub used: u64,

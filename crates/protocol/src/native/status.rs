@@ -8,6 +8,7 @@ use super::Share;
 
 /// Status of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     /// The server's version.
@@ -34,6 +35,7 @@ pub struct Status {
 
 /// Resource usage of all teams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// Sandboxes by state.
@@ -51,6 +53,7 @@ pub struct Totals {
 
 /// An OCI runtime on the server's machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
     /// Name.

@@ -6,6 +6,7 @@ use super::OpenShare;
 
 /// A team.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Team {
     /// Team name.
@@ -27,6 +28,7 @@ pub struct Team {
 
 /// Limits of a team; absent ones are the installation's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewTeamLimits {
     /// Sandboxes that are not paused.

@@ -1,0 +1,384 @@
+//! The native API's operations in the OpenAPI document.
+#![expect(clippy::too_many_lines, reason = "each function is one list")]
+
+use shoal_protocol::build::RequestedBuild;
+use shoal_protocol::native as wire;
+
+use super::{catalogue, files, images, observe, sandboxes};
+use crate::openapi::operation::{
+    CREATE, Content, Dialect, Group, IMAGE, INSIDE, KEYS, Operation, RequestHeader, SANDBOX,
+    SNAPSHOT, TEMPLATE,
+};
+
+const fn group(name: &'static str) -> Group {
+    Group(Dialect::Native, name)
+}
+
+/// All of them, in the order of the document.
+pub(crate) fn operations() -> Vec<Operation> {
+    let all = [
+        of_sandboxes(),
+        of_insides(),
+        of_observation(),
+        of_templates(),
+        of_installation(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn of_sandboxes() -> Vec<Operation> {
+    let native = group("Native: sandboxes");
+    vec![
+        native
+            .op(
+                "POST",
+                "/sandbox",
+                "createNativeSandbox",
+                "Create a sandbox",
+            )
+            .about("Answers when the sandbox runs and its program, if any, is started.")
+            .body::<wire::NewSandbox>()
+            .answers::<wire::Sandbox>(201)
+            .fails(CREATE),
+        native
+            .op(
+                "GET",
+                "/sandbox",
+                "listNativeSandboxes",
+                "List sandboxes, newest first",
+            )
+            .about("Sandboxes of the key's team, or of all teams for an admin key.")
+            .query::<sandboxes::ListQuery>()
+            .lists::<wire::Sandbox>(&["X-Next-Token"]),
+        native
+            .op("GET", "/sandbox/{id}", "getNativeSandbox", "Show a sandbox")
+            .answers::<wire::Sandbox>(200)
+            .fails(&[404]),
+        native
+            .op(
+                "DELETE",
+                "/sandbox/{id}",
+                "killNativeSandbox",
+                "Kill a sandbox",
+            )
+            .answers::<()>(200)
+            .fails(SANDBOX),
+        native
+            .op(
+                "PATCH",
+                "/sandbox/{id}/resources",
+                "resizeSandbox",
+                "Change limits of a running sandbox",
+            )
+            .about("Absent fields keep their values.")
+            .body::<wire::ResizeSandbox>()
+            .answers::<wire::SandboxResources>(200)
+            .fails(SANDBOX),
+        native
+            .op(
+                "POST",
+                "/sandbox/{id}/rotate-token",
+                "rotateSandboxTokens",
+                "Replace the tokens of a sandbox",
+            )
+            .answers::<wire::SandboxTokens>(200)
+            .fails(SANDBOX),
+        native
+            .op(
+                "POST",
+                "/sandbox/pause/{id}",
+                "pauseNativeSandbox",
+                "Pause a sandbox",
+            )
+            .answers::<wire::Sandbox>(200)
+            .fails(SANDBOX),
+        native
+            .op(
+                "POST",
+                "/sandbox/resume/{id}",
+                "resumeNativeSandbox",
+                "Resume a paused sandbox",
+            )
+            .body::<wire::ResumeSandbox>()
+            .answers::<wire::Sandbox>(200)
+            .fails(CREATE),
+    ]
+}
+
+fn of_insides() -> Vec<Operation> {
+    let native = group("Native: files and commands");
+    vec![
+        native
+            .op("GET", "/sandbox/files/{id}", "listFiles", "List a directory of a sandbox")
+            .query::<files::FileQuery>()
+            .lists::<wire::FileEntry>(&[])
+            .fails(INSIDE),
+        native
+            .op("DELETE", "/sandbox/files/{id}", "removeFile", "Remove a regular file, or a link to one")
+            .query::<files::FileQuery>()
+            .answers::<()>(200)
+            .fails(INSIDE),
+        native
+            .op("GET", "/sandbox/files/{id}/download", "downloadFile", "Download a file")
+            .query::<files::FileQuery>()
+            .answer(200, Content::Bytes, &["Content-Disposition"])
+            .fails(INSIDE),
+        native
+            .op("POST", "/sandbox/files/{id}/upload", "uploadFile", "Upload a file")
+            .about("The part `file` of a form, at most 100 MiB.")
+            .query::<files::FileQuery>()
+            .form()
+            .answers::<wire::FileEntry>(201)
+            .fails(INSIDE),
+        native
+            .op("POST", "/terminal/sandbox/{id}", "runCommand", "Run a command line in a login shell")
+            .body::<wire::RunCommand>()
+            .answers::<wire::RanCommand>(200)
+            .fails(INSIDE),
+        native
+            .op("GET", "/terminal/sandbox/{id}/ws", "openTerminal", "Open a terminal over a WebSocket")
+            .about(
+                "Messages are JSON. The client sends `{\"type\": \"init\", \"cols\": 80, \"rows\": 24}` first, then \
+                 `input` (with `data`), `resize` and `close`; the server sends `ready`, `output`, `error`, `exit` and \
+                 `closed`. A web page, which cannot set headers, sends the key as the subprotocol \
+                 `shoal-key.<key>`, beside `shoal-terminal`.",
+            )
+            .empty(101)
+            .fails(INSIDE)
+            .fails(&[405, 426]),
+    ]
+}
+
+fn of_observation() -> Vec<Operation> {
+    let native = group("Native: logs and metrics");
+    vec![
+        native
+            .op(
+                "POST",
+                "/sandbox/metrics",
+                "getNativeMetrics",
+                "Show the resource usage of sandboxes",
+            )
+            .about("Sandboxes that do not exist are left out.")
+            .body::<wire::AskMetrics>()
+            .answers::<wire::Items<wire::SandboxUse>>(200),
+        native
+            .op(
+                "GET",
+                "/logs/sandbox/{id}",
+                "getNativeLogs",
+                "Show the last log lines of a sandbox",
+            )
+            .about("A sandbox that has ended is found by its id only.")
+            .query::<observe::LogsQuery>()
+            .answers::<wire::SandboxLogs>(200)
+            .fails(SANDBOX),
+        native
+            .op(
+                "GET",
+                "/events",
+                "listEvents",
+                "List events of the key's team, newest first",
+            )
+            .query::<observe::EventsQuery>()
+            .answers::<wire::Items<wire::Event>>(200)
+            .fails(&[404]),
+    ]
+}
+
+const IF_MATCH: RequestHeader = RequestHeader(
+    "If-Match",
+    "Version that the edit is based on, as in `\"3\"`. Another version in force is answered with 409.",
+);
+
+fn of_templates() -> Vec<Operation> {
+    let native = group("Native: templates");
+    vec![
+        native
+            .op("GET", "/templates", "listNativeTemplates", "List templates")
+            .lists::<wire::Template>(&[]),
+        native
+            .op(
+                "POST",
+                "/templates",
+                "createTemplate",
+                "Create a template from an image of the machine",
+            )
+            .admin()
+            .body::<wire::NewTemplate>()
+            .answers::<wire::Template>(201)
+            .fails(TEMPLATE)
+            .fails(IMAGE),
+        native
+            .op(
+                "GET",
+                "/templates/{id}",
+                "getNativeTemplate",
+                "Show a template",
+            )
+            .answers::<wire::Template>(200)
+            .fails(TEMPLATE),
+        native
+            .op(
+                "DELETE",
+                "/templates/{id}",
+                "deleteNativeTemplate",
+                "Delete a template",
+            )
+            .admin()
+            .answers::<()>(200)
+            .fails(TEMPLATE),
+        native
+            .op(
+                "POST",
+                "/templates/{id}/build",
+                "buildTemplate",
+                "Build a template of the installation",
+            )
+            .about("Needs an admin key, unless `templates.build_on_demand` says otherwise.")
+            .body::<wire::BuildTemplate>()
+            .answers::<RequestedBuild>(201)
+            .fails(&[403, 404, 409, 507]),
+        native
+            .op(
+                "GET",
+                "/config/templates",
+                "getCatalogue",
+                "Show the template catalogue",
+            )
+            .answer(
+                200,
+                Content::Json(|generator| generator.subschema_for::<wire::Catalogue>()),
+                &["ETag"],
+            ),
+        native
+            .op(
+                "POST",
+                "/config/templates",
+                "replaceCatalogue",
+                "Replace the template catalogue",
+            )
+            .about("All entries or none. A bare list of entries is accepted too.")
+            .admin()
+            .headers(&[IF_MATCH])
+            .required_body::<wire::ReplaceCatalogue>()
+            .answer(
+                200,
+                Content::Json(|generator| generator.subschema_for::<wire::Catalogue>()),
+                &["ETag"],
+            )
+            .fails(&[409, 507]),
+        native
+            .op(
+                "GET",
+                "/config/templates/resolve",
+                "resolveTemplate",
+                "Explain what a template or image resolves to",
+            )
+            .query::<catalogue::Asked>()
+            .answers::<wire::ResolvedTemplate>(200)
+            .fails(CREATE),
+        native
+            .op("GET", "/pool", "listPools", "List pools")
+            .admin()
+            .lists::<wire::Pool>(&[]),
+        native
+            .op(
+                "GET",
+                "/pool/sandbox/{id}",
+                "listPoolMembers",
+                "List members of a pool, the next to be claimed first",
+            )
+            .admin()
+            .lists::<wire::PoolMember>(&[])
+            .fails(&[404]),
+        native
+            .op(
+                "DELETE",
+                "/pool/{id}",
+                "removePoolMembers",
+                "Remove a member, or all members of a pool",
+            )
+            .about("Removed members are replaced.")
+            .admin()
+            .answers::<wire::RemovedMembers>(200)
+            .fails(&[404]),
+    ]
+}
+
+fn of_installation() -> Vec<Operation> {
+    let native = group("Native: installation");
+    vec![
+        native
+            .op("GET", "/status", "getStatus", "Show the server's status")
+            .answers::<wire::Status>(200),
+        native
+            .op("GET", "/ratelimit", "getLimits", "Show limits and usage of the key's team")
+            .answers::<wire::RateLimits>(200),
+        native
+            .op("GET", "/teams", "listTeams", "List teams: the key's own, or all for an admin key")
+            .lists::<wire::Team>(&[])
+            .fails(KEYS)
+            .fails(SANDBOX),
+        native
+            .op("PUT", "/teams/{name}/limits", "setTeamLimits", "Set the limits of a team")
+            .about("Creates the team if it does not exist. Absent limits are the installation's.")
+            .admin()
+            .body::<wire::NewTeamLimits>()
+            .answers::<wire::NewTeamLimits>(200)
+            .fails(KEYS)
+            .fails(SANDBOX),
+        native
+            .op("GET", "/keys", "listNativeKeys", "List API keys of all teams, oldest first")
+            .admin()
+            .lists::<wire::Key>(&[])
+            .fails(&[409, 507]),
+        native
+            .op("POST", "/keys", "createNativeKey", "Create an API key")
+            .about("The only response with the secret.")
+            .admin()
+            .body::<wire::NewKey>()
+            .answers::<wire::MintedKey>(201)
+            .fails(KEYS),
+        native
+            .op("DELETE", "/keys/{id}", "deleteNativeKey", "Delete an API key")
+            .admin()
+            .answers::<()>(200)
+            .fails(KEYS),
+        native
+            .op("GET", "/images", "listImages", "List images of the machine")
+            .admin()
+            .lists::<wire::Image>(&[])
+            .fails(IMAGE),
+        native
+            .op("DELETE", "/images", "removeImage", "Remove an image")
+            .admin()
+            .query::<images::RemoveQuery>()
+            .answers::<()>(200)
+            .fails(IMAGE),
+        native
+            .op("POST", "/images/pull", "pullImage", "Pull an image from a registry")
+            .about("Streams progress. A failure of the pull is the last line of a response with status 200.")
+            .admin()
+            .body::<wire::PullImage>()
+            .lines::<wire::ImageEvent>(),
+        native
+            .op("POST", "/images/import", "importImage", "Import an image from a file of the machine")
+            .about("Streams progress. A failure of the import is the last line of a response with status 200.")
+            .admin()
+            .body::<wire::ImportImage>()
+            .lines::<wire::ImageEvent>(),
+        native
+            .op("POST", "/snapshots/export", "exportSnapshot", "Export a snapshot to a file of the machine")
+            .admin()
+            .body::<wire::ExportSnapshot>()
+            .answers::<wire::ExportedSnapshot>(201)
+            .fails(SNAPSHOT),
+        native
+            .op("POST", "/snapshots/import", "importSnapshot", "Import a snapshot from a file of the machine")
+            .admin()
+            .body::<wire::ImportSnapshot>()
+            .answers::<wire::ImportedSnapshot>(201)
+            .fails(SNAPSHOT),
+    ]
+}
