@@ -17,7 +17,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use shoal_engine::{Engine, Tasks};
 use tokio::net::TcpListener;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
@@ -78,7 +78,9 @@ pub(crate) fn subscriber(
 ) -> impl Subscriber + Send + Sync + use<> {
     let of_request =
         |metadata: &Metadata<'_>| metadata.is_span() && *metadata.level() == Level::ERROR;
-    let log = log.with_filter(filter.or(filter_fn(of_request)));
+    // The hints keep calls below these levels as cheap as with a global filter.
+    let of_request = filter_fn(of_request).with_max_level_hint(LevelFilter::ERROR);
+    let log = log.with_filter(filter.or(of_request));
     let traces = traces.map(|provider| {
         let exported = |metadata: &Metadata<'_>| {
             let most = if metadata.is_span() {
@@ -89,7 +91,7 @@ pub(crate) fn subscriber(
             metadata.target().starts_with("shoal") && *metadata.level() <= most
         };
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("shoal"));
-        layer.with_filter(filter_fn(exported))
+        layer.with_filter(filter_fn(exported).with_max_level_hint(LevelFilter::DEBUG))
     });
     Registry::default().with(log).with(traces)
 }
@@ -189,6 +191,17 @@ mod tests {
             );
             assert!(text.contains(&line), "no {line} in {text}");
         }
+    }
+
+    #[test]
+    fn spans_of_traces_are_enabled_only_with_a_collector() {
+        let of = |traces: Option<&SdkTracerProvider>| {
+            let log = fmt::layer().with_writer(std::io::sink).boxed();
+            subscriber(log, EnvFilter::new("info"), traces).max_level_hint()
+        };
+        assert_eq!(of(None), Some(LevelFilter::INFO));
+        let provider = SdkTracerProvider::builder().build();
+        assert_eq!(of(Some(&provider)), Some(LevelFilter::DEBUG));
     }
 
     #[test]
