@@ -5,7 +5,7 @@ import socket
 import time
 
 import pytest
-from e2b import CommandExitException
+from e2b import AsyncTemplate, CommandExitException, Template
 from e2b.exceptions import (
     NotFoundException,
     SandboxException,
@@ -350,6 +350,11 @@ async def test_snapshots_have_names_tags_and_pages(sdk):
     named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}").next_items())
     assert [one.snapshot_id for one in named] == [second.snapshot_id], "the newest of the name"
     named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}:v1").next_items())
+    assert [one.snapshot_id for one in named] == [tagged.snapshot_id]
+    tagging = AsyncTemplate if sdk.name == "async" else Template
+    options = {key: value for key, value in sdk.server.options().items() if key != "sandbox_url"}
+    await done(tagging.assign_tags(tagged.snapshot_id, ["stable"], **options))
+    named = await done(sandbox.list_snapshots(name=f"work-{sdk.name}:stable").next_items())
     assert [one.snapshot_id for one in named] == [tagged.snapshot_id]
     for one in {one.snapshot_id for one in taken}:
         assert await sdk.call("delete_snapshot", one) is True

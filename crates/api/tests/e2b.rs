@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -869,6 +870,60 @@ async fn a_snapshot_is_shown_as_the_template_that_its_clones_have() {
         fixture.get("/templates/work/tags/count").await.1["total"],
         2
     );
+}
+
+#[tokio::test]
+async fn a_snapshot_gets_more_tags_and_loses_them() {
+    let fixture = fixture().await;
+    let source = fixture.create(json!({})).await;
+    let snapshots = format!("/sandboxes/{}/snapshots", id(&source));
+    let take = async |name: &str| {
+        let (status, one) = fixture.post(&snapshots, json!({"name": name})).await;
+        assert_eq!(status, 201, "{one}");
+    };
+    let assign = async |target: &str, tags: Value| {
+        let body = json!({"target": target, "tags": tags});
+        let (status, answer) = fixture.post("/templates/tags", body).await;
+        (status.as_u16(), answer)
+    };
+    let builds = async || {
+        let (_, tags) = fixture.get("/templates/work/tags").await;
+        let tags = tags.as_array().unwrap().iter();
+        let build = |tag: &Value| tag["buildID"].as_str().unwrap().to_owned();
+        let named = tags.map(|tag| (tag["tag"].as_str().unwrap().to_owned(), build(tag)));
+        named.collect::<BTreeMap<_, _>>()
+    };
+    take("work").await;
+    take("work:v1").await;
+    let (status, added) = assign("work", json!(["stable", "latest"])).await;
+    assert_eq!(status, 201, "{added}");
+    let before = builds().await;
+    assert_eq!(
+        before.keys().collect::<Vec<_>>(),
+        ["default", "latest", "stable", "v1"]
+    );
+    assert_eq!(added["buildID"], json!(before["default"]));
+    assert_eq!(before["stable"], before["latest"]);
+    // A tag moves, unless it is the only one of what it means.
+    assert_eq!(assign("work:v1", json!(["latest"])).await.0, 201);
+    assert_eq!(builds().await["latest"], before["v1"]);
+    let (status, refused) = assign("work:v1", json!(["default", "stable"])).await;
+    assert_eq!(status, 409, "{refused}");
+    assert_eq!(builds().await["stable"], before["stable"]);
+    let clone = json!({"templateID": "work:stable"});
+    assert_eq!(fixture.post("/v2/sandboxes", clone).await.0, 201);
+    // Another taking of the first tag leaves the snapshot its other tag.
+    take("work").await;
+    let after = builds().await;
+    assert_eq!(after["stable"], before["stable"]);
+    assert_ne!(after["default"], before["default"]);
+    let body = json!({"name": "work", "tags": ["v1", "stable"]});
+    let removed = fixture.call(Method::DELETE, "/templates/tags", body).await;
+    assert_eq!(removed.0, 204, "{}", removed.1);
+    let last = builds().await;
+    assert_eq!(last.keys().collect::<Vec<_>>(), ["default", "latest"]);
+    assert_eq!(last["latest"], before["v1"]);
+    assert_eq!(assign("work:never", json!(["x"])).await.0, 404);
 }
 
 #[tokio::test]

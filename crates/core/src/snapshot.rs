@@ -1,5 +1,6 @@
 //! Snapshots: what is kept of a sandbox, so that it or others can start from it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -105,6 +106,9 @@ pub struct SnapshotRecord {
     pub template: TemplateId,
     /// Which taking of the name this is.
     pub tag: String,
+    /// Its other tags, each with the time when it was given.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more_tags: BTreeMap<String, Timestamp>,
     /// What it is called, if it has a name.
     pub name: Option<TemplateName>,
     /// Whose it is.
@@ -138,7 +142,42 @@ impl SnapshotRecord {
     pub fn is_meant_by(&self, reference: &TemplateRef) -> bool {
         let called = self.template.as_str() == reference.name.as_str()
             || self.name.as_ref() == Some(&reference.name);
-        called && self.tag == reference.tag.as_deref().unwrap_or(DEFAULT_TAG)
+        called && self.has_tag(reference.tag.as_deref().unwrap_or(DEFAULT_TAG))
+    }
+
+    /// Whether `tag` is one of its tags.
+    #[must_use]
+    pub fn has_tag(&self, tag: &str) -> bool {
+        self.tag == tag || self.more_tags.contains_key(tag)
+    }
+
+    /// All its tags, each with the time when it was given.
+    pub fn tags(&self) -> impl Iterator<Item = (&str, Timestamp)> {
+        let more = self.more_tags.iter().map(|(tag, at)| (tag.as_str(), *at));
+        std::iter::once((self.tag.as_str(), self.created_at)).chain(more)
+    }
+
+    /// The same snapshot with more tags, given at `now`.
+    #[must_use]
+    pub fn with_tags(&self, tags: &[String], now: Timestamp) -> Self {
+        let mut tagged = self.clone();
+        for tag in tags {
+            if !tagged.has_tag(tag) {
+                tagged.more_tags.insert(tag.clone(), now);
+            }
+        }
+        tagged
+    }
+
+    /// The same snapshot without a tag; none when it has no other.
+    #[must_use]
+    pub fn without_tag(&self, tag: &str) -> Option<Self> {
+        let mut rest = self.clone();
+        rest.more_tags.remove(tag);
+        if rest.tag == tag {
+            rest.tag = rest.more_tags.pop_first()?.0;
+        }
+        Some(rest)
     }
 
     /// What a clone is, unless more is said.

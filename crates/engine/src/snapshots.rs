@@ -33,6 +33,8 @@ pub(crate) struct Snapshots {
     access: Arc<Access>,
     all: RwLock<Vec<Arc<SnapshotRecord>>>,
     changed: Notify,
+    /// Held while the tags of snapshots change.
+    changing: tokio::sync::Mutex<()>,
     claims: Claims,
     /// How many are being taken, of each team.
     coming: Arc<Mutex<HashMap<TeamId, usize>>>,
@@ -74,6 +76,7 @@ impl Snapshots {
             access,
             all: RwLock::new(all),
             changed: Notify::new(),
+            changing: tokio::sync::Mutex::default(),
             claims: Claims::default(),
             coming: Arc::default(),
             work,
@@ -123,6 +126,14 @@ impl Snapshots {
         all.push(Arc::new(snapshot));
         drop(all);
         self.changed.notify_one();
+    }
+
+    /// Puts a changed snapshot in the place of what was known of it.
+    fn replace(&self, snapshot: SnapshotRecord) {
+        let mut all = self.all.write();
+        if let Some(known) = all.iter_mut().find(|known| known.id == snapshot.id) {
+            *known = Arc::new(snapshot);
+        }
     }
 
     pub(crate) fn remove(&self, id: SnapshotId) {
@@ -207,8 +218,52 @@ impl Snapshots {
         found.ok_or_else(|| SnapshotError::NotFound(reference.clone()))
     }
 
-    /// Removes a snapshot: what `reference` means, or all its tags when it names none. Sandboxes
-    /// that were started from it go on.
+    /// Gives more tags to the snapshot that `reference` means. Another version of it loses them.
+    ///
+    /// # Errors
+    /// [`SnapshotError::OnlyTag`] when the other version has no other tag.
+    pub(crate) async fn add_tags(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+        tags: &[String],
+    ) -> Result<SnapshotId, SnapshotError> {
+        let _changing = self.changing.lock().await;
+        let meant = self.find(principal, reference)?;
+        let mut changed = self.losing(&meant, tags)?;
+        changed.push(meant.with_tags(tags, self.clock.now()));
+        self.store.update_snapshots(changed.clone()).await?;
+        for snapshot in changed {
+            self.replace(snapshot);
+        }
+        Ok(meant.id)
+    }
+
+    /// The other versions of a snapshot that have one of these tags, without them.
+    fn losing(
+        &self,
+        gains: &SnapshotRecord,
+        tags: &[String],
+    ) -> Result<Vec<SnapshotRecord>, SnapshotError> {
+        let mut losing = Vec::new();
+        for other in self.all() {
+            let lost = tags.iter().filter(|tag| other.has_tag(tag));
+            let lost: Vec<_> = lost.collect();
+            if other.template != gains.template || other.id == gains.id || lost.is_empty() {
+                continue;
+            }
+            let mut rest = other.as_ref().clone();
+            for tag in lost {
+                let without = rest.without_tag(tag);
+                rest = without.ok_or_else(|| SnapshotError::OnlyTag(tag.clone()))?;
+            }
+            losing.push(rest);
+        }
+        Ok(losing)
+    }
+
+    /// Removes the tag that `reference` names, and the snapshot with its last tag. Without a tag, all
+    /// versions are removed. Sandboxes that were started from them go on.
     ///
     /// # Errors
     /// See [`SnapshotError`].
@@ -226,8 +281,23 @@ impl Snapshots {
             return Err(SnapshotError::NotFound(reference.clone()));
         }
         for snapshot in meant {
-            self.forget(snapshot.id).await?;
+            self.remove_tag(snapshot.id, reference.tag.as_deref())
+                .await?;
         }
+        Ok(())
+    }
+
+    async fn remove_tag(&self, id: SnapshotId, tag: Option<&str>) -> Result<(), SnapshotError> {
+        let changing = self.changing.lock().await;
+        // As it is now: other tags may have changed since it was listed.
+        let known = self.all().into_iter().find(|known| known.id == id);
+        let rest = known.and_then(|known| known.without_tag(tag?));
+        let Some(rest) = rest else {
+            drop(changing);
+            return self.forget(id).await;
+        };
+        self.store.update_snapshots(vec![rest.clone()]).await?;
+        self.replace(rest);
         Ok(())
     }
 
@@ -240,8 +310,19 @@ impl Snapshots {
 
     /// Notes a snapshot whose data are there, in the place of the one that it replaces.
     pub(crate) async fn keep(&self, snapshot: SnapshotRecord) -> Result<(), StoreError> {
-        let before = self.store.put_snapshot(snapshot.clone()).await?;
+        let changing = self.changing.lock().await;
+        // A version that only loses a tag stays. One that has no other is replaced.
+        let tag = std::slice::from_ref(&snapshot.tag);
+        let losing = self.losing(&snapshot, tag).unwrap_or_default();
+        let before = self
+            .store
+            .put_snapshot(snapshot.clone(), losing.clone())
+            .await?;
+        for other in losing {
+            self.replace(other);
+        }
         self.put(snapshot);
+        drop(changing);
         if let Some(before) = before {
             let driver = self.driver.clone();
             // The driver waits for starts from it, which must not delay the sandbox that was saved.

@@ -62,17 +62,14 @@ pub(super) async fn assign(
     let tags = tags_of(&tags)?;
     let build = match build_meant(&backend, &principal, &target).await? {
         Some(build) => {
-            backend
-                .templates
+            let templates = &backend.templates;
+            templates
                 .add_tags_to_build(&principal, build, &tags)
                 .await?
         }
         None => {
             let target: TemplateRef = target.parse().map_err(ApiError::invalid)?;
-            backend
-                .templates
-                .add_tags(&principal, &target, &tags)
-                .await?
+            assign_by_name(&backend, &principal, &target, &tags).await?
         }
     };
     let assigned = Assigned {
@@ -80,6 +77,24 @@ pub(super) async fn assign(
         build_id: build.to_string(),
     };
     Ok((StatusCode::CREATED, Json(assigned)))
+}
+
+/// Gives tags to the build of a template, or to a snapshot.
+async fn assign_by_name(
+    backend: &Backend,
+    principal: &Principal,
+    target: &TemplateRef,
+    tags: &[String],
+) -> Result<BuildId, ApiError> {
+    match backend.templates.add_tags(principal, target, tags).await {
+        Err(TagError::Template(missing)) => {
+            match backend.snapshots.add_tags(principal, target, tags).await {
+                Err(SnapshotError::NotFound(_)) => Err(missing.into()),
+                added => Ok(added?.into()),
+            }
+        }
+        added => Ok(added?),
+    }
 }
 
 /// The build that a target names by its id: alone, or in the place of a tag. No tag looks like one.
@@ -193,11 +208,13 @@ pub(super) fn tagged(
         Err(missing) => {
             let takings = meanings::takings(backend, principal, id);
             let snapshot = takings.first().ok_or(missing)?;
-            let given = takings.iter().map(|taking| Given {
-                tag: taking.tag.clone(),
-                build: taking.id.into(),
-                at: taking.created_at,
-                built: (taking.created_at, Some(taking.created_at)),
+            let given = takings.iter().flat_map(|taking| {
+                taking.tags().map(|(tag, at)| Given {
+                    tag: tag.to_owned(),
+                    build: taking.id.into(),
+                    at,
+                    built: (taking.created_at, Some(taking.created_at)),
+                })
             });
             Ok((snapshot.template.clone(), given.collect()))
         }

@@ -305,6 +305,7 @@ impl From<SnapshotError> for ApiError {
         match error {
             SnapshotError::NotFound(_) => Self::not_found(message),
             SnapshotError::Name(name) => name.into(),
+            SnapshotError::OnlyTag(_) => Self::new(StatusCode::CONFLICT, message),
             SnapshotError::LiveToken(sandbox) => {
                 Self::new(StatusCode::CONFLICT, wording::live_token(&sandbox))
             }

@@ -11,7 +11,7 @@ use shoal_core::auth::{Principal, SandboxPermit, TeamSlug};
 use shoal_core::build::{BuildRecord, FilesHash, LogEntry as BuildLogEntry, LogLevel, Plan};
 use shoal_core::clock::Timestamp;
 use shoal_core::driver::Capabilities;
-use shoal_core::id::{BuildId, SandboxId, TeamId, TemplateId};
+use shoal_core::id::{BuildId, SandboxId, SnapshotId, TeamId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, ProgressSink, RegistryAuth};
 use shoal_core::limits::TeamLimits;
 use shoal_core::ports::access::{TeamError, TeamView, Teams};
@@ -82,6 +82,15 @@ impl Snapshots for Unused {
 
     fn list(&self, _: &Principal, _: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
         Vec::new()
+    }
+
+    fn add_tags<'a>(
+        &'a self,
+        _: &'a Principal,
+        reference: &'a TemplateRef,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>> {
+        Box::pin(ready(Err(SnapshotError::NotFound(reference.clone()))))
     }
 
     fn delete<'a>(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::BoxFuture;
 use crate::auth::{Principal, SandboxPermit};
 use crate::driver::DriverError;
-use crate::id::SandboxId;
+use crate::id::{SandboxId, SnapshotId};
 use crate::ports::NoEntropy;
 use crate::ports::sandboxes::SandboxError;
 use crate::snapshot::{Contents, SnapshotRecord};
@@ -82,6 +82,12 @@ pub enum SnapshotError {
          or end it first, or export a snapshot of the files alone"
     )]
     LiveToken(SandboxId),
+    /// The tag is the only one of another version of the snapshot.
+    #[error(
+        "tag '{0}' is the only one of another version of this snapshot: delete that version or give it \
+         another tag first"
+    )]
+    OnlyTag(String),
     /// The driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -121,8 +127,20 @@ pub trait Snapshots: Send + Sync {
     /// The snapshots of the team of `principal`, the newest first.
     fn list(&self, principal: &Principal, filter: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>>;
 
-    /// Removes the snapshot that `reference` means, or all its tags when it names none. Sandboxes that
-    /// were started from it keep running.
+    /// Gives more tags to the snapshot that `reference` means, and returns its id. A tag moves from
+    /// another version of the snapshot if that one has more than this tag.
+    ///
+    /// # Errors
+    /// See [`SnapshotError`]; no tag is changed then.
+    fn add_tags<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        tags: &'a [String],
+    ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>>;
+
+    /// Removes the tag that `reference` names, and its snapshot if it was the last one. Without a tag
+    /// in `reference` all versions are removed. Sandboxes that were started from them keep running.
     ///
     /// # Errors
     /// See [`SnapshotError`].

@@ -15,14 +15,25 @@ pub trait SnapshotStore: Send + Sync {
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotRecord>, StoreError>>;
 
     /// Writes a snapshot and replaces the one with the same template and tag. Returns the id of the
-    /// replaced one, whose data can be removed.
+    /// replaced one, whose data can be removed. `changed` is written in the same transaction, as by
+    /// [`Self::update_snapshots`].
     ///
     /// # Errors
     /// See [`StoreError`].
     fn put_snapshot(
         &self,
         snapshot: SnapshotRecord,
+        changed: Vec<SnapshotRecord>,
     ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>>;
+
+    /// Changes the records of snapshots, in one transaction. A snapshot without a record stays so.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn update_snapshots(
+        &self,
+        changed: Vec<SnapshotRecord>,
+    ) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Deletes the record of a snapshot. Returns whether it existed.
     ///

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Principal, SandboxPermit};
+use shoal_core::id::SnapshotId;
 use shoal_core::ports::snapshots::{
     NewSnapshot, SnapshotError, SnapshotFilter, Snapshots, TakeError,
 };
@@ -25,6 +26,15 @@ impl Snapshots for Engine {
 
     fn list(&self, principal: &Principal, filter: &SnapshotFilter) -> Vec<Arc<SnapshotRecord>> {
         self.shared.snapshots.list(principal, filter)
+    }
+
+    fn add_tags<'a>(
+        &'a self,
+        principal: &'a Principal,
+        reference: &'a TemplateRef,
+        tags: &'a [String],
+    ) -> BoxFuture<'a, Result<SnapshotId, SnapshotError>> {
+        Box::pin(self.shared.snapshots.add_tags(principal, reference, tags))
     }
 
     fn delete<'a>(

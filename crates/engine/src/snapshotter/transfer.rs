@@ -20,6 +20,7 @@ fn portable(mut noted: SnapshotRecord) -> SnapshotRecord {
     if !noted.saved.contents.has_memory() {
         noted.guest_token = None;
     }
+    noted.more_tags.clear();
     let spec = &mut noted.spec;
     spec.snapshot = None;
     spec.purpose = Purpose::Use;

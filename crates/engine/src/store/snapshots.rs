@@ -17,8 +17,21 @@ impl SnapshotStore for SqliteStore {
     fn put_snapshot(
         &self,
         snapshot: SnapshotRecord,
+        changed: Vec<SnapshotRecord>,
     ) -> BoxFuture<'_, Result<Option<SnapshotId>, StoreError>> {
-        self.call(move |connection| put(connection, &snapshot))
+        self.call(move |connection| put(connection, &snapshot, &changed))
+    }
+
+    fn update_snapshots(
+        &self,
+        changed: Vec<SnapshotRecord>,
+    ) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| {
+            let documents = documents(&changed)?;
+            let transaction = connection.transaction().map_err(store_error)?;
+            update(&transaction, &documents).map_err(store_error)?;
+            transaction.commit().map_err(store_error)
+        })
     }
 
     fn delete_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<bool, StoreError>> {
@@ -50,12 +63,15 @@ fn all(connection: &Connection) -> Result<Vec<SnapshotRecord>, StoreError> {
 fn put(
     connection: &mut Connection,
     snapshot: &SnapshotRecord,
+    changed: &[SnapshotRecord],
 ) -> Result<Option<SnapshotId>, StoreError> {
     let document = encode(snapshot)?;
+    let changed = documents(changed)?;
     let (id, template) = (snapshot.id.to_string(), snapshot.template.as_str());
     // A snapshot that was acknowledged outlives the machine: this write does not wait for others.
     synchronous(connection, "FULL")?;
     let written = connection.transaction().and_then(|transaction| {
+        update(&transaction, &changed)?;
         let before = transaction
             .query_row(
                 "DELETE FROM snapshots WHERE template = ?1 AND tag = ?2 RETURNING id",
@@ -72,6 +88,26 @@ fn put(
     synchronous(connection, "NORMAL")?;
     let before = written.map_err(store_error)?;
     Ok(before.and_then(|id| id.parse().ok()))
+}
+
+/// Id, first tag and document of each snapshot.
+fn documents(snapshots: &[SnapshotRecord]) -> Result<Vec<(String, &str, String)>, StoreError> {
+    let rows = snapshots.iter().map(|snapshot| {
+        let document = encode(snapshot)?;
+        Ok((snapshot.id.to_string(), snapshot.tag.as_str(), document))
+    });
+    rows.collect()
+}
+
+/// Changes snapshots that exist. One that was removed meanwhile stays removed.
+fn update(connection: &Connection, changed: &[(String, &str, String)]) -> rusqlite::Result<()> {
+    for (id, tag, document) in changed {
+        connection.execute(
+            "UPDATE snapshots SET tag = ?2, document = ?3 WHERE id = ?1",
+            params![id, tag, document],
+        )?;
+    }
+    Ok(())
 }
 
 fn delete(connection: &Connection, id: SnapshotId) -> Result<bool, StoreError> {

@@ -74,6 +74,7 @@ impl Sandbox {
             id: order.id,
             template: note.template,
             tag: note.tag,
+            more_tags: BTreeMap::new(),
             name: note.name,
             team: record.team,
             source: record.id.clone(),
