@@ -6,37 +6,23 @@ use shoal_core::resources::{AskedResources, Mib, MilliCpu};
 
 use crate::error::ApiError;
 
-/// What a create asks for over what its template says, by what it is called in every dialect.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct AskedQuantities {
-    /// `cpu`.
-    pub(crate) cpu: Option<Value>,
-    /// `cpu_limit`.
-    pub(crate) cpu_limit: Option<Value>,
-    /// `memory`.
-    pub(crate) memory: Option<Value>,
-    /// `memory_limit`.
-    pub(crate) memory_limit: Option<Value>,
-}
-
-impl AskedQuantities {
-    /// The limits. What a sandbox is given is bounded by its limits alone, so those count where both
-    /// are said.
-    pub(crate) fn read(self) -> Result<AskedResources, ApiError> {
-        let cpu = larger::<MilliCpu>(
-            ("cpu", cpu("cpu", said(self.cpu))?),
-            cpu("cpu_limit", said(self.cpu_limit))?,
-        )?;
-        let memory = larger::<Mib>(
-            ("memory", memory("memory", said(self.memory))?),
-            memory("memory_limit", said(self.memory_limit))?,
-        )?;
-        Ok(AskedResources {
-            cpu,
-            memory,
-            ..AskedResources::default()
-        })
-    }
+/// The limits that a create request sets: `[cpu, cpu_limit]` and `[memory, memory_limit]`. Only the
+/// limit of a sandbox is enforced, so the limit wins over the request.
+pub(crate) fn limits(
+    [least_cpu, most_cpu]: [Option<Value>; 2],
+    [least_memory, most_memory]: [Option<Value>; 2],
+) -> Result<AskedResources, ApiError> {
+    Ok(AskedResources {
+        cpu: larger::<MilliCpu>(
+            ("cpu", cpu("cpu", said(least_cpu))?),
+            cpu("cpu_limit", said(most_cpu))?,
+        )?,
+        memory: larger::<Mib>(
+            ("memory", memory("memory", said(least_memory))?),
+            memory("memory_limit", said(most_memory))?,
+        )?,
+        ..AskedResources::default()
+    })
 }
 
 /// A quantity as it was sent; an empty text says nothing.

@@ -1,6 +1,6 @@
-//! What a pool does next: how many members are made, and which are ended.
+//! The rules of pools: how many members to start next, and which to end.
 //!
-//! Pure rules. A pool is the members that an entry of the catalogue has ahead of time
+//! Pure functions. A pool keeps sandboxes of a catalogue entry ready before a client asks
 //! ([`crate::catalogue::Pool`]). A claim takes the oldest ready member (Agent-Sandbox, Pools);
 //! that is an ordering and needs no rule here.
 
@@ -13,65 +13,65 @@ use crate::catalogue::{EntryName, Pool};
 use crate::clock::Timestamp;
 use crate::id::SnapshotId;
 
-/// How many members of a pool are made, or replaced, at the same time.
+/// How many members of a pool start, or are replaced, at the same time.
 pub const TOGETHER: usize = 4;
 
-/// After what time without a request a pool that has grown is as small again as it was, when its
-/// entry does not say.
+/// After this time without a request, a pool that has grown shrinks to its size. The default of the
+/// entry's `scaleDownAfter`.
 const SCALE_DOWN_AFTER: Duration = Duration::from_secs(300);
 
-/// The shortest and the longest time after which a pool is tried again that could not be filled.
+/// The shortest and the longest delay of the next start after a failure.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// A sandbox that belongs to a pool, as its record says.
+/// The pool that a sandbox belongs to, and its phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// The entry that it was made from.
+    /// The entry of the pool.
     pub entry: EntryName,
-    /// A digest of what it was made from: it is handed out to those only who ask for the same.
+    /// A digest of everything that it was made from. Only requests with the same digest can claim it.
     pub digest: String,
-    /// How far it is.
+    /// Its phase.
     pub stage: Stage,
 }
 
-/// How far a member is.
+/// The phase of a pool member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It is being made, and warmed up.
+    /// It starts, and is warmed up.
     Starting,
-    /// It may be handed out, since then.
+    /// It can be claimed, since this moment.
     Ready(Timestamp),
-    /// It is being handed out. Nobody has been told of it yet.
+    /// It is being claimed. No client knows it yet.
     Claimed,
 }
 
-/// What was saved of a member, for others to begin with.
+/// The snapshot of a warm member that later members start from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seed {
-    /// The entry whose members begin with it.
+pub struct WarmSnapshot {
+    /// The entry whose members start from it.
     pub entry: EntryName,
-    /// Of what the member was made, as in [`Membership::digest`].
+    /// The digest of the member, as in [`Membership::digest`].
     pub digest: String,
-    /// The daemon in its memory: members are not to have an older one than other sandboxes.
+    /// The version of the daemon in its memory. Members must not have an older one than other sandboxes.
     pub daemon: String,
-    /// As what it is saved.
+    /// The id of its data.
     pub id: SnapshotId,
-    /// What the daemon in its memory asks for.
+    /// The token that the daemon in its memory requires.
     #[serde(default)]
     pub guest_token: Option<Token>,
 }
 
-/// How large a pool is to be.
+/// The bounds of a pool's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many members are kept.
+    /// How many members there are without extra demand.
     pub size: usize,
-    /// How many are left alone, ready, while others are replaced.
+    /// How many stay ready while outdated members are replaced.
     pub min_ready: usize,
-    /// How many there are at most.
+    /// The most members.
     pub max: usize,
-    /// After what time without a request it has `size` members again.
+    /// After this time without a request the pool has `size` members again.
     pub scale_down_after: Duration,
 }
 
@@ -91,17 +91,17 @@ impl From<&Pool> for Bounds {
     }
 }
 
-/// What is asked of a pool lately.
+/// The recent demand for a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demand {
-    /// How many more members than its size it was found to need.
+    /// How many members it needs beyond its size.
     pub extra: usize,
-    /// When it was asked last.
+    /// When the last request came.
     pub last: Option<Timestamp>,
 }
 
 impl Demand {
-    /// It was asked; `missed` when it had nothing to give, which makes it grow.
+    /// The demand after a request. A request that `missed` found no ready member, and makes the pool grow.
     #[must_use]
     pub fn asked(self, missed: bool, bounds: &Bounds, now: Timestamp) -> Self {
         let extra = self.current(bounds, now) + usize::from(missed);
@@ -111,7 +111,7 @@ impl Demand {
         }
     }
 
-    /// How many more members than its size it needs now.
+    /// How many members it needs beyond its size now.
     #[must_use]
     pub fn current(&self, bounds: &Bounds, now: Timestamp) -> usize {
         let quiet = self
@@ -121,33 +121,33 @@ impl Demand {
     }
 }
 
-/// A member, as far as its pool has to know.
+/// A member, as the plan sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member<K> {
-    /// Which.
+    /// Its id.
     pub id: K,
-    /// Since when it is ready; none while it is being made.
+    /// When it became ready; none while it starts.
     pub ready: Option<Timestamp>,
-    /// Whether it is not what the entry says any more: nobody can be given it.
+    /// Whether its digest differs from the entry's, so that no request can claim it.
     pub outdated: bool,
 }
 
-/// What is to be done.
+/// The next step of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan<K> {
-    /// How many members are made.
+    /// How many members to start.
     pub make: usize,
-    /// Which members are ended.
+    /// The members to end.
     pub end: Vec<K>,
 }
 
-/// What to do with a pool that has these members. Those that are being ended are not among them.
+/// Plans the next step of a pool. `members` excludes those that are being ended.
 ///
-/// * It never has more than `max` members with those that are made.
-/// * A few are made at a time; the next ones when those are ready.
-/// * Above what it needs, what is being made goes first, then what has become ready last.
-/// * Outdated members that are being made go at once. Those that are ready go a few at a time, as
-///   far as at least `min_ready` ready ones stay; one may always go, or nothing would ever change.
+/// * The pool never exceeds `max` members, starting ones included.
+/// * A few members start at a time. The next ones start when those are ready.
+/// * A pool above its need first ends starting members, then those that became ready last.
+/// * Outdated members that are starting are ended at once. Ready ones are ended a few at a time while at
+///   least `min_ready` ready members stay. One may always be ended, so that every pool is replaced.
 #[must_use]
 pub fn plan<K: Clone + Ord>(
     bounds: &Bounds,
@@ -163,7 +163,7 @@ pub fn plan<K: Clone + Ord>(
         .partition(|member| member.ready.is_some());
     let mut end: Vec<K> = half_made.iter().map(|member| member.id.clone()).collect();
 
-    // The last ones first: they are what is superfluous.
+    // The newest members first: those are ended.
     let mut surplus = current.clone();
     surplus.sort_by(|a, b| {
         let rank = |member: &Member<K>| (member.ready.is_some(), member.ready);
@@ -197,7 +197,7 @@ pub fn plan<K: Clone + Ord>(
     Plan { make, end }
 }
 
-/// How long to wait after so many failures in a row.
+/// The delay of the next start after this many failures in a row.
 #[must_use]
 pub fn back_off(failures: u32) -> Duration {
     let (first, longest) = AGAIN;

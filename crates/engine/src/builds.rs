@@ -6,7 +6,6 @@ mod finalize;
 mod home;
 mod keys;
 mod pack;
-mod planner;
 mod queue;
 mod recover;
 mod run;
@@ -27,8 +26,6 @@ use shoal_core::store::StoreError;
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use tokio::sync::Mutex;
 
-pub(crate) use self::planner::{Planned, Planner};
-
 use self::queue::BuildQueue;
 use crate::access::Access;
 use crate::build_records::{Build, BuildRecords};
@@ -36,6 +33,8 @@ use crate::config::{BuildOnDemand, EngineConfig};
 use crate::entropy;
 use crate::guest::Guest;
 use crate::images::NodeImages;
+use crate::plan::Planner;
+use crate::resolve::Resolver;
 use crate::sandboxes::Sandboxes;
 use crate::templates::{NameOwner, Templates};
 use crate::uploads::Uploads;
@@ -58,7 +57,8 @@ pub(crate) struct BuildParts {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) templates: Arc<Templates>,
     pub(crate) uploads: Arc<Uploads>,
-    pub(crate) planner: Arc<dyn Planner>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) planner: Arc<Planner>,
     pub(crate) work: Work,
 }
 
@@ -73,7 +73,8 @@ pub(crate) struct Builds {
     sandboxes: Arc<Sandboxes>,
     templates: Arc<Templates>,
     uploads: Arc<Uploads>,
-    planner: Arc<dyn Planner>,
+    resolver: Arc<Resolver>,
+    planner: Arc<Planner>,
     work: Work,
     max_timeout: Duration,
     on_demand: BuildOnDemand,
@@ -94,6 +95,7 @@ impl Builds {
             sandboxes,
             templates,
             uploads,
+            resolver,
             planner,
             work,
         } = parts;
@@ -107,6 +109,7 @@ impl Builds {
             sandboxes,
             templates,
             uploads,
+            resolver,
             planner,
             work,
             max_timeout: config.limits.max_timeout,
@@ -114,6 +117,11 @@ impl Builds {
             queue: BuildQueue::default(),
             beginning: Mutex::new(()),
         }
+    }
+
+    /// The resolver of builds. It begins builds of missing builtin templates through this service.
+    pub(crate) fn resolver(&self) -> &Arc<Resolver> {
+        &self.resolver
     }
 
     /// Announces a build of a new template, or of the existing one with this name.

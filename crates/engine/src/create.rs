@@ -1,170 +1,261 @@
-//! Create a sandbox.
+//! Creating a sandbox.
+//!
+//! A create is a pipeline of five steps, one method each:
+//!
+//! 1. `authorize` refuses what the caller may not ask for, before anything is looked up.
+//! 2. [`resolve`](Resolver::resolve_request) finds the template, snapshot or image that the request names.
+//! 3. [`plan`](Planner::plan) fills in every value: a [`SandboxSpec`], and the pool that can supply it.
+//! 4. `place` claims a pool member or starts a sandbox.
+//! 5. `commit` puts a resize in force that is part of the request, and hands the sandbox out.
+//!
+//! One loop ([`Creator::create_once`]) repeats steps 2 to 4 where a second attempt can succeed.
+//! Idempotency keys wrap the whole pipeline.
 
-mod specify;
+use std::sync::Arc;
 
 use shoal_core::auth::Principal;
+use shoal_core::clock::Clock;
 use shoal_core::driver::DriverError;
+use shoal_core::id::SnapshotId;
 use shoal_core::limits::within_template;
+use shoal_core::ports::resolve::Resolved;
+use shoal_core::ports::sandboxes::{Resize, SandboxError};
 use shoal_core::resources::MilliCpu;
-use shoal_core::sandbox::IdempotencyKey;
-use shoal_core::store::{IdempotencyClaim, StoreError};
+use shoal_core::sandbox::{IdempotencyKey, SandboxSpec};
+use shoal_core::store::{IdempotencyClaim, IdempotencyStore, StoreError};
 
-pub(crate) use self::specify::Specified;
-use crate::engine::{Engine, SandboxError};
-use crate::sandboxes::{Load, Resize, Room};
+use crate::access::Access;
+use crate::build_records::BuildRecords;
+use crate::config::{Endless, EngineConfig};
+use crate::plan::{Planner, PoolKey};
+use crate::pool::Pools;
+use crate::resolve::Resolver;
+use crate::sandboxes::{Load, QuotaReservation, Sandboxes};
+use crate::work::Work;
 pub use shoal_core::ports::create::{
     CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated,
 };
 
-impl Engine {
-    /// Creates a sandbox and waits until it answers.
-    ///
-    /// Goes on when the caller stops waiting: the sandbox lives until its deadline.
+/// What [`Creator`] depends on.
+pub(crate) struct CreatorParts {
+    pub(crate) store: Arc<dyn IdempotencyStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) access: Arc<Access>,
+    pub(crate) builds: Arc<BuildRecords>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) resolver: Arc<Resolver>,
+    pub(crate) planner: Arc<Planner>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) work: Work,
+}
+
+/// Creates sandboxes for clients.
+pub(crate) struct Creator {
+    endless: Endless,
+    parts: CreatorParts,
+}
+
+/// What earlier attempts of a create have found out.
+#[derive(Default)]
+struct Retries {
+    /// A planned snapshot that no longer exists.
+    gone: Option<SnapshotId>,
+    /// Saved memory is unusable: boot from the files of the snapshot.
+    without_memory: bool,
+}
+
+/// The resize that is part of a request, before the sandbox exists.
+struct PendingResize {
+    cpu: MilliCpu,
+    reservation: Option<QuotaReservation>,
+    early_return: bool,
+}
+
+impl Creator {
+    pub(crate) fn new(config: &EngineConfig, parts: CreatorParts) -> Self {
+        Self {
+            endless: config.limits.endless,
+            parts,
+        }
+    }
+
+    /// Creates a sandbox and waits until it answers. With an idempotency key, a repeated request
+    /// returns the sandbox of the first one.
     ///
     /// # Errors
-    /// See [`CreateError`]; nothing is left of the sandbox then.
+    /// See [`CreateError`]; no part of the sandbox remains.
     #[tracing::instrument(level = "debug", skip_all)]
-    pub async fn create(
-        &self,
+    pub(crate) async fn create(
+        self: &Arc<Self>,
         principal: &Principal,
         new: NewSandbox,
         idempotency: Option<Idempotency>,
     ) -> Result<Created, CreateError> {
         let Some(Idempotency { key, request }) = idempotency else {
-            return self.create_once(principal, new, None).await;
+            return self.create_once(principal, &new, None).await;
         };
-        let (shared, team) = (&self.shared, principal.team);
-        let at = shared.clock.now();
-        match shared
-            .store
-            .claim_idempotency(team, &key, &request, at)
-            .await?
-        {
+        let (parts, team) = (&self.parts, principal.team);
+        let at = parts.clock.now();
+        let claim = parts.store.claim_idempotency(team, &key, &request, at);
+        match claim.await? {
             IdempotencyClaim::First => {}
             IdempotencyClaim::InProgress => return Err(CreateError::IdempotencyInProgress),
             IdempotencyClaim::Mismatch => return Err(CreateError::IdempotencyMismatch),
             IdempotencyClaim::Done(id) => {
-                let found = self.authorize(principal, &id);
+                let found = parts.sandboxes.authorize(principal, &id);
                 let (_, record) = found.map_err(|_| CreateError::IdempotencyGone)?;
                 return Ok(Created { record });
             }
         }
         // On a task of its own: the key is settled even if the caller disconnects.
-        let (engine, principal) = (self.clone(), principal.clone());
+        let (creator, principal) = (self.clone(), principal.clone());
         let key = IdempotencyKey { key, at };
-        let settled = shared.work.spawn(async move {
-            let outcome = engine.create_once(&principal, new, Some(&key)).await;
-            let made = outcome.as_ref().ok().map(|created| &created.record.id);
-            engine
-                .shared
-                .store
-                .settle_idempotency(team, &key, made)
-                .await?;
+        let settled = parts.work.spawn(async move {
+            let outcome = creator.create_once(&principal, &new, Some(&key)).await;
+            let created = outcome.as_ref().ok().map(|created| &created.record.id);
+            let store = &creator.parts.store;
+            store.settle_idempotency(team, &key, created).await?;
             outcome
         });
         settled.await.map_err(StoreError::failed)?
     }
 
+    /// Runs the pipeline, with the only retry loop of a create.
     async fn create_once(
         &self,
         principal: &Principal,
-        new: NewSandbox,
+        new: &NewSandbox,
         key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
-        let shared = &self.shared;
-        let resize = new.resize;
-        let specified = self.specified_with_builtin(principal, new.clone()).await?;
-        let spec = &specified.spec;
-        let most = specified.resolved.base().and_then(|base| base.max_cpu);
+        self.authorize(principal, new)?;
+        let (resolver, planner) = (&self.parts.resolver, &self.parts.planner);
+        let mut retries = Retries::default();
+        let (created, resize) = loop {
+            let resolved = resolver.resolve_request(principal, new).await?;
+            let (mut spec, mut pool) = planner.plan(principal, &resolved, new)?;
+            retries.apply(&mut spec, &mut pool)?;
+            let resize = self.reserve_resize(principal, &resolved, &spec, new)?;
+            let memory = spec.snapshot.as_ref().filter(|origin| origin.memory);
+            let memory = memory.map(|origin| origin.id);
+            match self.place(principal, spec, pool, key).await {
+                Ok(created) => break (created, resize),
+                Err(error) => self.check_retry(error, memory, &mut retries)?,
+            }
+        };
+        self.commit(principal, created, resize).await
+    }
+
+    /// Refuses what the caller may not ask for, whatever its template says.
+    fn authorize(&self, principal: &Principal, new: &NewSandbox) -> Result<(), CreateError> {
+        if new.endless && self.endless == Endless::Admins && !principal.admin {
+            return Err(CreateError::EndlessForbidden);
+        }
+        self.parts.sandboxes.check_timeout(new.timeout)?;
+        if new.timeout.is_zero() {
+            return Err(CreateError::NoTimeout);
+        }
+        new.network.validate()?;
+        Ok(())
+    }
+
+    /// Reserves what the resize of the request needs beyond the plan. A sandbox that could not be
+    /// resized is never started.
+    fn reserve_resize(
+        &self,
+        principal: &Principal,
+        resolved: &Resolved,
+        spec: &SandboxSpec,
+        new: &NewSandbox,
+    ) -> Result<Option<PendingResize>, CreateError> {
+        let most = resolved.base().and_then(|base| base.max_cpu);
         if let (Some(asked), Some(most)) = (new.resources.cpu, most) {
             within_template(asked, most).map_err(SandboxError::from)?;
         }
-        let Some(resize) = resize else {
-            return self.make(principal, new, specified, key).await;
+        let Some(resize) = new.resize else {
+            return Ok(None);
         };
-        let limits = resize.limits(&spec.resources);
-        // Before anything is made: what cannot be given is not handed out, and what can be is kept.
         let before = spec.resources;
-        let limits = shared
-            .access
-            .bounds(principal.team)
-            .regrant(&before, limits, spec.cpu_ceiling)
-            .map_err(SandboxError::from)?
-            .resources();
-        let kept = shared
-            .sandboxes
-            .more_for(
-                principal.team,
-                Load::default(),
-                Load::of(&before),
-                Load::of(&limits),
-            )
-            .map_err(SandboxError::from)?;
-        let created = self.make(principal, new, specified, key).await?;
-        self.resize_created(principal, created, limits.cpu, kept, resize.early_return)
-            .await
+        let bounds = self.parts.access.bounds(principal.team);
+        let granted = bounds.regrant(&before, resize.limits(&before), spec.cpu_ceiling);
+        let limits = granted.map_err(SandboxError::from)?.resources();
+        let (planned, resized) = (Load::of(&before), Load::of(&limits));
+        let sandboxes = &self.parts.sandboxes;
+        let reservation =
+            sandboxes.reserve_growth(principal.team, Load::default(), planned, resized);
+        Ok(Some(PendingResize {
+            cpu: limits.cpu,
+            reservation: reservation.map_err(SandboxError::from)?,
+            early_return: resize.early_return,
+        }))
     }
 
-    /// Makes what was specified, and that anew when what it begins with has gone since: its template was
-    /// built anew.
-    async fn make(
+    /// Claims a member of the pool, or starts a sandbox when there is none.
+    async fn place(
         &self,
         principal: &Principal,
-        new: NewSandbox,
-        specified: Specified,
+        spec: SandboxSpec,
+        pool: Option<PoolKey>,
         key: Option<&IdempotencyKey>,
     ) -> Result<Created, CreateError> {
-        let gone = match self.claim_or_launch(principal, specified, key).await {
-            Err(CreateError::Driver(DriverError::SnapshotNotFound(gone))) => gone,
-            made => return made,
-        };
-        let specified = self.specified_with_builtin(principal, new).await?;
-        let now = specified.spec.snapshot.as_ref().map(|saved| saved.id);
-        if now == Some(gone) {
-            return Err(DriverError::SnapshotNotFound(gone).into());
+        let parts = &self.parts;
+        if let Some(pool) = pool
+            && let Some(claimed) = parts.pools.claim(principal, &pool, &spec, key).await?
+        {
+            return Ok(claimed);
         }
-        self.claim_or_launch(principal, specified, key).await
+        parts.sandboxes.launch(principal, spec, key.cloned()).await
     }
 
-    /// What a sandbox is to be. A builtin template that is not built yet is built first.
-    #[tracing::instrument(level = "debug", name = "resolve", skip_all)]
-    pub(crate) async fn specified_with_builtin(
+    /// Returns `error` unless a further attempt can succeed. Each cause counts once: a rebuilt template
+    /// has a new snapshot, and a snapshot of a build can boot from its files, because the start command
+    /// leads to the same state. A user's snapshot has no such substitute for its `memory`.
+    fn check_retry(
         &self,
-        principal: &Principal,
-        new: NewSandbox,
-    ) -> Result<Specified, CreateError> {
-        let missing = match self.specified(principal, new.clone(), None).await {
-            Err(CreateError::Template(error)) => error,
-            specified => return specified,
-        };
-        let builds = &self.shared.builds;
-        builds.await_missing(principal, missing).await?;
-        self.specified(principal, new, None).await
+        error: CreateError,
+        memory: Option<SnapshotId>,
+        retries: &mut Retries,
+    ) -> Result<(), CreateError> {
+        match (&error, memory) {
+            (CreateError::Driver(DriverError::SnapshotNotFound(id)), _)
+                if retries.gone.is_none() =>
+            {
+                retries.gone = Some(*id);
+                Ok(())
+            }
+            (CreateError::Driver(DriverError::Unusable(why)), Some(id))
+                if !retries.without_memory && self.parts.builds.snapshots().contains(&id) =>
+            {
+                tracing::warn!(snapshot.id = %id, why, "the memory of a template's snapshot is unusable: booting from its files until the template is rebuilt");
+                retries.without_memory = true;
+                Ok(())
+            }
+            _ => Err(error),
+        }
     }
 
-    /// Changes the limits of a sandbox that was just created, and waits for it or not. One that
-    /// cannot be changed is not handed out.
-    async fn resize_created(
+    /// Hands the sandbox out, resized if the request says so. The sandbox is ended when the resize
+    /// fails.
+    async fn commit(
         &self,
         principal: &Principal,
         created: Created,
-        cpu: MilliCpu,
-        kept: Option<Room>,
-        early_return: bool,
+        resize: Option<PendingResize>,
     ) -> Result<Created, CreateError> {
-        let (permit, _) = self.authorize(principal, &created.record.id)?;
+        let Some(pending) = resize else {
+            return Ok(created);
+        };
+        let sandboxes = &self.parts.sandboxes;
+        let (permit, _) = sandboxes.authorize(principal, &created.record.id)?;
         let resize = Resize {
-            cpu: Some(cpu),
+            cpu: Some(pending.cpu),
             memory: None,
         };
-        let resized = self
-            .shared
-            .sandboxes
+        let resized = sandboxes
             .clone()
-            .start_resize(permit, resize, kept)
+            .start_resize(permit, resize, pending.reservation)
             .await?;
-        if early_return {
-            let record = self.shared.sandboxes.record(&created.record.id);
+        if pending.early_return {
+            let record = sandboxes.record(&created.record.id);
             let record = record.unwrap_or(created.record);
             return Ok(Created { record });
         }
@@ -173,25 +264,22 @@ impl Engine {
             .map_err(|_| SandboxError::NotFound(created.record.id.clone()))?;
         Ok(Created { record: outcome? })
     }
+}
 
-    /// Hands out a sandbox that is there already, or else starts one.
-    async fn claim_or_launch(
-        &self,
-        principal: &Principal,
-        specified: Specified,
-        key: Option<&IdempotencyKey>,
-    ) -> Result<Created, CreateError> {
-        let Specified { spec, wanted, .. } = specified;
-        let claimed = match wanted {
-            Some(wanted) => self.claim(principal, &wanted, &spec, key).await?,
-            None => None,
+impl Retries {
+    /// Applies what earlier attempts have found out to the next plan.
+    fn apply(&self, spec: &mut SandboxSpec, pool: &mut Option<PoolKey>) -> Result<(), CreateError> {
+        let Some(origin) = &mut spec.snapshot else {
+            return Ok(());
         };
-        match claimed {
-            Some(created) => Ok(created),
-            None => {
-                let sandboxes = &self.shared.sandboxes;
-                sandboxes.launch(principal, spec, key.cloned()).await
-            }
+        if let Some(gone) = self.gone.filter(|gone| *gone == origin.id) {
+            return Err(DriverError::SnapshotNotFound(gone).into());
         }
+        if self.without_memory {
+            origin.memory = false;
+            // Its pool has been asked already.
+            *pool = None;
+        }
+        Ok(())
     }
 }

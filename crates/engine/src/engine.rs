@@ -1,7 +1,8 @@
 //! The engine: its services, put together, and the tasks that run beside them.
 
 mod access;
-mod planner;
+mod assemble;
+mod pools;
 mod sandboxes;
 mod snapshots;
 mod telemetry;
@@ -15,22 +16,23 @@ use shoal_core::image::Images;
 pub use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::store::{Store, StoreError};
 
-use self::planner::EnginePlanner;
 use crate::access::Access;
 use crate::build_records::BuildRecords;
-use crate::builds::{BuildParts, Builds};
+use crate::builds::Builds;
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
-use crate::entropy::{self, NoEntropy};
+use crate::create::Creator;
+use crate::entropy::NoEntropy;
 use crate::guest::Guest;
 use crate::images::NodeImages;
 use crate::pool::Pools;
-use crate::sandboxes::{EngineCatalog, SandboxParts, Sandboxes};
+use crate::resolve::Resolver;
+use crate::sandboxes::{EngineCatalog, Sandboxes};
 use crate::snapshots::Snapshots;
-use crate::snapshotter::{Snapshotter, SnapshotterParts};
+use crate::snapshotter::Snapshotter;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::telemetry::Telemetry;
-use crate::templates::{TemplateParts, Templates};
+use crate::templates::Templates;
 use crate::uploads::Uploads;
 use crate::work::Work;
 
@@ -60,7 +62,6 @@ pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) guest: Arc<dyn Guest>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) access: Arc<Access>,
@@ -68,11 +69,13 @@ pub(crate) struct Shared {
     pub(crate) images: Arc<NodeImages>,
     pub(crate) build_records: Arc<BuildRecords>,
     pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) uploads: Arc<Uploads>,
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) templates: Arc<Templates>,
-    pub(crate) snapshotter: Arc<Snapshotter>,
-    pub(crate) uploads: Arc<Uploads>,
+    pub(crate) resolver: Arc<Resolver>,
     pub(crate) builds: Arc<Builds>,
+    pub(crate) creator: Arc<Creator>,
+    pub(crate) snapshotter: Arc<Snapshotter>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) work: Work,
 }
@@ -94,164 +97,13 @@ pub enum OpenError {
     Entropy(#[from] NoEntropy),
 }
 
-/// The services that only load records.
-struct Records {
-    telemetry: Arc<Telemetry>,
-    access: Arc<Access>,
-    catalogues: Arc<Catalogues>,
-    images: Arc<NodeImages>,
-    build_records: Arc<BuildRecords>,
-    snapshots: Arc<Snapshots>,
-    work: Work,
-}
-
-impl Records {
-    async fn load(parts: &EngineParts) -> Result<Self, OpenError> {
-        let (config, store, clock) = (&parts.config, &parts.store, &parts.clock);
-        let (driver, work) = (&parts.driver, Work::default());
-        let telemetry =
-            Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
-        let seed = store.token_seed(entropy::bytes()?).await?;
-        let machine = driver.capabilities().clone();
-        let (keys, teams) = (store.clone(), store.clone());
-        let access = Access::load(
-            keys,
-            teams,
-            clock.clone(),
-            config,
-            machine,
-            seed,
-            work.clone(),
-        );
-        let access = Arc::new(access.await?);
-        let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
-        let images = NodeImages::load(parts.images.clone(), store.clone(), work.clone()).await?;
-        let build_records =
-            BuildRecords::load(store.clone(), driver.clone(), clock.clone()).await?;
-        let snapshots = Snapshots::load(
-            store.clone(),
-            driver.clone(),
-            clock.clone(),
-            access.clone(),
-            work.clone(),
-        );
-        let snapshots = snapshots.await?;
-        Ok(Self {
-            telemetry: Arc::new(telemetry),
-            access,
-            catalogues: Arc::new(catalogues),
-            images: Arc::new(images),
-            build_records: Arc::new(build_records),
-            snapshots: Arc::new(snapshots),
-            work,
-        })
-    }
-
-    fn sandboxes(&self, parts: &EngineParts, pools: &Arc<Pools>) -> Sandboxes {
-        let services = SandboxParts {
-            store: parts.store.clone(),
-            driver: parts.driver.clone(),
-            guest: parts.guest.clone(),
-            clock: parts.clock.clone(),
-            telemetry: self.telemetry.clone(),
-            access: self.access.clone(),
-            catalogues: self.catalogues.clone(),
-            builds: self.build_records.clone(),
-            snapshots: self.snapshots.clone(),
-            listener: pools.clone(),
-            work: self.work.clone(),
-        };
-        Sandboxes::new(&parts.config, services)
-    }
-
-    async fn templates(
-        &self,
-        parts: &EngineParts,
-        sandboxes: &Arc<Sandboxes>,
-    ) -> Result<Templates, StoreError> {
-        let services = TemplateParts {
-            store: parts.store.clone(),
-            clock: parts.clock.clone(),
-            machine: parts.driver.capabilities().clone(),
-            access: self.access.clone(),
-            build_records: self.build_records.clone(),
-            images: self.images.clone(),
-            snapshots: self.snapshots.clone(),
-            sandboxes: sandboxes.clone(),
-        };
-        Templates::load(services).await
-    }
-
-    fn snapshotter(
-        &self,
-        parts: &EngineParts,
-        sandboxes: &Arc<Sandboxes>,
-        templates: &Arc<Templates>,
-    ) -> Snapshotter {
-        let services = SnapshotterParts {
-            driver: parts.driver.clone(),
-            clock: parts.clock.clone(),
-            access: self.access.clone(),
-            snapshots: self.snapshots.clone(),
-            sandboxes: sandboxes.clone(),
-            templates: templates.clone(),
-            work: self.work.clone(),
-        };
-        Snapshotter::new(&parts.config, services)
-    }
-}
-
 impl Engine {
     /// Opens the engine. It serves once [`Engine::recover`] has been called.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(parts: EngineParts) -> Result<Self, OpenError> {
-        let records = Records::load(&parts).await?;
-        let pools = Arc::new(Pools::default());
-        let sandboxes = Arc::new(records.sandboxes(&parts, &pools));
-        let templates = Arc::new(records.templates(&parts, &sandboxes).await?);
-        let snapshotter = records.snapshotter(&parts, &sandboxes, &templates);
-        let snapshotter = Arc::new(snapshotter);
-        let (access, build_records) = (records.access.clone(), records.build_records.clone());
-        let uploads = Uploads::open(&parts.config, access, build_records);
-        let uploads = Arc::new(uploads.map_err(OpenError::Uploads)?);
-        let shared = Arc::new_cyclic(|shared| {
-            let services = BuildParts {
-                clock: parts.clock.clone(),
-                guest: parts.guest.clone(),
-                machine: parts.driver.capabilities().clone(),
-                access: records.access.clone(),
-                records: records.build_records.clone(),
-                images: records.images.clone(),
-                sandboxes: sandboxes.clone(),
-                templates: templates.clone(),
-                uploads: uploads.clone(),
-                planner: EnginePlanner::new(shared.clone()),
-                work: records.work.clone(),
-            };
-            let builds = Arc::new(Builds::new(&parts.config, services));
-            Shared {
-                config: parts.config,
-                store: parts.store,
-                driver: parts.driver,
-                guest: parts.guest,
-                clock: parts.clock,
-                telemetry: records.telemetry,
-                access: records.access,
-                catalogues: records.catalogues,
-                images: records.images,
-                build_records: records.build_records,
-                snapshots: records.snapshots,
-                sandboxes,
-                templates,
-                snapshotter,
-                uploads,
-                builds,
-                pools,
-                work: records.work,
-            }
-        });
+        let shared = Arc::new(assemble::assemble(parts).await?);
         Ok(Self { shared })
     }
 
@@ -271,8 +123,8 @@ impl Engine {
         tasks.spawn("snapshot expiry", async move {
             snapshots.expire_for_ever().await;
         });
-        let engine = self.clone();
-        tasks.spawn("pools", async move { engine.keep_pools().await });
+        let pools = self.shared.pools.clone();
+        tasks.spawn("pools", async move { pools.keep_filled().await });
     }
 
     /// Runs these tasks until one of them ends, and says which one and how.
@@ -320,7 +172,7 @@ impl Engine {
 
     /// Counts the sandboxes by state, and the pools, for the next reading of the gauges.
     pub fn count_states(&self) {
-        self.count_pools();
+        self.shared.pools.count();
         self.shared.sandboxes.count_states();
     }
 }

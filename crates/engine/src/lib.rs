@@ -14,9 +14,9 @@ mod config;
 mod create;
 mod engine;
 mod entropy;
-mod fork;
 mod guest;
 mod images;
+mod plan;
 mod pool;
 mod ports;
 mod recover;
@@ -43,7 +43,6 @@ pub use config::{
 };
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
-pub use fork::FORKS_MAX;
 pub use guest::{
     EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
     GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
@@ -55,6 +54,7 @@ pub use sandboxes::{
     Connected, Infeasible, Inside, ListFilter, ListOrder as Order, NameError, NoRoom, Page,
     PageToken, Resize, TimeoutTooLong, Use,
 };
+pub use shoal_core::ports::sandboxes::FORKS_MAX;
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};
 pub use snapshotter::{NewSnapshot, TakeError};
 pub use store::SqliteStore;

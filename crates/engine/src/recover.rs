@@ -1,33 +1,30 @@
-//! What a start finds: sandboxes of the last server, whole or half made.
+//! Recovery: taking over the sandboxes, snapshots and builds of the previous server.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use shoal_core::catalogue::EntryName;
 use shoal_core::driver::{DriverError, Found};
 use shoal_core::id::{SandboxId, SnapshotId};
-use shoal_core::pool::{Membership, Stage};
 use shoal_core::sandbox::SandboxRecord;
-use shoal_core::state::{Input, KillReason};
 use shoal_core::store::StoreError;
 
 use crate::engine::Engine;
-use crate::sandboxes::{Was, resolve};
+use crate::sandboxes::resolve;
 
-/// Why a start could not find out what there is.
+/// Why recovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The node cannot be searched.
+    /// The driver cannot list what exists on the node.
     #[error(transparent)]
     Driver(#[from] DriverError),
 }
 
 impl Engine {
-    /// Takes over what the last server left: what runs goes on, what was on its way is ended or
-    /// finished, what belongs to nobody is cleared. Call once, before serving. Returns how many
-    /// sandboxes go on.
+    /// Takes over from the previous server: running sandboxes keep running, transient states are
+    /// resolved, and unknown sandboxes and snapshots are deleted. Call once, before serving. Returns how
+    /// many sandboxes live on.
     ///
     /// # Errors
     /// See [`RecoverError`].
@@ -38,13 +35,14 @@ impl Engine {
             .into_iter()
             .map(|found| (found.id.clone(), found))
             .collect();
-        let digests = self.shared.pool_digests().await;
+        let digests = self.shared.pools.digests().await;
         let mut going_on = 0;
         for versioned in stored {
             let record = versioned.value;
             let mut was = resolve(&record, found.remove(&record.id));
             if let Some(membership) = record.membership() {
-                was = self.find_member(&record, membership, was, &digests);
+                let pools = &self.shared.pools;
+                was = pools.recover_member(&record, membership, was, &digests);
             }
             if was.goes_on(&record) {
                 going_on += 1;
@@ -64,7 +62,7 @@ impl Engine {
         Ok(going_on)
     }
 
-    /// Counts the disk of a sandbox for its team, where a server made it that did not.
+    /// Counts the disk of a sandbox for its team, in case an earlier version created it uncounted.
     async fn count_disk(&self, record: &SandboxRecord) {
         let owner = self.shared.access.owner(record.team);
         if let Err(error) = self.shared.driver.set_owner(&record.id, owner).await {
@@ -84,36 +82,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What becomes of a member of a pool: one that was ready goes on, if it is what its entry says
-    /// still. Of one that was being made, or handed out, nobody was told.
-    fn find_member(
-        &self,
-        record: &SandboxRecord,
-        membership: &Membership,
-        was: Was,
-        digests: &BTreeMap<EntryName, String>,
-    ) -> Was {
-        if !record.state.is_live() {
-            return was;
-        }
-        let Membership {
-            entry,
-            digest,
-            stage,
-        } = membership;
-        match (stage, &was) {
-            (Stage::Ready(since), Was::AsNoted) if digests.get(entry) == Some(digest) => {
-                self.shared
-                    .pools
-                    .found(entry, record.id.clone(), digest, *since);
-                was
-            }
-            (_, Was::Ended(_)) => was,
-            _ => Was::Ended(Input::Kill(KillReason::Orphaned)),
-        }
-    }
-
-    /// Removes the data of snapshots that nobody was told of, and forgets those without data.
+    /// Deletes snapshot data without a record, and records without data.
     async fn clear_snapshots(&self) -> Result<(), RecoverError> {
         let there: HashSet<SnapshotId> =
             self.shared.driver.snapshots().await?.into_iter().collect();
@@ -123,7 +92,7 @@ impl Engine {
             .drop_layers_without(|id| there.contains(&id))
             .await?;
         let of_builds = self.shared.build_records.snapshots();
-        let of_pools = self.find_seeds(&there).await?;
+        let of_pools = self.shared.pools.recover_warm_snapshots(&there).await?;
         for id in &there {
             let known = known.iter().any(|snapshot| snapshot.id == *id);
             if !known && !of_builds.contains(id) && !of_pools.contains(id) {

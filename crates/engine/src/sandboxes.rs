@@ -9,6 +9,7 @@ mod connect;
 mod copy;
 mod deadlines;
 mod find;
+mod fork;
 mod inside;
 mod kill;
 mod launch;
@@ -61,16 +62,15 @@ pub(crate) use self::command::{command, ended, within};
 pub(crate) use self::order::{
     ClaimOrder, Claiming, HandOutError, Order, SnapshotNote, SnapshotOrder,
 };
-pub(crate) use self::quota::{Load, Room};
-pub(crate) use self::recovery::{Was, resolve};
+pub(crate) use self::quota::{Load, QuotaReservation};
+pub(crate) use self::recovery::{RecoveryAction, resolve};
 
 use self::deadlines::Deadlines;
 use self::mailbox::{Mailbox, NotTaken};
 use self::names::Names;
-use self::quota::Coming;
+use self::quota::SharedReservations;
 use self::registry::SandboxRegistry;
 use crate::access::Access;
-use crate::build_records::BuildRecords;
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
 use crate::guest::Guest;
@@ -94,7 +94,6 @@ pub(crate) struct SandboxParts {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) access: Arc<Access>,
     pub(crate) catalogues: Arc<Catalogues>,
-    pub(crate) builds: Arc<BuildRecords>,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) listener: Arc<dyn Listener>,
     pub(crate) work: Work,
@@ -112,12 +111,11 @@ pub(crate) struct Sandboxes {
     telemetry: Arc<Telemetry>,
     access: Arc<Access>,
     catalogues: Arc<Catalogues>,
-    builds: Arc<BuildRecords>,
     snapshots: Arc<Snapshots>,
     listener: Arc<dyn Listener>,
     work: Work,
     registry: SandboxRegistry,
-    coming: Coming,
+    reservations: SharedReservations,
     names: Names,
     deadlines: Deadlines,
 }
@@ -132,7 +130,6 @@ impl Sandboxes {
             telemetry,
             access,
             catalogues,
-            builds,
             snapshots,
             listener,
             work,
@@ -148,12 +145,11 @@ impl Sandboxes {
             telemetry,
             access,
             catalogues,
-            builds,
             snapshots,
             listener,
             work,
             registry: SandboxRegistry::default(),
-            coming: Coming::default(),
+            reservations: SharedReservations::default(),
             names: Names::default(),
             deadlines: Deadlines::default(),
         }

@@ -21,6 +21,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "entropy",
             "guest",
             "images",
+            "plan",
+            "resolve",
             "sandboxes",
             "templates",
             "uploads",
@@ -29,14 +31,46 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("catalogue", &["work"]),
     ("config", &[]),
+    (
+        "create",
+        &[
+            "access",
+            "build_records",
+            "config",
+            "plan",
+            "pool",
+            "resolve",
+            "sandboxes",
+            "work",
+        ],
+    ),
     ("entropy", &[]),
     ("guest", &[]),
     ("images", &["work"]),
+    ("plan", &["access"]),
+    (
+        "pool",
+        &[
+            "access",
+            "catalogue",
+            "entropy",
+            "guest",
+            "images",
+            "plan",
+            "resolve",
+            "sandboxes",
+            "telemetry",
+            "work",
+        ],
+    ),
+    (
+        "resolve",
+        &["access", "catalogue", "config", "images", "snapshots"],
+    ),
     (
         "sandboxes",
         &[
             "access",
-            "build_records",
             "catalogue",
             "config",
             "entropy",
@@ -80,16 +114,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The use cases that go through several services, and the engine that puts them together.
-const ABOVE: &[&str] = &[
-    "create",
-    "engine",
-    "fork",
-    "pool",
-    "ports",
-    "recover",
-    "resolve",
-    "test_util",
-];
+const ABOVE: &[&str] = &["engine", "ports", "recover", "test_util"];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")

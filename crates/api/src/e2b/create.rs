@@ -22,7 +22,7 @@ use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
-use crate::quantities::AskedQuantities;
+use crate::quantities;
 use crate::texts;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -216,16 +216,12 @@ impl NewSandboxBody {
         let env = self.env_vars.unwrap_or_default();
         texts::check_env("envVars", &env)?;
         let resize = cpu::asked(&metadata)?;
-        let resources = AskedQuantities {
-            cpu: self.cpu,
-            cpu_limit: self.cpu_limit,
-            memory: self.memory,
-            memory_limit: self.memory_limit,
-        };
+        let resources =
+            quantities::limits([self.cpu, self.cpu_limit], [self.memory, self.memory_limit]);
         Ok(NewSandbox {
             template,
             image,
-            resources: resources.read()?,
+            resources: resources?,
             resize,
             timeout: Duration::from_secs(timeout),
             endless,

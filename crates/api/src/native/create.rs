@@ -18,7 +18,7 @@ use crate::audit;
 use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
-use crate::quantities::AskedQuantities;
+use crate::quantities;
 use crate::texts;
 
 /// Answers when the sandbox runs, with its program started if it has one.
@@ -72,12 +72,10 @@ fn order(
             "`idle_timeout`: only {LONGEST} is supported; `timeout` ends a sandbox"
         )));
     }
-    let resources = AskedQuantities {
-        cpu: new.cpu.clone(),
-        cpu_limit: new.cpu_limit.clone(),
-        memory: new.memory.clone(),
-        memory_limit: new.memory_limit.clone(),
-    };
+    let resources = quantities::limits(
+        [new.cpu.clone(), new.cpu_limit.clone()],
+        [new.memory.clone(), new.memory_limit.clone()],
+    );
     let timeout = timeout(backend, new.timeout)?;
     let env = new.env_vars.clone().unwrap_or_default();
     texts::check_env("envVars", &env)?;
@@ -98,7 +96,7 @@ fn order(
         env,
         workdir: new.workdir.filter(|dir| !dir.is_empty()),
         port: new.port,
-        resources: resources.read()?,
+        resources: resources?,
         ..order
     })
 }

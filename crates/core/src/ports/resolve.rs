@@ -45,6 +45,8 @@ pub struct Resolved {
     pub image_from: Source,
     /// From where the image may be fetched.
     pub reach: Reach,
+    /// The image on the node, once it was looked up.
+    pub fetched: Option<Image>,
 }
 
 impl Resolved {
@@ -58,6 +60,7 @@ impl Resolved {
             image: template.image.clone(),
             image_from: Source::Template,
             reach: Reach::Anywhere,
+            fetched: None,
             meaning: Meaning::Template(template),
         }
     }
@@ -72,6 +75,7 @@ impl Resolved {
             image: snapshot.spec.image.clone(),
             image_from: Source::Template,
             reach: Reach::Anywhere,
+            fetched: None,
             meaning: Meaning::Snapshot(snapshot),
         }
     }
@@ -89,6 +93,7 @@ impl Resolved {
                 None => Source::Template,
             },
             reach: Reach::Anywhere,
+            fetched: None,
             meaning: Meaning::Entry { found, base },
         }
     }
@@ -103,6 +108,7 @@ impl Resolved {
             image,
             image_from: from,
             reach: Reach::Anywhere,
+            fetched: None,
             meaning: Meaning::Image,
         }
     }
@@ -138,9 +144,18 @@ impl Resolved {
         base.filter(|_| self.image_from != Source::Request)
     }
 
-    /// The layers below the request: the template, its base and its image.
+    /// The same, with its image on the node.
     #[must_use]
-    pub fn layers(&self, image: Option<&Image>) -> Vec<(Source, Layer)> {
+    pub fn with_image(self, image: Image) -> Self {
+        Self {
+            fetched: Some(image),
+            ..self
+        }
+    }
+
+    /// The layers below the request: the template, its base and its image, once it was looked up.
+    #[must_use]
+    pub fn layers(&self) -> Vec<(Source, Layer)> {
         let template = match &self.meaning {
             Meaning::Template(template) => Layer::from(template.as_ref()),
             Meaning::Snapshot(snapshot) => {
@@ -164,7 +179,7 @@ impl Resolved {
             layers.push((Source::Base, Layer::from(base.as_ref())));
         }
         // The values of a template that was made include those of its image.
-        if let Some(image) = image.filter(|_| self.needs_image()) {
+        if let Some(image) = self.fetched.as_ref().filter(|_| self.needs_image()) {
             layers.push((Source::Image, Layer::from(image)));
         }
         layers

@@ -2,7 +2,7 @@
 
 use crate::BoxFuture;
 use crate::id::SnapshotId;
-use crate::pool::Seed;
+use crate::pool::WarmSnapshot;
 
 use super::StoreError;
 
@@ -12,17 +12,17 @@ pub trait PoolStore: Send + Sync {
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>>;
+    fn warm_snapshots(&self) -> BoxFuture<'_, Result<Vec<WarmSnapshot>, StoreError>>;
 
     /// Writes a warm snapshot.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn put_warm_snapshot(&self, snapshot: WarmSnapshot) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Deletes the record of a warm snapshot.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn delete_warm_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>>;
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use shoal_core::BoxFuture;
 use shoal_core::build::{Base, BuildFailure, BuildState, Layer, LogLevel, Part, StartCommand};
 use shoal_core::image::{Image, ImageName, Reach, RegistryAuth};
 use shoal_core::ports::create::{CreateError, NewSandbox};
@@ -13,7 +12,6 @@ use shoal_core::template::TemplateKey;
 
 use super::home::{ACCOUNTS, ACCOUNTS_MAX, home_of, usual_home};
 use super::keys::LayerKey;
-use super::planner::Planned;
 use super::run::{Run, StageBase};
 use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
@@ -47,9 +45,11 @@ impl Run<'_> {
                     ..NewSandbox::unnamed()
                 };
                 let key = LayerKey::of_image(&image.digest);
-                let planner = &self.builds.planner;
-                let planned = planner.plan(self.principal, new, Some(image)).await;
-                let spec = planned.map_err(|e| at.failure(e))?.spec;
+                let (resolver, planner) = (&self.builds.resolver, &self.builds.planner);
+                let resolved = resolver.resolve(self.principal, None, Some(name));
+                let resolved = resolved.map_err(|e| at.failure(e))?.with_image(image);
+                let planned = planner.plan(self.principal, &resolved, &new);
+                let (spec, _) = planned.map_err(|e| at.failure(e))?;
                 if bare {
                     // Nothing runs in it, and the image may contain only one program.
                     return Ok(self.stage_base(spec, key.bare(), BuildState::default(), None));
@@ -73,11 +73,7 @@ impl Run<'_> {
         let from = format!("[base] FROM TEMPLATE {name}");
         self.say(LogLevel::Info, at.part, &from);
         let planned = self.plan_named(name).await;
-        let Planned {
-            mut spec,
-            resolved,
-            image,
-        } = planned.map_err(|e| at.failure(e))?;
+        let (mut spec, resolved) = planned.map_err(|e| at.failure(e))?;
         if let Some(snapshot) = &mut spec.snapshot {
             // Steps change files. Processes are started again at the end of the build.
             snapshot.memory = false;
@@ -90,7 +86,7 @@ impl Run<'_> {
                 .unwrap_or_else(|| usual_home(&spec.user).to_owned()),
             env: spec.start_env.clone(),
         };
-        let key = self.key_of(&resolved, image, &spec, at).await?;
+        let key = self.key_of(&resolved, &spec, at).await?;
         let start = spec.start.clone();
         // Builtin templates and saved builds are provisioned already. A snapshot may be of a sandbox
         // of any image.
@@ -113,40 +109,33 @@ impl Run<'_> {
         Ok(base)
     }
 
-    /// Plans a sandbox of the template with this name. Boxed: it may begin another build, whose future
-    /// would contain itself.
-    fn plan_named<'a>(
-        &'a self,
-        name: &'a TemplateKey,
-    ) -> BoxFuture<'a, Result<Planned, CreateError>> {
+    /// Plans a sandbox of the template with this name.
+    async fn plan_named(&self, name: &TemplateKey) -> Result<(SandboxSpec, Resolved), CreateError> {
         let (builds, principal) = (self.builds, self.principal);
         let new = NewSandbox::of(name.clone());
-        if !self.build.record().builtin {
-            return Box::pin(builds.plan_with_builtin(principal, new));
-        }
-        Box::pin(async move {
+        let resolved = if self.build.record().builtin {
             // The plan of a builtin template refers to templates, not to entries of the catalogue that
             // happen to have the same name.
             let reference = name.reference().map_err(TemplateError::from)?;
-            let template = builds.templates.resolve(principal, &reference)?;
-            let resolved = Resolved::of_template(template);
-            let planner = &builds.planner;
-            planner.plan_resolved(principal, resolved, new).await
-        })
+            Resolved::of_template(builds.templates.resolve(principal, &reference)?)
+        } else {
+            builds.resolver.resolve_request(principal, &new).await?
+        };
+        let (spec, _) = builds.planner.plan(principal, &resolved, &new)?;
+        Ok((spec, resolved))
     }
 
     /// The key of a base by name. It covers everything that the steps can find.
     async fn key_of(
         &self,
         resolved: &Resolved,
-        image: Option<Image>,
         spec: &SandboxSpec,
         at: BuildLocation,
     ) -> Result<LayerKey, BuildFailure> {
         if let Meaning::Snapshot(snapshot) = &resolved.meaning {
             return Ok(LayerKey::of_snapshot(snapshot.id));
         }
-        let image = match image {
+        let image = match resolved.fetched.clone() {
             Some(image) => Some(image),
             // A sandbox looks its image up by name when it starts, and the name may now refer to
             // another image.
@@ -175,7 +164,10 @@ impl Run<'_> {
         at: BuildLocation,
     ) -> Result<Image, BuildFailure> {
         // Before any request to a registry: the caller chooses its name.
-        let allowed = self.builds.planner.check_image(self.principal, name);
+        let allowed = self
+            .builds
+            .resolver
+            .resolve(self.principal, None, Some(name));
         allowed.map_err(|e| at.failure(e))?;
         let reach = Reach::of(self.principal);
         let fetched = self.builds.images.fetch(name, auth.cloned(), reach).await;

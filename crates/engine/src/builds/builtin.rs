@@ -6,17 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_core::BoxFuture;
 use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus, Part, Plan};
 use shoal_core::id::BuildId;
-use shoal_core::ports::create::{CreateError, NewSandbox};
-use shoal_core::template::{DEFAULT_TAG, TemplateName, TemplateRef};
+use shoal_core::ports::create::CreateError;
+use shoal_core::template::{DEFAULT_TAG, Template, TemplateName, TemplateRef};
 
-use super::{Builds, BuiltinError, Planned};
+use super::{Builds, BuiltinError};
 use crate::access::INSTALLATION;
 use crate::build_records::Build;
 use crate::config::BuildOnDemand;
 use crate::entropy;
+use crate::resolve::TemplateSource;
 use crate::templates::{BuiltinDefinition, BuiltinTemplate, PreparedBuiltin, TemplateError};
 
 /// How long a create waits for a build that is about to finish. Clients wait longer than this.
@@ -141,44 +143,6 @@ impl Builds {
         lately.then(|| reason(&record))
     }
 
-    /// Plans a sandbox. When its template is a builtin one that is not built yet, builds it first.
-    ///
-    /// # Errors
-    /// See [`CreateError`].
-    pub(crate) async fn plan_with_builtin(
-        self: &Arc<Self>,
-        principal: &Principal,
-        new: NewSandbox,
-    ) -> Result<Planned, CreateError> {
-        let missing = match self.planner.plan(principal, new.clone(), None).await {
-            Err(CreateError::Template(error)) => error,
-            planned => return planned,
-        };
-        self.await_missing(principal, missing).await?;
-        self.planner.plan(principal, new, None).await
-    }
-
-    /// Waits for the builtin template whose absence caused this error.
-    ///
-    /// # Errors
-    /// The error itself when no builtin template is missing; otherwise that the template is being
-    /// built, or could not be built.
-    pub(crate) async fn await_missing(
-        self: &Arc<Self>,
-        principal: &Principal,
-        missing: TemplateError,
-    ) -> Result<(), CreateError> {
-        let name = match &missing {
-            TemplateError::NotFound(name) => name.clone(),
-            TemplateError::NoBase { base, .. } => base.to_string(),
-            _ => return Err(missing.into()),
-        };
-        match self.await_builtin(principal, &name).await {
-            Err(CreateError::Template(TemplateError::NotFound(_))) => Err(missing.into()),
-            awaited => awaited,
-        }
-    }
-
     /// Waits for a builtin template that is not built yet, if its build is about to finish. Begins the
     /// build if none is running and `principal` may.
     ///
@@ -244,6 +208,24 @@ impl Builds {
     }
 }
 
+impl TemplateSource for Builds {
+    fn template(
+        &self,
+        principal: &Principal,
+        reference: &TemplateRef,
+    ) -> Result<Arc<Template>, TemplateError> {
+        self.templates.resolve(principal, reference)
+    }
+
+    fn build_missing<'a>(
+        self: Arc<Self>,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<(), CreateError>> {
+        Box::pin(async move { self.await_builtin(principal, name).await })
+    }
+}
+
 /// Why a build failed.
 fn reason(record: &BuildRecord) -> String {
     let failure = record.failure.as_ref();
@@ -254,7 +236,6 @@ fn reason(record: &BuildRecord) -> String {
 mod tests {
     use shoal_core::id::TemplateId;
     use shoal_core::resources::Resources;
-    use shoal_core::template::Template;
 
     use super::*;
     use crate::test_util;

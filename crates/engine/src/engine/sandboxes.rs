@@ -11,9 +11,43 @@ use shoal_core::snapshot::Contents;
 
 use super::{Engine, SandboxError};
 use crate::access::{TeamError, TeamView};
+use crate::create::{CreateError, Created, Idempotency, NewSandbox};
 use crate::sandboxes::{Connected, Inside, ListFilter, Page, Resize, Use};
 
 impl Engine {
+    /// Creates a sandbox and waits until it answers. Continues when the caller stops waiting: the
+    /// sandbox lives until its deadline.
+    ///
+    /// # Errors
+    /// See [`CreateError`]; no part of the sandbox remains.
+    pub async fn create(
+        &self,
+        principal: &Principal,
+        new: NewSandbox,
+        idempotency: Option<Idempotency>,
+    ) -> Result<Created, CreateError> {
+        self.shared
+            .creator
+            .create(principal, new, idempotency)
+            .await
+    }
+
+    /// Takes a copy of a sandbox with its memory, and starts `count` sandboxes from it, which live for
+    /// `timeout`. Each succeeds or fails on its own.
+    ///
+    /// # Errors
+    /// When the copy cannot be taken, or `count` exceeds a limit.
+    pub async fn fork(
+        &self,
+        principal: &Principal,
+        permit: &SandboxPermit,
+        count: usize,
+        timeout: Duration,
+    ) -> Result<Vec<Result<Created, CreateError>>, SandboxError> {
+        let sandboxes = &self.shared.sandboxes;
+        sandboxes.fork(principal, permit, count, timeout).await
+    }
+
     /// The right of `principal` to a live sandbox, with its record.
     ///
     /// # Errors

@@ -8,17 +8,47 @@ use shoal_core::detail::Chain;
 use shoal_core::id::{BuildId, TemplateId};
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, RegistryAuth};
 use shoal_core::store::StoreError;
-use shoal_core::template::{Template, TemplateName, TemplateRef};
+use shoal_core::template::{Template, TemplateKey, TemplateName, TemplateRef};
 use tokio::sync::watch;
 
 use super::Engine;
 use crate::builds::{BuildError, BuiltinError, NewBuild};
 use crate::catalogue::{CatalogueError, CatalogueInForce, RefusedEdit};
+use crate::create::CreateError;
+use crate::resolve::{Explained, Resolved};
 use crate::templates::{
     BuiltinTemplate, CreateTemplateError, NewTemplate, TagError, TemplateError,
 };
 
 impl Engine {
+    /// Resolves a template and an image by name.
+    ///
+    /// # Errors
+    /// See [`CreateError`]: the template does not exist, or the caller may not name an image.
+    pub fn resolve(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Resolved, CreateError> {
+        self.shared.resolver.resolve(principal, template, image)
+    }
+
+    /// The values that a request with this template and this image would get, each with the layer that
+    /// sets it.
+    ///
+    /// # Errors
+    /// As [`Engine::resolve`], and when images cannot be read.
+    pub async fn explain(
+        &self,
+        principal: &Principal,
+        template: Option<&TemplateKey>,
+        image: Option<&ImageName>,
+    ) -> Result<Explained, CreateError> {
+        let resolver = &self.shared.resolver;
+        resolver.explain(principal, template, image).await
+    }
+
     /// The catalogue in force.
     #[must_use]
     pub fn catalogue(&self) -> Arc<CatalogueInForce> {

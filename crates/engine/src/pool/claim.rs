@@ -1,48 +1,49 @@
-//! A member is handed out.
+//! Claiming a member.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use shoal_core::auth::Principal;
-use shoal_core::catalogue::Entry;
 use shoal_core::detail::Chain;
 use shoal_core::id::SandboxId;
 use shoal_core::pool::Bounds;
+use shoal_core::ports::create::{CreateError, Created};
+use shoal_core::ports::sandboxes::SandboxError;
 use shoal_core::sandbox::{IdempotencyKey, SandboxRecord, SandboxSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Asked;
-use crate::create::{CreateError, Created};
-use crate::engine::{Engine, SandboxError, Shared};
-use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order, Sandboxes};
+use super::Pools;
+use super::members::ClaimOutcome;
+use crate::plan::PoolKey;
+use crate::sandboxes::{ClaimOrder, HandOutError, Load, Order};
 
-/// How many members are tried before one is made for whoever asks.
+/// How many members are tried before a sandbox is started for the request.
 const TRIES: usize = 3;
 
 /// Agent-Sandbox's labels of a claimed sandbox: its pool and its user.
 const LABELS: [&str; 2] = ["sbx-pool", "sbx-user"];
 
-/// The members that would do for a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    /// The entry that was asked for.
-    pub(crate) entry: Arc<Entry>,
-    /// Of what they are made from.
-    pub(crate) digest: String,
-}
-
-/// Whether a command of the entry failed. The next member would fail too, while the caller waits.
-fn is_commands(error: &HandOutError) -> bool {
+/// Whether a command of the entry failed. It would fail in the next member too, while the caller waits.
+fn is_command_failure(error: &HandOutError) -> bool {
     matches!(
         error,
         HandOutError::Failed { .. } | HandOutError::Endless { .. }
     )
 }
 
+/// The specification with the labels of a claimed sandbox.
+fn labelled(spec: &SandboxSpec, principal: &Principal) -> SandboxSpec {
+    let mut spec = spec.clone();
+    let values = ["false", principal.slug.as_str()];
+    for (label, value) in LABELS.into_iter().zip(values) {
+        spec.metadata.insert(label.to_owned(), value.to_owned());
+    }
+    spec
+}
+
 type HandedOut = Result<Arc<SandboxRecord>, HandOutError>;
 
-impl Sandboxes {
+impl Pools {
     /// Sends a claim to the task of a member and waits for its answer.
     async fn hand_out(
         &self,
@@ -51,58 +52,40 @@ impl Sandboxes {
         answer: oneshot::Receiver<HandedOut>,
     ) -> HandedOut {
         let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
-        let mailbox = self.mailbox(id).ok_or_else(gone)?;
+        let mailbox = self.sandboxes.mailbox(id).ok_or_else(gone)?;
         let sent = mailbox.send(Order::Claim(Box::new(order))).await;
         sent.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
-}
 
-impl Shared {
-    fn count_claim(
-        &self,
-        labels: &[(&'static str, String); 1],
-        took: Duration,
-        of: &SandboxRecord,
-    ) {
-        metrics::counter!("shoal_pool_claims_total", labels).increment(1);
-        metrics::histogram!("shoal_pool_claim_seconds", labels).record(took);
-        let starts = &self.telemetry.starts;
-        starts.count(&of.spec.template, of.started_at);
-    }
-}
-
-impl Engine {
-    /// Hands out the oldest ready member, if there is one. A member that cannot be handed out is
-    /// ended, and the next one is tried unless it would fare the same: whoever asks is never told
-    /// of that. A pool that has no member to give was too small; one whose members fail was not.
+    /// Claims the oldest ready member, if there is one. A member that fails during the claim is ended,
+    /// and the next one is tried unless it would fail too; the caller never sees that error. A pool
+    /// without a ready member was too small; a pool whose members fail was not.
+    ///
+    /// # Errors
+    /// When the quota of the team is used up, or the name is taken.
     #[tracing::instrument(level = "debug", name = "pool.claim", skip_all)]
     pub(crate) async fn claim(
         &self,
         principal: &Principal,
-        wanted: &Wanted,
+        key: &PoolKey,
         spec: &SandboxSpec,
         idempotency: Option<&IdempotencyKey>,
     ) -> Result<Option<Created>, CreateError> {
-        let (shared, entry) = (&self.shared, &wanted.entry);
+        let entry = &key.entry;
         let Some(pool) = &entry.pool else {
             return Ok(None);
         };
         let (begun, labels) = (Instant::now(), [("template", entry.name.to_string())]);
         let bounds = Bounds::from(pool);
-        let mut spec = spec.clone();
-        let values = ["false", principal.slug.as_str()];
-        for (label, value) in LABELS.into_iter().zip(values) {
-            spec.metadata.insert(label.to_owned(), value.to_owned());
-        }
-        let mut came = Asked::Failed;
+        let spec = labelled(spec, principal);
+        let mut outcome = ClaimOutcome::Failed;
         for _ in 0..TRIES {
-            let room = shared
-                .sandboxes
-                .room_in_team(principal.team, Load::of(&spec.resources))?;
-            let name = shared.sandboxes.keep_name(principal.team, &spec)?;
-            let Some(id) = shared.pools.take(&entry.name, &wanted.digest) else {
-                came = Asked::Missed;
+            let load = Load::of(&spec.resources);
+            let quota = self.sandboxes.reserve_claimed(principal.team, load)?;
+            let name = self.sandboxes.reserve_name(principal.team, &spec)?;
+            let Some(id) = self.members.take(&entry.name, &key.digest) else {
+                outcome = ClaimOutcome::Missed;
                 break;
             };
             let (reply, answer) = oneshot::channel();
@@ -111,33 +94,37 @@ impl Engine {
                 spec: spec.clone(),
                 idempotency: idempotency.cloned(),
                 startup: entry.startup_argv().unwrap_or_default(),
-                room,
+                quota,
                 name,
-                claiming: shared.pools.claiming(),
+                claiming: self.members.claiming(),
                 reply,
             };
-            let outcome = shared.sandboxes.hand_out(&id, order, answer).await;
-            let now = shared.clock.now();
-            match outcome {
+            let claimed = self.hand_out(&id, order, answer).await;
+            let now = self.clock.now();
+            match claimed {
                 Ok(record) => {
-                    shared.pools.asked(&entry.name, &bounds, Asked::Given, now);
-                    shared.count_claim(&labels, begun.elapsed(), &record);
+                    let members = &self.members;
+                    members.count_claim(&entry.name, &bounds, ClaimOutcome::Claimed, now);
+                    metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
+                    metrics::histogram!("shoal_pool_claim_seconds", &labels)
+                        .record(begun.elapsed());
+                    let starts = &self.telemetry.starts;
+                    starts.count(&record.spec.template, record.started_at);
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {
                     tracing::warn!(template = %entry.name, sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be handed out");
-                    shared
-                        .pools
-                        .blame(&entry.name, Chain(&error).to_string(), now);
-                    if is_commands(&error) {
+                    let message = Chain(&error).to_string();
+                    self.members.claim_failed(&entry.name, message, now);
+                    if is_command_failure(&error) {
                         break;
                     }
                 }
             }
         }
-        let now = shared.clock.now();
-        shared.pools.asked(&entry.name, &bounds, came, now);
-        if came == Asked::Missed {
+        let now = self.clock.now();
+        self.members.count_claim(&entry.name, &bounds, outcome, now);
+        if outcome == ClaimOutcome::Missed {
             metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
         }
         Ok(None)

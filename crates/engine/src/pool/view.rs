@@ -6,9 +6,9 @@ use shoal_core::pool::Bounds;
 pub use shoal_core::ports::pools::{MemberView, PoolFault, PoolView};
 use shoal_core::state::KillReason;
 
-use super::seed::Seed;
-use super::{Pool, Pools};
-use crate::engine::Engine;
+use super::Pools;
+use super::members::{Pool, PoolMembers};
+use super::warm_snapshot::WarmSnapshot;
 
 impl Pool {
     fn ready(&self) -> usize {
@@ -16,19 +16,19 @@ impl Pool {
     }
 }
 
-impl Pools {
-    /// Takes everybody out of a pool, and what members begin with.
+impl PoolMembers {
+    /// Removes and returns all members of a pool, and its warm snapshot.
     fn empty(&self, entry: &EntryName) -> (Vec<SandboxId>, Option<SnapshotId>) {
         let mut pools = self.by_entry.lock();
         let Some(pool) = pools.get_mut(entry) else {
             return (Vec::new(), None);
         };
         let members = std::mem::take(&mut pool.members).into_keys().collect();
-        (members, pool.seed.take().and_then(Seed::saved))
+        (members, pool.warm.take().and_then(WarmSnapshot::complete))
     }
 
-    /// Takes a member out of its pool. False when it is in none.
-    fn take_out(&self, id: &SandboxId) -> bool {
+    /// Removes a member from its pool. False when it is in no pool.
+    fn remove(&self, id: &SandboxId) -> bool {
         let mut pools = self.by_entry.lock();
         pools
             .values_mut()
@@ -40,13 +40,12 @@ fn has_pool(entry: &Entry) -> bool {
     entry.pool.is_some() && !entry.is_dynamic()
 }
 
-impl Engine {
+impl Pools {
     /// The pools of the catalogue, in its order.
-    #[must_use]
-    pub fn pools(&self) -> Vec<PoolView> {
-        let in_force = self.shared.catalogues.current();
-        let now = self.shared.clock.now();
-        let pools = self.shared.pools.by_entry.lock();
+    pub(crate) fn list(&self) -> Vec<PoolView> {
+        let in_force = self.catalogues.current();
+        let now = self.clock.now();
+        let pools = self.members.by_entry.lock();
         let entries = in_force.catalogue.entries().iter();
         let described = entries.filter_map(|entry| {
             let bounds = Bounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
@@ -64,7 +63,7 @@ impl Engine {
                 view.ready = pool.ready();
                 view.starting = pool.members.len() - view.ready;
                 (view.claimed, view.misses) = (pool.claims, pool.misses);
-                let faults = pool.not_made.iter().chain(&pool.not_handed_out);
+                let faults = pool.start_fault.iter().chain(&pool.claim_fault);
                 view.fault = faults.max_by_key(|fault| fault.at).cloned();
             }
             Some(view)
@@ -72,22 +71,21 @@ impl Engine {
         described.collect()
     }
 
-    /// The members of the pool of an entry, the next to be handed out first; none when the catalogue
-    /// has no such pool.
-    #[must_use]
-    pub fn pool_members(&self, template: &str) -> Option<Vec<MemberView>> {
-        let in_force = self.shared.catalogues.current();
+    /// The members of an entry's pool, the next to be claimed first; none when the catalogue has no such
+    /// pool.
+    pub(crate) fn members(&self, template: &str) -> Option<Vec<MemberView>> {
+        let in_force = self.catalogues.current();
         let entry = in_force.catalogue.entry(template);
         let entry = entry.filter(|entry| has_pool(entry))?;
-        let pools = self.shared.pools.by_entry.lock();
+        let pools = self.members.by_entry.lock();
         let members = pools.get(&entry.name).map(|pool| &pool.members);
         let mut views: Vec<MemberView> = members
             .into_iter()
             .flatten()
-            .map(|(id, known)| MemberView {
+            .map(|(id, member)| MemberView {
                 id: id.clone(),
-                since: known.since,
-                ready: known.ready,
+                since: member.since,
+                ready: member.ready,
             })
             .collect();
         views.sort_by(|a, b| {
@@ -97,40 +95,37 @@ impl Engine {
         Some(views)
     }
 
-    /// Ends a member, or every member of an entry's pool: others are made in their places. A whole
-    /// pool begins anew: what its members began with goes too. Returns how many are ended; none
-    /// when there is neither a pool nor a member of this name.
-    #[must_use]
-    pub fn remove_from_pool(&self, name: &str) -> Option<usize> {
-        let in_force = self.shared.catalogues.current();
+    /// Ends a member, or every member of an entry's pool together with its warm snapshot. New members
+    /// replace them. Returns how many are ended; none when no pool and no member has this name.
+    pub(crate) fn remove(&self, name: &str) -> Option<usize> {
+        let in_force = self.catalogues.current();
         let whole = in_force
             .catalogue
             .entry(name)
             .filter(|entry| has_pool(entry));
-        let (ended, seed) = match whole {
-            Some(entry) => self.shared.pools.empty(&entry.name),
+        let (ended, warm) = match whole {
+            Some(entry) => self.members.empty(&entry.name),
             None => {
                 let id = SandboxId::from_wire(name).ok()?;
-                if !self.shared.pools.take_out(&id) {
+                if !self.members.remove(&id) {
                     return None;
                 }
                 (vec![id], None)
             }
         };
         let count = ended.len();
-        self.shared.end_members(ended, KillReason::Operator);
-        if let Some(seed) = seed {
-            self.shared.drop_seed(seed);
+        self.end_members(ended, KillReason::Operator);
+        if let Some(warm) = warm {
+            self.delete_warm_snapshot(warm);
         }
-        self.shared.pools.changed.notify_one();
+        self.members.changed.notify_one();
         Some(count)
     }
 
-    /// Counts the pools, for whoever reads the gauges next. Of one that is there no longer nothing is
-    /// left: no gauge can be taken back.
-    pub(crate) fn count_pools(&self) {
-        let pools = self.pools();
-        let mut counted = self.shared.pools.counted.lock();
+    /// Sets the gauges of the pools. Those of a removed pool become zero: a gauge cannot be removed.
+    pub(crate) fn count(&self) {
+        let pools = self.list();
+        let mut counted = self.members.counted.lock();
         let gone = counted.iter().filter(|&name| {
             let called = |pool: &PoolView| pool.template == *name;
             !pools.iter().any(called)

@@ -7,19 +7,19 @@ use shoal_core::id::{SandboxId, TeamId};
 use shoal_core::sandbox::{NAME_KEY, SandboxName, SandboxRecord, SandboxSpec};
 
 use super::Sandboxes;
-use super::names::{KeptName, NameError};
+use super::names::{NameError, NameReservation};
 use shoal_core::ports::sandboxes::SandboxError;
 
 /// How many characters of an unknown name an error repeats.
 const TOLD: usize = 64;
 
 impl Sandboxes {
-    /// Keeps the name that a sandbox is to have, if it was given one, until it is known itself.
-    pub(crate) fn keep_name(
+    /// Reserves the name that the request gives the sandbox, if it gives one.
+    pub(crate) fn reserve_name(
         &self,
         team: TeamId,
         spec: &SandboxSpec,
-    ) -> Result<Option<KeptName>, NameError> {
+    ) -> Result<Option<NameReservation>, NameError> {
         let Some(name) = spec.metadata.get(NAME_KEY) else {
             return Ok(None);
         };
@@ -28,14 +28,14 @@ impl Sandboxes {
         self.names.reserve(team, &name, taken).map(Some)
     }
 
-    /// The sandbox of a team that is called so.
+    /// The sandbox of a team with this name.
     fn called(&self, team: TeamId, name: &str) -> Option<Arc<SandboxRecord>> {
         let is_it = |record: &Arc<SandboxRecord>| {
             record.team == team && record.is_anybodys() && record.name() == name
         };
         let given = self.names.given(team, name);
         let given = given.and_then(|id| self.registry.record(&id)).filter(is_it);
-        // The name of one that was given none ends with its id.
+        // A generated name ends with the id.
         given.or_else(|| {
             let (_, id) = name.rsplit_once('-')?;
             self.registry.record(&id.parse().ok()?).filter(is_it)

@@ -1,4 +1,4 @@
-//! Sandboxes by what they are called.
+//! The names of sandboxes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,23 +8,22 @@ use shoal_core::id::{SandboxId, TeamId};
 pub use shoal_core::ports::sandboxes::NameError;
 use shoal_core::sandbox::{NAME_KEY, SandboxName, SandboxRecord};
 
-/// Whose name it is, and the name.
+/// The team and the name.
 type Key = (TeamId, String);
 
 type Kept = Arc<Mutex<HashSet<Key>>>;
 
-/// What sandboxes are called.
+/// The names of sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// The names of those that are about to be.
+    /// The names of sandboxes that are about to exist.
     kept: Kept,
-    /// Those that were given a name. One may be in here that is gone, or not there for its team
-    /// yet: whoever looks asks its record.
+    /// The names that requests gave. An entry may be out of date: readers compare it with the record.
     given: RwLock<HashMap<Key, SandboxId>>,
 }
 
 impl Names {
-    /// Notes what a sandbox is called, if it was given a name, for as long as somebody may use it.
+    /// Keeps the name that a request gave a sandbox, for as long as its team can see the sandbox.
     pub(crate) fn note(&self, record: &SandboxRecord) {
         let Some(name) = record.spec.metadata.get(NAME_KEY) else {
             return;
@@ -38,39 +37,39 @@ impl Names {
         }
     }
 
-    /// The sandbox that was last given a name.
+    /// The sandbox that last got this name.
     pub(super) fn given(&self, team: TeamId, name: &str) -> Option<SandboxId> {
         self.given.read().get(&(team, name.to_owned())).cloned()
     }
 
-    /// Reserves a name until the answer is dropped, unless it is reserved or `taken`.
+    /// Reserves a name until the guard is dropped, unless it is reserved or `taken`.
     pub(super) fn reserve(
         &self,
         team: TeamId,
         name: &SandboxName,
         taken: impl FnOnce() -> bool,
-    ) -> Result<KeptName, NameError> {
+    ) -> Result<NameReservation, NameError> {
         let mut kept = self.kept.lock();
         let key = (team, name.as_str().to_owned());
         if kept.contains(&key) || taken() {
             return Err(NameError::Taken(name.to_string()));
         }
         kept.insert(key.clone());
-        Ok(KeptName {
+        Ok(NameReservation {
             kept: self.kept.clone(),
             name: key,
         })
     }
 }
 
-/// A name that is kept for a sandbox.
+/// A reserved name.
 #[derive(Debug)]
-pub(crate) struct KeptName {
+pub(crate) struct NameReservation {
     kept: Kept,
     name: Key,
 }
 
-impl Drop for KeptName {
+impl Drop for NameReservation {
     fn drop(&mut self) {
         self.kept.lock().remove(&self.name);
     }

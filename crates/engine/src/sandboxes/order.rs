@@ -14,15 +14,15 @@ use shoal_core::template::TemplateName;
 use tokio::sync::{Notify, oneshot};
 
 use super::connect::Connected;
-use super::names::KeptName;
-use super::quota::Room;
+use super::names::NameReservation;
+use super::quota::QuotaReservation;
 use super::resize::Resize;
 use crate::guest::GuestError;
 use shoal_core::ports::sandboxes::SandboxError;
 
 type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
 
-/// How a deadline is to change.
+/// A change of a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadlineChange {
     /// To this moment.
@@ -34,60 +34,60 @@ pub(crate) enum DeadlineChange {
 /// A request to pause.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PauseOrder {
-    /// What is kept; what its template says when nobody does.
+    /// What to keep; none for the template's default.
     pub(crate) contents: Option<Contents>,
-    /// Whether a daemon that does not answer is a reason not to.
+    /// Whether to refuse when the daemon does not answer.
     pub(crate) healthy: bool,
-    /// The run that the caller wants to end. A pause of it that came first is the caller's too.
+    /// The run that the caller saw. An earlier pause of the same run answers this request too.
     pub(crate) of: ExecutionId,
 }
 
 /// A request to resume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResumeOrder {
-    /// How long it lives from then on.
+    /// The new timeout, from the resume on.
     pub(crate) timeout: Duration,
-    /// Whether its memory goes on, if it was kept.
+    /// Whether to restore memory, if it was kept.
     pub(crate) memory: bool,
-    /// Whether the caller found it at rest. A resume by another that came first is the caller's too.
+    /// Whether the caller saw it paused. An earlier resume by another caller answers this request too.
     pub(crate) found_paused: bool,
 }
 
 /// A request for a snapshot.
 #[derive(Debug)]
 pub(crate) struct SnapshotOrder {
-    /// What it is to be found by.
+    /// The id of the snapshot.
     pub(crate) id: SnapshotId,
-    /// What is kept; what the sandbox's template says when nobody does.
+    /// What to keep; none for the template's default.
     pub(crate) contents: Option<Contents>,
-    /// What is noted of it, so that users find it; a copy of ours is noted by whoever takes it.
+    /// The record for users; none for a copy of the engine's own.
     pub(crate) note: Option<SnapshotNote>,
-    /// Whether the sandbox ends with it. It is held still until then: what it was told had been written
-    /// after the copy was taken would be lost.
+    /// Whether the sandbox ends with the snapshot. It stays frozen until then, so that no write after the
+    /// copy is lost.
     pub(crate) end: bool,
 }
 
-/// What users are to find a snapshot by.
+/// The names and the lifetime of a snapshot's record.
 #[derive(Debug)]
 pub(crate) struct SnapshotNote {
-    /// What they start from.
+    /// The template id of its clones.
     pub(crate) template: TemplateId,
-    /// What it is called.
+    /// Its name.
     pub(crate) name: Option<TemplateName>,
     /// The tag of its name.
     pub(crate) tag: String,
-    /// After how long it goes by itself.
+    /// After this time it is deleted.
     pub(crate) ttl: Option<Duration>,
 }
 
 /// A copy that was taken.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    /// What the sandbox was then.
+    /// The record of the sandbox at that moment.
     pub(crate) record: Arc<SandboxRecord>,
-    /// What was saved.
+    /// What the copy contains.
     pub(crate) saved: Saved,
-    /// What was noted of it.
+    /// The record of the snapshot.
     pub(crate) noted: Option<SnapshotRecord>,
 }
 
@@ -143,52 +143,52 @@ pub(crate) struct ClaimOrder {
     /// The command that runs in it first.
     pub(crate) startup: Vec<String>,
     /// Its reservation in the quota of the team.
-    pub(crate) room: Room,
+    pub(crate) quota: QuotaReservation,
     /// Its reserved name, until the sandbox has it.
-    pub(crate) name: Option<KeptName>,
+    pub(crate) name: Option<NameReservation>,
     /// Counts it among the members being handed out, until `startupCmd` begins.
     pub(crate) claiming: Claiming,
     /// Where the answer goes.
     pub(crate) reply: oneshot::Sender<Result<Arc<SandboxRecord>, HandOutError>>,
 }
 
-/// What a sandbox's task may be told.
+/// A message to a sandbox's task.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// End for good.
     Kill(KillReason, Reply<()>),
     /// Change the deadline.
     SetDeadline(DeadlineChange, Reply<Arc<SandboxRecord>>),
-    /// Change what may be reached.
+    /// Change the network rules.
     SetEgress(Egress, Reply<()>),
     /// Save and stop.
     Pause(PauseOrder, Reply<()>),
-    /// Go on from what was saved.
+    /// Resume from the checkpoint.
     Resume(ResumeOrder, Reply<Arc<SandboxRecord>>),
-    /// Run for a while yet, from what was saved if it was.
+    /// Extend the deadline, after a resume if it is paused.
     Connect(ResumeOrder, Reply<Connected>),
-    /// Go on from what was saved, unless it runs.
+    /// Resume from the checkpoint, unless it runs.
     Wake(ResumeOrder, Reply<()>),
-    /// Take a copy.
+    /// Take a snapshot.
     Snapshot(SnapshotOrder, Reply<Taken>),
-    /// Let it be seen that what it may use is about to change, and to what.
-    AnnounceResize(Resize, Option<Room>, Reply<()>),
-    /// Change what it may use as was announced.
+    /// Publish that its limits are about to change, and to which.
+    AnnounceResize(Resize, Option<QuotaReservation>, Reply<()>),
+    /// Change its limits as announced.
     FinishResize(Reply<Arc<SandboxRecord>>),
     /// Replace its tokens.
     RotateTokens(Reply<Arc<SandboxRecord>>),
-    /// Change what it may use.
+    /// Change its limits.
     Resize(Resize, Reply<Arc<SandboxRecord>>),
-    /// Let it be handed out, as a member of its pool, since then.
+    /// Make the pool member claimable from this moment on.
     JoinPool(Timestamp, Reply<()>),
-    /// Hand it out, as a member of its pool.
+    /// Hand the pool member out.
     Claim(Box<ClaimOrder>),
-    /// Something was observed, of this run.
+    /// The driver or a watcher has observed an event of this run.
     Observed {
         execution: ExecutionId,
         input: Input,
     },
-    /// A moment that was asked for has come.
+    /// A timer of the sandbox has expired.
     Look,
 }
 
@@ -216,7 +216,7 @@ impl Order {
     }
 }
 
-/// Whoever asked may have gone.
+/// Sends the answer. The caller may have disconnected.
 pub(super) fn answer<T>(reply: Reply<T>, outcome: Result<T, SandboxError>) {
     let _ = reply.send(outcome);
 }

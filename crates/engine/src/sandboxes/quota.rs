@@ -1,4 +1,4 @@
-//! How many sandboxes there may be at once.
+//! Quotas: how many sandboxes a team and the machine may have, and how much they may use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ pub use shoal_core::ports::sandboxes::NoRoom;
 use shoal_core::resources::{Mib, MilliCpu, Resources};
 use shoal_core::sandbox::SandboxRecord;
 
-/// What sandboxes have of the machine together, as far as a team's share of it is counted.
+/// The resources that count against the quota of a team.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) cpu: MilliCpu,
@@ -17,7 +17,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// What a sandbox with these limits has.
+    /// The load of a sandbox with these limits.
     pub(crate) fn of(resources: &Resources) -> Self {
         Self {
             cpu: resources.cpu,
@@ -25,7 +25,7 @@ impl Load {
         }
     }
 
-    /// What counts as a sandbox's own.
+    /// The load of a sandbox, with a resize under way counted at the larger value.
     pub(crate) fn kept(record: &SandboxRecord) -> Self {
         Self {
             cpu: record.cpu_kept(),
@@ -33,7 +33,7 @@ impl Load {
         }
     }
 
-    /// What is more than in `other`.
+    /// The part that exceeds `other`.
     pub(crate) fn beyond(self, other: Self) -> Self {
         Self {
             cpu: MilliCpu(self.cpu.0.saturating_sub(other.cpu.0)),
@@ -41,7 +41,7 @@ impl Load {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             cpu: MilliCpu(self.cpu.0.saturating_add(other.cpu.0)),
@@ -50,64 +50,64 @@ impl Load {
     }
 }
 
-/// The places that are kept.
-pub(crate) type Coming = Arc<Mutex<Kept>>;
+/// All reservations, shared with the guards that release them.
+pub(crate) type SharedReservations = Arc<Mutex<Reservations>>;
 
-/// How many sandboxes are about to be, and what they are about to have.
+/// Reservations for sandboxes that are about to start or to grow.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// Of each tenant.
-    pub(super) by_team: BTreeMap<TeamId, OfTeam>,
-    /// On this machine. What is a tenant's soon, and runs already, is none of them.
+pub(crate) struct Reservations {
+    /// The reservations of each team.
+    pub(super) by_team: BTreeMap<TeamId, TeamReservations>,
+    /// Sandboxes not yet running, on this machine. Excludes claimed pool members: they run already.
     pub(super) new: usize,
 }
 
-/// What is kept for a tenant.
+/// The reservations of a team.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct OfTeam {
+pub(super) struct TeamReservations {
     pub(super) sandboxes: usize,
     pub(super) load: Load,
 }
 
-/// A place that is kept for a sandbox, or more of the machine for one that is there.
+/// A reservation for one sandbox, or for the growth of one. Dropping it releases it.
 #[derive(Debug)]
-pub(crate) struct Room {
-    coming: Coming,
+pub(crate) struct QuotaReservation {
+    reservations: SharedReservations,
     team: TeamId,
-    kept: OfTeam,
-    /// Whether it is not running yet.
+    kept: TeamReservations,
+    /// Whether the sandbox does not run yet.
     new: bool,
 }
 
-impl Drop for Room {
+impl Drop for QuotaReservation {
     fn drop(&mut self) {
-        let mut coming = self.coming.lock();
-        coming.new -= usize::from(self.new);
-        if let Some(of_team) = coming.by_team.get_mut(&self.team) {
+        let mut reservations = self.reservations.lock();
+        reservations.new -= usize::from(self.new);
+        if let Some(of_team) = reservations.by_team.get_mut(&self.team) {
             of_team.sandboxes -= self.kept.sandboxes;
             of_team.load = of_team.load.beyond(self.kept.load);
-            if *of_team == OfTeam::default() {
-                coming.by_team.remove(&self.team);
+            if *of_team == TeamReservations::default() {
+                reservations.by_team.remove(&self.team);
             }
         }
     }
 }
 
-impl Room {
+impl QuotaReservation {
     /// Reserves `kept` for a team. `new` when the sandbox does not run yet.
     pub(super) fn keep(
-        all: &Coming,
-        coming: &mut Kept,
+        all: &SharedReservations,
+        reservations: &mut Reservations,
         team: TeamId,
-        kept: OfTeam,
+        kept: TeamReservations,
         new: bool,
     ) -> Self {
-        coming.new += usize::from(new);
-        let of_team = coming.by_team.entry(team).or_default();
+        reservations.new += usize::from(new);
+        let of_team = reservations.by_team.entry(team).or_default();
         of_team.sandboxes += kept.sandboxes;
         of_team.load = of_team.load.and(kept.load);
         Self {
-            coming: all.clone(),
+            reservations: all.clone(),
             team,
             kept,
             new,

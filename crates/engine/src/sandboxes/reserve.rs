@@ -4,48 +4,61 @@ use shoal_core::id::TeamId;
 use shoal_core::resources::{Mib, MilliCpu};
 
 use super::Sandboxes;
-use super::quota::{Kept, Load, NoRoom, OfTeam, Room};
+use super::quota::{Load, NoRoom, QuotaReservation, Reservations, TeamReservations};
 use crate::access::owner_of_members;
 
 impl Sandboxes {
-    /// Whether one more sandbox of `team` may run, with so much of the machine; its place is kept until
-    /// the answer is dropped, by when it is known itself.
-    pub(crate) fn room_for_one(&self, team: TeamId, load: Load) -> Result<Room, NoRoom> {
-        self.room(team, Some(load), Some(self.limits.sandboxes))
+    /// Reserves a new sandbox of `team` with this load. The registry counts the sandbox before the
+    /// reservation is dropped.
+    pub(crate) fn reserve_new(&self, team: TeamId, load: Load) -> Result<QuotaReservation, NoRoom> {
+        self.reserve(team, Some(load), Some(self.limits.sandboxes))
     }
 
-    /// The same for a sandbox that runs already, and is to be the team's.
-    pub(crate) fn room_in_team(&self, team: TeamId, load: Load) -> Result<Room, NoRoom> {
-        self.room(team, Some(load), None)
+    /// Reserves a pool member, which runs already, for `team`.
+    pub(crate) fn reserve_claimed(
+        &self,
+        team: TeamId,
+        load: Load,
+    ) -> Result<QuotaReservation, NoRoom> {
+        self.reserve(team, Some(load), None)
     }
 
-    /// The same for a sandbox that is no team's.
-    pub(crate) fn room_for_member(&self) -> Result<Room, NoRoom> {
-        self.room(owner_of_members(), None, Some(self.limits.sandboxes))
+    /// Reserves a new pool member, which counts for no team.
+    pub(crate) fn reserve_member(&self) -> Result<QuotaReservation, NoRoom> {
+        self.reserve(owner_of_members(), None, Some(self.limits.sandboxes))
     }
 
-    /// Keeps `more` of the machine for a team that must have `free` left. An error says of what it has
-    /// too little, and how much.
-    pub(crate) fn room_for_more(
+    /// Reserves `more` for a team that must have `free` left.
+    pub(crate) fn reserve_more(
         &self,
         team: TeamId,
         more: Load,
         free: Load,
-    ) -> Result<Room, NoRoom> {
-        let mut coming = self.coming.lock();
-        self.must_have_left(&coming, team, free)?;
-        let kept = OfTeam {
+    ) -> Result<QuotaReservation, NoRoom> {
+        let mut reservations = self.reservations.lock();
+        self.must_have_left(&reservations, team, free)?;
+        let kept = TeamReservations {
             sandboxes: 0,
             load: more,
         };
-        Ok(Room::keep(&self.coming, &mut coming, team, kept, false))
+        Ok(QuotaReservation::keep(
+            &self.reservations,
+            &mut reservations,
+            team,
+            kept,
+            false,
+        ))
     }
 
-    /// Whether a team may have so much more. The installation's own builds and members are nobody's
-    /// share.
-    fn must_have_left(&self, coming: &Kept, team: TeamId, asked: Load) -> Result<(), NoRoom> {
+    /// Checks that a team has `asked` left. The installation's own builds and pool members have no quota.
+    fn must_have_left(
+        &self,
+        reservations: &Reservations,
+        team: TeamId,
+        asked: Load,
+    ) -> Result<(), NoRoom> {
         let limits = self.access.limits_of(team);
-        let kept = coming.by_team.get(&team).copied().unwrap_or_default();
+        let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
         let taken = self.registry.load_of(team).and(kept.load);
         if let Some(limit) = limits.cpu {
             let left = MilliCpu(limit.0.saturating_sub(taken.cpu.0));
@@ -64,36 +77,36 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// `load` is what a sandbox of the team has, if it is counted; `in_all` is how many the machine may
-    /// have, for one that does not run yet.
-    fn room(
+    /// `load` is none for a sandbox that counts for no team. `in_all` is the limit of the machine, for a
+    /// sandbox that does not run yet.
+    fn reserve(
         &self,
         team: TeamId,
         load: Option<Load>,
         in_all: Option<usize>,
-    ) -> Result<Room, NoRoom> {
-        let mut coming = self.coming.lock();
+    ) -> Result<QuotaReservation, NoRoom> {
+        let mut reservations = self.reservations.lock();
         let (all, of_team) = self.registry.count(team);
-        let kept = coming.by_team.get(&team).copied().unwrap_or_default();
+        let kept = reservations.by_team.get(&team).copied().unwrap_or_default();
         if let Some(load) = load {
             let most = self.access.limits_of(team).sandboxes;
             let most = most.map(|most| usize::try_from(most).unwrap_or(usize::MAX));
             if let Some(most) = most.filter(|most| of_team + kept.sandboxes >= *most) {
                 return Err(NoRoom::Team(most));
             }
-            self.must_have_left(&coming, team, load)?;
+            self.must_have_left(&reservations, team, load)?;
         }
-        let all = all + coming.new;
+        let all = all + reservations.new;
         if let Some(most) = in_all.filter(|most| all >= *most) {
             return Err(NoRoom::Installation(most));
         }
-        let kept = OfTeam {
+        let kept = TeamReservations {
             sandboxes: 1,
             load: load.unwrap_or_default(),
         };
-        Ok(Room::keep(
-            &self.coming,
-            &mut coming,
+        Ok(QuotaReservation::keep(
+            &self.reservations,
+            &mut reservations,
             team,
             kept,
             in_all.is_some(),
@@ -118,7 +131,7 @@ mod tests {
             cpu: MilliCpu(800),
             memory: Mib(512),
         };
-        let room = |team| sandboxes.room_for_one(team, load);
+        let room = |team| sandboxes.reserve_new(team, load);
         let _members = [room(owner_of_members()), room(owner_of_members())].map(Result::unwrap);
         let team = TeamId::from_entropy([9; 16]);
         let _one = room(team).unwrap();

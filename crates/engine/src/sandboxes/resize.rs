@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::Sandboxes;
 use super::order::Order;
-use super::quota::{Load, NoRoom, Room};
+use super::quota::{Load, NoRoom, QuotaReservation};
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandboxes {
@@ -40,7 +40,7 @@ impl Sandboxes {
         self: Arc<Self>,
         permit: SandboxPermit,
         resize: Resize,
-        kept: Option<Room>,
+        kept: Option<QuotaReservation>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
         let work = self.work.clone();
         let begun = work.spawn(self.announce_resize(permit, resize, kept));
@@ -52,7 +52,7 @@ impl Sandboxes {
         self: Arc<Self>,
         permit: SandboxPermit,
         resize: Resize,
-        kept: Option<Room>,
+        kept: Option<QuotaReservation>,
     ) -> Result<oneshot::Receiver<Result<Arc<SandboxRecord>, SandboxError>>, SandboxError> {
         let announce = |reply| Order::AnnounceResize(resize, kept, reply);
         if let Err(error) = self.order(permit.sandbox(), announce).await {
@@ -87,21 +87,20 @@ impl Sandboxes {
         }
     }
 
-    /// Keeps what a sandbox of `team` needs beyond `kept`, which is kept for it anyway, to have
-    /// `wanted`, until the answer is dropped; none when it needs no more. Of `kept`, `counted` is the
-    /// team's already.
-    pub(crate) fn more_for(
+    /// Reserves what a sandbox of `team` needs beyond `kept`, its present reservation, to have `wanted`;
+    /// none when it needs no more. The registry counts `counted` of `kept` already.
+    pub(crate) fn reserve_growth(
         &self,
         team: TeamId,
         counted: Load,
         kept: Load,
         wanted: Load,
-    ) -> Result<Option<Room>, Infeasible> {
+    ) -> Result<Option<QuotaReservation>, Infeasible> {
         let more = wanted.beyond(kept);
         if more == Load::default() {
             return Ok(None);
         }
-        let room = self.room_for_more(team, more, wanted.beyond(counted));
+        let room = self.reserve_more(team, more, wanted.beyond(counted));
         room.map(Some).map_err(|full| match full {
             NoRoom::Memory { left, .. } => Infeasible::Team {
                 what: "memory",

@@ -29,7 +29,7 @@ use tracing::{Instrument, Span};
 
 use super::Sandboxes;
 use super::connect::Connected;
-use super::recovery::Was;
+use super::recovery::RecoveryAction;
 use super::registry::Published;
 use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
@@ -77,7 +77,7 @@ impl Sandbox {
         sandboxes: Arc<Sandboxes>,
         record: SandboxRecord,
         version: Version,
-        was: Was,
+        was: RecoveryAction,
     ) {
         Self::spawn_recovered(sandboxes, record, version, was, 0);
     }
@@ -87,7 +87,7 @@ impl Sandbox {
         sandboxes: Arc<Sandboxes>,
         record: SandboxRecord,
         version: Version,
-        was: Was,
+        was: RecoveryAction,
         panics: u32,
     ) {
         let (owner, id) = (sandboxes.clone(), record.id.clone());

@@ -1,28 +1,28 @@
-//! What members of pools begin with: documents by what they are saved as.
+//! Warm snapshots of pools: documents by snapshot id.
 
 use rusqlite::{Connection, params};
 use shoal_core::BoxFuture;
 use shoal_core::id::SnapshotId;
-use shoal_core::pool::Seed;
+use shoal_core::pool::WarmSnapshot;
 use shoal_core::store::{PoolStore, StoreError};
 
 use super::{SqliteStore, decode, encode, store_error};
 
 impl PoolStore for SqliteStore {
-    fn seeds(&self) -> BoxFuture<'_, Result<Vec<Seed>, StoreError>> {
+    fn warm_snapshots(&self) -> BoxFuture<'_, Result<Vec<WarmSnapshot>, StoreError>> {
         self.call(|connection| all(connection))
     }
 
-    fn put_seed(&self, seed: Seed) -> BoxFuture<'_, Result<(), StoreError>> {
-        self.call(move |connection| put(connection, &seed))
+    fn put_warm_snapshot(&self, snapshot: WarmSnapshot) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.call(move |connection| put(connection, &snapshot))
     }
 
-    fn delete_seed(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn delete_warm_snapshot(&self, id: SnapshotId) -> BoxFuture<'_, Result<(), StoreError>> {
         self.call(move |connection| delete(connection, id))
     }
 }
 
-fn all(connection: &Connection) -> Result<Vec<Seed>, StoreError> {
+fn all(connection: &Connection) -> Result<Vec<WarmSnapshot>, StoreError> {
     let rows = connection
         .prepare_cached("SELECT id, document FROM seeds ORDER BY id")
         .and_then(|mut s| {
@@ -33,15 +33,15 @@ fn all(connection: &Connection) -> Result<Vec<Seed>, StoreError> {
     // One that cannot be read costs a warm-up, and must not keep the server from starting.
     let read = rows
         .iter()
-        .filter_map(|(id, document)| decode(&format!("seed {id}"), document).ok());
+        .filter_map(|(id, document)| decode(&format!("snapshot {id}"), document).ok());
     Ok(read.collect())
 }
 
-fn put(connection: &Connection, seed: &Seed) -> Result<(), StoreError> {
-    let document = encode(seed)?;
+fn put(connection: &Connection, snapshot: &WarmSnapshot) -> Result<(), StoreError> {
+    let document = encode(snapshot)?;
     connection
         .prepare_cached("INSERT INTO seeds (id, document) VALUES (?1, ?2)")
-        .and_then(|mut s| s.execute(params![seed.id.to_string(), document]))
+        .and_then(|mut s| s.execute(params![snapshot.id.to_string(), document]))
         .map_err(store_error)?;
     Ok(())
 }

@@ -592,6 +592,39 @@ async fn a_request_whose_sandbox_outlives_the_server_makes_no_second_one() {
     assert_ne!(anew.record.id, *lost);
 }
 
+#[tokio::test]
+async fn a_record_of_an_earlier_version_keeps_its_idempotency_key() {
+    let Fixture {
+        directory,
+        driver,
+        clock,
+        engine,
+        me,
+        ..
+    } = fixture().await;
+    let key = || {
+        Some(Idempotency {
+            key: "k".to_owned(),
+            request: [1; 32],
+        })
+    };
+    let made = engine.create(&me, new("base"), key()).await.unwrap();
+    drop(engine);
+    let store = rusqlite::Connection::open(directory.path().join("shoal.db")).unwrap();
+    // The earlier layout: the key is a part of the specification.
+    let moved = "UPDATE sandboxes SET document = json_remove(json_set(document, \
+                 '$.spec.claim', json_extract(document, '$.idempotency')), '$.idempotency') \
+                 WHERE json_type(document, '$.idempotency') = 'object'";
+    assert_eq!(store.execute(moved, []).unwrap(), 1);
+    let unsettled = store.execute("UPDATE idempotency SET sandbox = NULL", []);
+    assert_eq!(unsettled.unwrap(), 1);
+    drop(store);
+
+    let engine = engine_on(directory.path(), &driver, &clock, |_| {}).await;
+    let again = engine.create(&me, new("base"), key()).await.unwrap();
+    assert_eq!(again.record.id, made.record.id);
+}
+
 fn rusqlite_delete(directory: &Path, id: &SandboxId) {
     let connection = rusqlite::Connection::open(directory.join("shoal.db")).unwrap();
     connection

@@ -1,4 +1,4 @@
-//! A member of a pool becomes ready, and somebody's.
+//! The task of a pool member: it becomes ready, is frozen, and is claimed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,19 +21,18 @@ use crate::sandboxes::order::{ClaimOrder, Claiming, HandOutError};
 use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
-/// How long the daemon of a member may take to be told whose it is. It is up, so it does not take
-/// long, and whoever asks waits.
-const TOLD: Duration = Duration::from_secs(3);
+/// How long `/init` may take during a claim. The daemon runs already, and the client waits.
+const INIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long `startupCmd` may take.
-const STARTUP: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the programs of a member go on when it is ready, before they are held still: what they do
-/// behind the opening of a port is done by then.
-const SETTLED: Duration = Duration::from_secs(10);
+/// How long the programs of a ready member run before they are frozen. They finish the work that follows
+/// the opening of their port.
+const FREEZE_DELAY: Duration = Duration::from_secs(10);
 
 impl Sandbox {
-    /// Notes that the member may be handed out.
+    /// Commits that the member can be claimed.
     pub(super) async fn join_pool(&mut self, ready: Timestamp) -> Result<(), SandboxError> {
         self.must_run()?;
         let Some(membership) = self.record.membership() else {
@@ -46,12 +45,12 @@ impl Sandbox {
         let mut next = self.record.as_ref().clone();
         next.spec.purpose = purpose;
         self.commit(next).await?;
-        let settled = Some(ready + SETTLED);
+        let settled = Some(ready + FREEZE_DELAY);
         self.sandboxes.deadlines.set(&self.record.id, settled);
         Ok(())
     }
 
-    /// Since when it is a member that may be handed out.
+    /// When it became a member that can be claimed.
     pub(super) fn ready_since(&self) -> Option<Timestamp> {
         match self.record.membership()?.stage {
             Stage::Ready(since) => Some(since).filter(|_| self.record.state.is_running()),
@@ -59,11 +58,11 @@ impl Sandbox {
         }
     }
 
-    /// Holds a member still that is ready since then, when it has settled: nobody can reach it, and
-    /// waiting is to cost nothing. Unless its entry wants its programs to go on.
+    /// Freezes a ready member after [`FREEZE_DELAY`], unless its entry says `keepRunning`. No client can
+    /// reach it, and a frozen member uses no processor time.
     pub(super) async fn hold_still(&self, ready: Timestamp) {
         let (sandboxes, id) = (&self.sandboxes, &self.record.id);
-        let settled = ready + SETTLED;
+        let settled = ready + FREEZE_DELAY;
         if sandboxes.clock.now() < settled {
             return sandboxes.deadlines.set(id, Some(settled));
         }
@@ -72,7 +71,7 @@ impl Sandbox {
         }
         if let Err(error) = sandboxes.driver.hold(id, true).await {
             tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be held still yet");
-            let again = sandboxes.clock.now() + SETTLED;
+            let again = sandboxes.clock.now() + FREEZE_DELAY;
             sandboxes.deadlines.set(id, Some(again));
         }
     }
@@ -85,43 +84,44 @@ impl Sandbox {
         pool.and_then(|pool| pool.keep_running).unwrap_or_default()
     }
 
-    /// Hands the member out. One that cannot be is ended: it may be half somebody's.
+    /// Hands the member out. A member that fails is ended, because it may already have the client's
+    /// environment.
     pub(super) async fn claim(&mut self, order: ClaimOrder) {
         let ClaimOrder {
             team,
             spec,
             idempotency,
             startup,
-            room,
+            quota,
             name,
             claiming,
             reply,
         } = order;
         let mut claimed = self.begin_claim(team, spec, idempotency).await;
-        drop(room);
+        drop(quota);
         if let Ok(before) = &claimed {
             let before = before.clone();
             if let Err(error) = self.finish_claim(&before, &startup, claiming).await {
                 claimed = Err(error);
             }
         }
-        // It is known by it now, or another sandbox may be.
+        // The registry has the name now, or the name is free again.
         drop(name);
         match claimed {
             Ok(_) => {
-                // Whoever asked may have gone: it lives until its deadline all the same.
+                // The client may have disconnected. The sandbox lives until its deadline.
                 let _ = reply.send(Ok(self.record.clone()));
             }
             Err(error) => {
-                // First: it is the team's already, and counts until it is gone. What is made for whoever
-                // asked instead is not to be one too many.
+                // Before the answer: it counts for the team until it has ended. Its replacement must not
+                // exceed the quota.
                 self.end(KillReason::Failed).await;
                 let _ = reply.send(Err(error));
             }
         }
     }
 
-    /// Commits that it is being handed out, and to whom. Returns what it was.
+    /// Commits that it is being claimed, and its new owner. Returns its previous specification.
     async fn begin_claim(
         &mut self,
         team: TeamId,
@@ -169,9 +169,9 @@ impl Sandbox {
             .set_owner(&self.record.id, owner)
             .await;
         given.map_err(SandboxError::from)?;
-        // First: with the little that a member has its daemon would take its time.
+        // First: the daemon would be slow with the small limits of a member.
         self.raise_limits(&before.resources).await?;
-        // Whether it is: it may have been by an earlier server.
+        // Always: an earlier server may have frozen it.
         let released = self.sandboxes.driver.hold(&self.record.id, false).await;
         released.map_err(SandboxError::from)?;
         let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
@@ -183,7 +183,14 @@ impl Sandbox {
             user: None,
         };
         drop(claiming);
-        run_to_end(&self.sandboxes, door, "startupCmd", startup, STARTUP).await?;
+        run_to_end(
+            &self.sandboxes,
+            door,
+            "startupCmd",
+            startup,
+            STARTUP_TIMEOUT,
+        )
+        .await?;
         report.origin = Origin::Pooled;
         report.phases = Phases {
             ready: begun.elapsed(),
@@ -228,9 +235,9 @@ impl Sandbox {
         set.map_err(SandboxError::from)
     }
 
-    /// Tells the daemon what it was not told when the run began.
+    /// Calls `/init` with the values that the start of the run did not have.
     pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, GuestError> {
-        let end = self.sandboxes.clock.now() + TOLD;
+        let end = self.sandboxes.clock.now() + INIT_TIMEOUT;
         let told = self.sandboxes.guest.init(report.address, self.init_order());
         let told = within(&*self.sandboxes.clock, end, told).await;
         told.unwrap_or_else(|| Err(GuestError::Unreachable("no answer".to_owned())))

@@ -10,7 +10,7 @@ use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
 
 use super::Sandbox;
-use crate::sandboxes::quota::{Load, Room};
+use crate::sandboxes::quota::{Load, QuotaReservation};
 use crate::sandboxes::resize::Resize;
 use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
@@ -21,7 +21,7 @@ impl Sandbox {
     pub(super) async fn announce_resize(
         &mut self,
         resize: Resize,
-        kept: Option<Room>,
+        kept: Option<QuotaReservation>,
     ) -> Result<(), SandboxError> {
         self.must_run()?;
         let (aim, kept) = self.aim(resize, kept)?;
@@ -72,8 +72,8 @@ impl Sandbox {
     fn aim(
         &self,
         resize: Resize,
-        kept: Option<Room>,
-    ) -> Result<(Resources, Option<Room>), SandboxError> {
+        kept: Option<QuotaReservation>,
+    ) -> Result<(Resources, Option<QuotaReservation>), SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, &self.record);
         let aim = resize.of(&record.aim.unwrap_or(record.spec.resources));
         let aim = self.grant(aim)?.resources();
@@ -81,7 +81,7 @@ impl Sandbox {
             Some(kept) => Some(kept),
             None => {
                 let has = Load::kept(record);
-                sandboxes.more_for(record.team, has, has, Load::of(&aim))?
+                sandboxes.reserve_growth(record.team, has, has, Load::of(&aim))?
             }
         };
         Ok((aim, kept))

@@ -15,7 +15,7 @@ use crate::entropy;
 use crate::guest::GuestError;
 use crate::sandboxes::order::{PauseOrder, ResumeOrder};
 use crate::sandboxes::quota::Load;
-use crate::sandboxes::recovery::Was;
+use crate::sandboxes::recovery::RecoveryAction;
 use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
@@ -86,13 +86,13 @@ impl Sandbox {
         }
         let state = self.record.state.on(&Input::Resume)?;
         let load = Load::kept(&self.record);
-        let room = self.sandboxes.room_for_one(self.record.team, load)?;
+        let quota = self.sandboxes.reserve_new(self.record.team, load)?;
         let next = SandboxRecord {
             execution: ExecutionId::from_entropy(entropy::bytes()?),
             ..self.record.with_state(state, self.sandboxes.clock.now())
         };
         self.commit(next).await?;
-        drop(room);
+        drop(quota);
         let resumed = self.go_on(order).await;
         if let Err(error) = &resumed {
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
@@ -148,27 +148,27 @@ impl Sandbox {
     }
 
     /// Goes on from what a start has found.
-    pub(super) async fn take_over(&mut self, was: Was) {
+    pub(super) async fn take_over(&mut self, was: RecoveryAction) {
         let driver = self.sandboxes.driver.clone();
         let id = self.record.id.clone();
         let cleared = match was {
             // What its run had may not have been cleared yet.
-            Was::AsNoted if self.record.state.kind() == StateKind::Paused => {
+            RecoveryAction::AsNoted if self.record.state.kind() == StateKind::Paused => {
                 driver.back_to_pause(&id).await
             }
-            Was::AsNoted => Ok(()),
-            Was::Ended(input) => {
+            RecoveryAction::AsNoted => Ok(()),
+            RecoveryAction::Ended(input) => {
                 self.observe(input).await;
                 Ok(())
             }
-            Was::Running(input) => {
+            RecoveryAction::Running(input) => {
                 if let Some(input) = input {
                     self.observe(input).await;
                     self.unfreeze_guest().await;
                 }
                 driver.discard_pause(&id).await
             }
-            Was::Saved(inputs, saved) => {
+            RecoveryAction::Saved(inputs, saved) => {
                 let cleared = driver.back_to_pause(&id).await;
                 self.rest(inputs, saved).await;
                 cleared

@@ -16,7 +16,7 @@ use shoal_core::store::{StoreError, Version};
 
 use super::Sandbox;
 use crate::sandboxes::Sandboxes;
-use crate::sandboxes::recovery::{Was, resolve};
+use crate::sandboxes::recovery::{RecoveryAction, resolve};
 use crate::tasks::panic_message;
 
 /// How many panics of one sandbox lead to a recovery. The next one ends the sandbox.
@@ -77,9 +77,9 @@ async fn recover(sandboxes: Arc<Sandboxes>, id: SandboxId, panics: u32) {
         return;
     }
     let was = if panics > RECOVERIES {
-        Was::Ended(Input::Kill(KillReason::Failed))
+        RecoveryAction::Ended(Input::Kill(KillReason::Failed))
     } else if record.membership().is_some() {
-        Was::Ended(Input::Kill(KillReason::Orphaned))
+        RecoveryAction::Ended(Input::Kill(KillReason::Orphaned))
     } else {
         resolve(&record, found)
     };

@@ -1,0 +1,72 @@
+//! Recovery of pools after a restart.
+
+use std::collections::{BTreeMap, HashSet};
+
+use shoal_core::catalogue::EntryName;
+use shoal_core::id::SnapshotId;
+use shoal_core::pool::{Membership, Stage};
+use shoal_core::sandbox::SandboxRecord;
+use shoal_core::state::{Input, KillReason};
+use shoal_core::store::StoreError;
+
+use super::Pools;
+use crate::sandboxes::RecoveryAction;
+
+impl Pools {
+    /// The digest of new members of each pool, where it is known.
+    pub(crate) async fn digests(&self) -> BTreeMap<EntryName, String> {
+        let pooled = self.pooled_entries().await.into_iter();
+        pooled
+            .filter_map(|pool| Some((pool.entry.name.clone(), pool.digest?)))
+            .collect()
+    }
+
+    /// Decides about a member that recovery has found. A ready member whose entry has not changed stays
+    /// in its pool. A member that was starting or being claimed is ended: no client knows it.
+    pub(crate) fn recover_member(
+        &self,
+        record: &SandboxRecord,
+        membership: &Membership,
+        was: RecoveryAction,
+        digests: &BTreeMap<EntryName, String>,
+    ) -> RecoveryAction {
+        if !record.state.is_live() {
+            return was;
+        }
+        let Membership {
+            entry,
+            digest,
+            stage,
+        } = membership;
+        match (stage, &was) {
+            (Stage::Ready(since), RecoveryAction::AsNoted)
+                if digests.get(entry) == Some(digest) =>
+            {
+                self.members
+                    .add_recovered(entry, record.id.clone(), digest, *since);
+                was
+            }
+            (_, RecoveryAction::Ended(_)) => was,
+            _ => RecoveryAction::Ended(Input::Kill(KillReason::Orphaned)),
+        }
+    }
+
+    /// Recovers the warm snapshots among `existing`, unless they contain another version of the daemon.
+    /// Returns those that pools keep.
+    pub(crate) async fn recover_warm_snapshots(
+        &self,
+        existing: &HashSet<SnapshotId>,
+    ) -> Result<HashSet<SnapshotId>, StoreError> {
+        let daemon = &self.driver.capabilities().daemon;
+        let mut kept = HashSet::new();
+        for warm in self.store.warm_snapshots().await? {
+            if existing.contains(&warm.id) && warm.daemon == *daemon {
+                kept.insert(warm.id);
+                self.members.recover_snapshot(warm);
+            } else {
+                self.store.delete_warm_snapshot(warm.id).await?;
+            }
+        }
+        Ok(kept)
+    }
+}
