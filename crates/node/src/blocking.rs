@@ -1,4 +1,4 @@
-//! Work that blocks, off the threads of the runtime.
+//! Blocking work, off the threads of the runtime.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use shoal_core::driver::DriverError;
 use tokio::task::JoinError;
 use tracing::Span;
 
-/// Blocking work that did not return: it panicked, or the runtime ended before it began.
+/// Blocking work that did not return: it panicked, or the runtime stopped before it started.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Interrupted(JoinError);
 
 impl Interrupted {
-    /// Continues the panic of the work on this thread; returns when the runtime has ended instead.
+    /// Continues the panic on this thread; returns if instead the runtime has stopped.
     pub fn resume_panic(self) {
         if let Ok(panic) = self.0.try_into_panic() {
             std::panic::resume_unwind(panic);
@@ -39,7 +39,7 @@ impl From<Interrupted> for DriverError {
 /// Runs `work` on a thread that may block, in the span of the caller.
 ///
 /// # Errors
-/// What `work` returns; [`Interrupted`] when it does not return.
+/// The errors of `work`; [`Interrupted`] when it does not return.
 pub async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, E>
 where
     T: Send + 'static,

@@ -1,12 +1,12 @@
-//! Limits and counters of the kernel, on machines with cgroup v1, v2, or both at once.
+//! Limits and counters of the kernel, on machines with cgroup v1, v2, or both.
 //!
-//! Our own code and not a library's: each controller is looked up where it really is, so that a
-//! *hybrid* machine (some controllers in v1, others in v2) works, and ending a sandbox rests on
-//! this: whatever belongs to it is in its group, from the first process on, so that whatever is
-//! left of it can be found and ended, however it came to be.
+//! Our own code instead of a library's, for two reasons. Each controller is looked up where it is
+//! mounted, so that *hybrid* machines (some controllers in v1, others in v2) work. And killing a
+//! sandbox depends on it: every process of a sandbox is in its group from the first one on, so all
+//! of them can be found and killed, however they were started.
 
 mod files;
-mod hold;
+mod freeze;
 mod kill;
 mod usage;
 
@@ -23,7 +23,7 @@ use crate::machine;
 /// The period over which processor time is counted, in microseconds: the kernel's default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
 
-/// What we use of cgroups.
+/// The cgroup controllers that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Controller {
     Cpu,
@@ -41,7 +41,7 @@ const CONTROLLERS: [(Controller, &str); 5] = [
     (Controller::Freezer, "freezer"),
 ];
 
-/// Where a controller is, and in which dialect.
+/// Where a controller is mounted, and which cgroup version it has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     V1(PathBuf),
@@ -52,14 +52,14 @@ enum Place {
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
     places: BTreeMap<Controller, Place>,
-    /// Every hierarchy that is mounted: OCI runtimes make groups in those that we do not use too.
+    /// All mounted hierarchies: OCI runtimes also make groups in hierarchies that we do not use.
     roots: Vec<PathBuf>,
-    /// The groups of this installation lie below this path in each hierarchy.
+    /// The path below which this installation's groups are, in each hierarchy.
     parent: PathBuf,
 }
 
-/// What a group weighs against others: no more than the machine has, so that a limit that nothing can use
-/// takes nothing from neighbours.
+/// The weight of a group, capped at the machine's size: a limit that cannot be used must not take
+/// processor time from neighbours.
 fn weighed(cpu: MilliCpu, machine: MilliCpu) -> MilliCpu {
     cpu.min(machine)
 }
@@ -68,15 +68,15 @@ fn weighed(cpu: MilliCpu, machine: MilliCpu) -> MilliCpu {
 #[derive(Debug, Clone)]
 pub struct Cgroup {
     places: BTreeMap<Controller, Place>,
-    /// Its path in every hierarchy.
+    /// Its path in each hierarchy.
     all: Vec<PathBuf>,
 }
 
 impl Hierarchy {
-    /// Finds the controllers; the groups made will lie below `parent`, a relative path.
+    /// Finds the controllers. New groups are created below `parent`, a relative path.
     ///
     /// # Errors
-    /// When one that is needed is nowhere mounted, saying which.
+    /// Names a required controller that is not mounted.
     pub fn detect(parent: &Path) -> io::Result<Self> {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
         let places = places(&mountinfo, |path| {
@@ -90,7 +90,7 @@ impl Hierarchy {
         })
     }
 
-    /// Makes the group `name` with these limits.
+    /// Creates the group `name` with these limits.
     ///
     /// # Errors
     /// When the kernel refuses; call [`Cgroup::remove`] on [`Hierarchy::group`] then.
@@ -110,7 +110,7 @@ impl Hierarchy {
         Ok(group)
     }
 
-    /// The group `name`, made or not.
+    /// The group `name`, whether or not it exists.
     pub fn group(&self, name: &str) -> Cgroup {
         let relative = self.parent.join(name);
         let places = self.places.iter().map(|(controller, place)| {
@@ -154,14 +154,14 @@ impl Hierarchy {
         Ok(names)
     }
 
-    /// Takes the parents of the groups away, when there is no group.
+    /// Removes the parent groups if they are empty.
     pub fn remove_parents(&self) {
         for root in &self.roots {
             let parents = self
                 .parent
                 .ancestors()
                 .filter(|parent| *parent != Path::new(""));
-            // Another installation, or a group that is still there, keeps one: that is no failure.
+            // A parent that another installation or group still uses stays.
             let _ = parents
                 .map(|parent| root.join(parent))
                 .try_for_each(fs::remove_dir);
@@ -186,7 +186,7 @@ impl Place {
 }
 
 impl Cgroup {
-    /// The files to which a process writes `0` to join.
+    /// The files to which a process writes `0` to join the group.
     pub fn entrances(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self
             .places
@@ -198,7 +198,7 @@ impl Cgroup {
         files
     }
 
-    /// Puts all limits in force.
+    /// Applies all limits.
     ///
     /// # Errors
     /// When the kernel refuses one.
@@ -209,7 +209,7 @@ impl Cgroup {
         write(&pids.join("pids.max"), limits.pids)
     }
 
-    /// Puts a limit on processor time in force, at once and in place.
+    /// Applies a processor limit to the running group.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -232,10 +232,10 @@ impl Cgroup {
         }
     }
 
-    /// Puts a limit on memory in force, without swap.
+    /// Applies a memory limit, without swap.
     ///
     /// # Errors
-    /// When the kernel refuses it, as it does below what is in use.
+    /// When the kernel refuses it, as it does below the current usage.
     pub fn set_memory(&self, memory: Mib) -> io::Result<()> {
         match self.place(Controller::Memory) {
             Place::V1(path) => files::limit_memory_v1(path, memory.bytes()),
@@ -249,20 +249,20 @@ impl Cgroup {
         }
     }
 
-    /// How many processes of the group the kernel has ended for want of memory.
+    /// How many of the group's processes the kernel has OOM-killed.
     pub fn oom_kills(&self) -> u64 {
         let file = match self.place(Controller::Memory) {
             Place::V1(path) => path.join("memory.oom_control"),
             Place::V2(path) => path.join("memory.events"),
         };
-        // A group that is gone has ended none.
+        // A removed group has killed none.
         keyed(&file, "oom_kill").unwrap_or(0)
     }
 
     /// The processes of the group.
     ///
     /// # Errors
-    /// When it cannot be read; none when it is gone.
+    /// When it cannot be read. A removed group has no processes.
     pub fn processes(&self) -> io::Result<Vec<i32>> {
         let mut all = Vec::new();
         for entrance in self.entrances() {
@@ -277,10 +277,10 @@ impl Cgroup {
         Ok(all)
     }
 
-    /// Takes the group away; its processes must have ended. Success when there is none.
+    /// Removes the group; its processes must have ended. Idempotent.
     ///
     /// # Errors
-    /// When the kernel keeps it.
+    /// When the kernel refuses.
     pub fn remove(&self) -> io::Result<()> {
         self.all
             .iter()
@@ -288,7 +288,7 @@ impl Cgroup {
     }
 
     fn place(&self, controller: Controller) -> &Place {
-        // `places` has every controller: a hierarchy without one is refused when it is detected.
+        // `places` has every controller: detection fails when one is missing.
         self.places
             .get(&controller)
             .unwrap_or_else(|| unreachable!("{controller:?} is detected"))
@@ -324,7 +324,7 @@ fn mounts(mountinfo: &str) -> impl Iterator<Item = CgroupMount<'_>> {
     })
 }
 
-/// Finds each controller in a `mountinfo`, where `controllers` reads what a v2 root offers.
+/// Finds each controller in a `mountinfo`. `controllers` reads which ones a v2 root offers.
 fn places(
     mountinfo: &str,
     controllers: impl Fn(&Path) -> String,
@@ -333,7 +333,7 @@ fn places(
     for mount in mounts(mountinfo) {
         let point = Path::new(mount.point);
         let offered = if mount.is_v2 {
-            // In v2 counting comes with `cpu` and freezing with every group.
+            // In v2, usage counters come with `cpu`, and freezing comes with every group.
             let own = controllers(point);
             if own.contains("cpu") {
                 format!("{own} cpuacct freezer")

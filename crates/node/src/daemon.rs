@@ -1,4 +1,4 @@
-//! The daemon that runs in sandboxes, kept as a read-only layer of its own.
+//! envd, the daemon inside sandboxes, kept as a read-only layer.
 
 use std::fs;
 use std::io;
@@ -9,20 +9,20 @@ use sha2::{Digest, Sha256};
 
 use crate::saved::FileName;
 
-/// Where the daemon lies in every sandbox: a directory of its own, so that no directory of the
-/// image has to be merged with one of ours.
+/// The path of envd in every sandbox: in a separate directory, so that no directory of the image is
+/// merged with ours.
 pub const ENVD_PATH: &str = "/.shoal/envd";
 
-/// Where the layers with daemons are.
+/// The directory of the layers with envd.
 pub fn envd_layers(data: &Path) -> PathBuf {
     data.join("envd")
 }
 
-/// Lays the daemon `program` down as a layer of its own, named by its content: a sandbox keeps the
-/// one that it started with, whatever is installed later. Returns the layer's name.
+/// Stores the daemon `program` as a layer, named after its content. A sandbox keeps the daemon that
+/// it started with, whatever is installed later. Returns the layer's name.
 ///
 /// # Errors
-/// When the program cannot be read or the layer not be written.
+/// When the program cannot be read, or the layer cannot be written.
 pub fn envd_layer(data: &Path, program: &Path) -> io::Result<FileName> {
     let text = |e: io::Error| {
         io::Error::new(
@@ -49,7 +49,7 @@ pub fn envd_layer(data: &Path, program: &Path) -> io::Result<FileName> {
     for path in [file.as_path(), directory, &beside] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
-    // What is saved of a sandbox outlives the machine, and so must the daemon that runs in it.
+    // A saved sandbox survives a power failure, so its daemon must survive one too.
     for path in [file.as_path(), directory, &beside] {
         fs::File::open(path)?.sync_all()?;
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_is_laid_down_once_for_each_content() {
+    fn a_daemon_is_stored_once_for_each_content() {
         let data = tempfile::tempdir().unwrap();
         let program = data.path().join("program");
         fs::write(&program, b"one").unwrap();

@@ -1,20 +1,22 @@
-//! What sandboxes write: one bounded directory each.
+//! The writable layers of sandboxes: one bounded directory each.
 //!
-//! The bound is a btrfs quota. A file in the data directory is formatted and mounted, with all its
-//! space taken in advance: a sandbox that fills its share meets an error of its own, and never a
-//! full disk of the machine. A file on btrfs, too: subvolumes of one file system number their files
-//! each from the same beginning, and in an overlay of two of them different files would have one
-//! number. gVisor tells files apart by it. Where btrfs cannot be had, directories are plain and
-//! whoever writes more is ended soon after, which [`Disk::describe`] says.
+//! The bound is a btrfs quota. A file in the data directory is formatted and mounted, and its space
+//! is allocated in advance. A sandbox that fills its share gets an error; the machine's disk never
+//! fills up. Even where the data directory is on btrfs, a file is used. Subvolumes of one file
+//! system all number their inodes from the same start, so an overlay of two of them would have
+//! different files with equal numbers, and gVisor identifies files by number. Without btrfs,
+//! directories are plain, and a sandbox that exceeds its share is killed soon after;
+//! [`Disk::describe`] says so.
 
 mod btrfs;
 mod image;
+mod reserve;
+mod tree;
 
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use shoal_core::driver::Owner;
@@ -22,36 +24,27 @@ use shoal_core::id::TeamId;
 use shoal_core::resources::Mib;
 
 pub use self::btrfs::Room;
+use self::reserve::usable;
 
 /// The directory's name in the data directory.
 const DISK: &str = "disk";
-/// What is kept of sandboxes that rest, by their ids.
+/// Directory of paused sandboxes, by id.
 const PAUSED: &str = ".paused";
-/// What is kept for others to start from, by its id.
+/// Directory of snapshots, by id.
 const SNAPSHOTS: &str = ".snapshots";
 
-/// How long whoever finds no room waits for what was removed before.
+/// How long a full quota waits for the space of recently deleted subvolumes.
 const GIVEN_BACK: Duration = Duration::from_secs(2);
 
-/// The part of the disk that is kept for the file system, and the most that is, in MiB.
-const RESERVE_PART: u64 = 10;
-const RESERVE_MOST: u64 = 4 << 10;
-
-/// What btrfs takes for its own trees at once, twice: this part of a disk, and at most so many MiB, which
-/// are more on a disk that is larger than that.
-const TREES_PART: u64 = 10;
-const TREES_MOST: (u64, u64) = (256, 1024);
-const LARGE: u64 = 50 << 10;
-
-/// How the disk of sandboxes is had.
+/// How the disk of the sandboxes is provided.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DiskConfig {
-    /// btrfs when it can be had, else plain directories.
+    /// btrfs if available, otherwise plain directories.
     #[default]
     Auto,
     /// btrfs in a file of this size.
     Btrfs {
-        /// The size of the file; a share of the free space when none is given.
+        /// The size of the file; by default a share of the free space.
         size: Option<Mib>,
     },
     /// Plain directories.
@@ -62,18 +55,19 @@ pub enum DiskConfig {
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
-    /// What is mounted at `root`; it is a plain directory when there is none.
+    /// The btrfs volume mounted at `root`; `None` for a plain directory.
     volume: Option<btrfs::Volume>,
 }
 
 impl Disk {
-    /// Opens the disk below `data`, making it when there is none.
+    /// Opens the disk below `data`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// When btrfs was asked for and cannot be had, or there is no space; says what to do.
+    /// When btrfs was requested and is not available, or there is no space. The text says what to
+    /// do.
     pub fn open(data: &Path, config: &DiskConfig) -> io::Result<Self> {
         let disk = Self::set_up(data, config)?;
-        // Root of a sandbox may leave programs there that run as root of the machine.
+        // Root inside a sandbox may leave setuid programs here.
         fs::set_permissions(&disk.root, Permissions::from_mode(0o700))?;
         for directory in [disk.paused(), disk.snapshots()] {
             fs::create_dir_all(directory)?;
@@ -99,30 +93,30 @@ impl Disk {
                 volume: Some(volume),
             }),
             Err(error) if *config == DiskConfig::Auto && !image::is_full(&error) => {
-                tracing::warn!(%error, "no btrfs: a sandbox that writes more than its share is ended soon after, not stopped from it");
+                tracing::warn!(%error, "no btrfs: a sandbox that exceeds its disk share is killed afterwards instead of getting an error");
                 Ok(Self { root, volume: None })
             }
             Err(error) => Err(error),
         }
     }
 
-    /// How a sandbox's share is bounded, for people.
+    /// Describes, for people, how a sandbox's share is bounded.
     pub fn describe(&self) -> &'static str {
         match &self.volume {
             Some(volume) if volume.groups().is_none() => {
-                "btrfs quota, in a file of fixed size; sums of teams need Linux 6.7"
+                "btrfs quota, in a file of fixed size; team quotas need Linux 6.7"
             }
             Some(_) => "btrfs quota, in a file of fixed size",
-            None => "plain directories: a sandbox that writes more is ended within seconds",
+            None => "plain directories: a sandbox that exceeds its share is killed within seconds",
         }
     }
 
-    /// Whether the kernel itself keeps a sandbox within its share.
+    /// Whether the kernel enforces a sandbox's share.
     pub fn is_bounded(&self) -> bool {
         self.volume.is_some()
     }
 
-    /// Makes an empty directory that holds at most `limit`.
+    /// Creates an empty directory that holds at most `limit`.
     ///
     /// # Errors
     /// When it exists, or the disk is full.
@@ -135,8 +129,8 @@ impl Disk {
         Ok(path)
     }
 
-    /// Makes a directory that holds what `source`, which [`Disk::keep`] has made, does, and at most
-    /// `limit` beside.
+    /// Creates a directory with the contents of `source`, which [`Disk::keep`] made, that can hold
+    /// up to `limit` more.
     ///
     /// # Errors
     /// When it exists, or the disk is full.
@@ -149,12 +143,12 @@ impl Disk {
     ) -> io::Result<()> {
         match &self.volume {
             Some(volume) => volume.create_from(source, name, limit.bytes(), self.group(owner)?),
-            None => copy(source, &self.path(name)),
+            None => tree::copy(source, &self.path(name)),
         }
     }
 
-    /// Keeps what the directory called `name` holds now at `target`, which does not exist and is on
-    /// this disk.
+    /// Saves the contents of the directory `name` at `target`, a path on this disk that does not
+    /// exist.
     ///
     /// # Errors
     /// When the disk is full.
@@ -162,17 +156,17 @@ impl Disk {
         match &self.volume {
             Some(_) => btrfs::snapshot(&self.path(name), target),
             None => {
-                // Half a copy is never met under its name.
+                // A partial copy must never have the final name.
                 let part = target.with_extension("part");
                 self.remove_at(&part)?;
-                copy(&self.path(name), &part)?;
+                tree::copy(&self.path(name), &part)?;
                 fs::rename(part, target)
             }
         }
     }
 
-    /// Makes an empty directory at `path`, on this disk. What is made in it is counted for `owner`, whom
-    /// nobody has been asked for where there is none.
+    /// Creates an empty directory at `path` on this disk. Its contents count against the quota of
+    /// `owner`, if one is given.
     ///
     /// # Errors
     /// When it exists, or the disk is full.
@@ -184,16 +178,16 @@ impl Disk {
         }
     }
 
-    /// The group in which what a team holds is counted, where it is.
+    /// The team's quota group, on a disk with group quotas.
     fn group(&self, owner: Owner) -> io::Result<Option<btrfs::Group>> {
         let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
         groups.map(|groups| groups.ensure(owner)).transpose()
     }
 
-    /// Whether a team can hold more. What was removed a moment ago is waited for, a little.
+    /// Whether a team can write more. If not, waits briefly for space that was freed a moment ago.
     ///
     /// # Errors
-    /// When that cannot be read.
+    /// When the counters cannot be read.
     pub fn room(&self, owner: Owner) -> io::Result<Room> {
         let groups = self.volume.as_ref().and_then(btrfs::Volume::groups);
         let Some(groups) = groups else {
@@ -203,7 +197,7 @@ impl Disk {
         if room == Room::Some {
             return Ok(room);
         }
-        // The kernel gives back what a removed subvolume had when a transaction has ended.
+        // The kernel releases the space of a deleted subvolume at the end of a transaction.
         self.sync()?;
         let end = Instant::now() + GIVEN_BACK;
         loop {
@@ -215,7 +209,7 @@ impl Disk {
         }
     }
 
-    /// What a team holds, in bytes, where that is counted.
+    /// The bytes of a team, on a disk with group quotas.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -224,7 +218,7 @@ impl Disk {
         groups.map(|groups| groups.used(team)).transpose()
     }
 
-    /// Counts the directory called `name` for another team.
+    /// Moves the directory `name` to another team's quota.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -238,13 +232,13 @@ impl Disk {
         }
     }
 
-    /// What all sandboxes have together; none where that is not bounded.
+    /// The space of all sandboxes together; `None` if it is not bounded.
     pub fn size(&self) -> Option<Mib> {
         self.volume.as_ref()?;
         usable(&self.root).ok()
     }
 
-    /// Makes an empty directory at `path`, on this disk, of the kind that [`Disk::keep`] makes.
+    /// Creates an empty directory at `path` on this disk, of the kind that [`Disk::keep`] makes.
     ///
     /// # Errors
     /// When it exists, or the disk is full.
@@ -255,15 +249,15 @@ impl Disk {
         }
     }
 
-    /// How [`Disk::keep`] keeps, for people.
+    /// Describes, for people, how [`Disk::keep`] saves a directory.
     pub fn keeps_by(&self) -> &'static str {
         match &self.volume {
             Some(_) => "btrfs snapshot: no byte is copied",
-            None => "a copy, of references where the file system has them",
+            None => "a copy that shares blocks where the file system can",
         }
     }
 
-    /// Puts what was kept at `kept` in the place of the directory called `name`.
+    /// Replaces the directory `name` with the one saved at `kept`.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -272,18 +266,18 @@ impl Disk {
         fs::rename(kept, self.path(name))
     }
 
-    /// Where what is saved of sandboxes lies: beside what they write, because only there it can be
-    /// kept without a copy.
+    /// The directory of paused sandboxes. It is on this disk because only there a writable layer
+    /// can be saved without copying it.
     pub fn paused(&self) -> PathBuf {
         self.root.join(PAUSED)
     }
 
-    /// Where snapshots lie.
+    /// The directory of snapshots.
     pub fn snapshots(&self) -> PathBuf {
         self.root.join(SNAPSHOTS)
     }
 
-    /// Makes everything that was written before survive the machine.
+    /// Syncs everything written so far to disk.
     ///
     /// # Errors
     /// When the disk fails.
@@ -292,34 +286,34 @@ impl Disk {
         Ok(rustix::fs::syncfs(root)?)
     }
 
-    /// The directory called `name`, made or not.
+    /// The path of the directory `name`, whether or not it exists.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// Bytes in the directory.
+    /// The bytes in the directory.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn usage(&self, name: &str) -> io::Result<u64> {
         match &self.volume {
             Some(volume) => volume.usage(name),
-            None => tree_bytes(&self.path(name)),
+            None => tree::bytes(&self.path(name)),
         }
     }
 
-    /// Takes the directory away with all that is in it. Success when there is none.
+    /// Deletes the directory and its contents. Idempotent.
     ///
     /// # Errors
-    /// When something stays.
+    /// When a file remains.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.remove_at(&self.path(name))
     }
 
-    /// The same for what [`Disk::keep`] has made.
+    /// Like [`Disk::remove`], for a directory that [`Disk::keep`] made.
     ///
     /// # Errors
-    /// When something stays.
+    /// When a file remains.
     pub(crate) fn remove_at(&self, path: &Path) -> io::Result<()> {
         let gone = match &self.volume {
             Some(_) => btrfs::remove(path),
@@ -340,11 +334,11 @@ impl Disk {
         let names: io::Result<Vec<String>> = entries
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
             .collect();
-        // No sandbox is called like what is beside them.
+        // Directories that belong to no sandbox start with a dot.
         Ok(names?.into_iter().filter(|n| !n.starts_with('.')).collect())
     }
 
-    /// Unmounts what [`Disk::open`] mounted, unless sandboxes run on it.
+    /// Unmounts the disk, unless sandboxes run on it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -357,70 +351,9 @@ impl Disk {
     }
 }
 
-/// What sandboxes may have together of the disk that is mounted at `root`: the rest is for the file
-/// system itself, so that it is never met that nothing can be removed because nothing can be written.
-fn usable(root: &Path) -> io::Result<Mib> {
-    let found = rustix::fs::statvfs(root)?;
-    let all = found.f_blocks.saturating_mul(found.f_frsize) >> 20;
-    let most = if all > LARGE {
-        TREES_MOST.1
-    } else {
-        TREES_MOST.0
-    };
-    let trees = (all / TREES_PART).min(most) * 2;
-    let kept = trees + (all / RESERVE_PART).min(RESERVE_MOST);
-    Ok(Mib(u32::try_from(all - kept).unwrap_or(u32::MAX)))
-}
-
-/// Where the snapshots of the installation in `data` lie.
+/// The directory of snapshots of the installation in `data`.
 pub fn snapshots(data: &Path) -> PathBuf {
     data.join(DISK).join(SNAPSHOTS)
-}
-
-/// Copies a tree with all that it has: owners, attributes, links, holes. By a program of the
-/// system's, which shares bytes where the file system can.
-fn copy(source: &Path, target: &Path) -> io::Result<()> {
-    let output = Command::new("cp")
-        .args(["--archive", "--reflink=auto", "--no-target-directory", "--"])
-        .args([source, target])
-        .output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    // What is half copied is not there.
-    let _ = fs::remove_dir_all(target);
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("No space left") || said.contains("quota exceeded") {
-        return Err(io::ErrorKind::StorageFull.into());
-    }
-    let said: String = said.chars().take(400).collect();
-    Err(io::Error::other(format!("cp failed: {}", said.trim())))
-}
-
-/// Bytes allocated below `path`, mounts and links not followed.
-fn tree_bytes(path: &Path) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-
-    let mut total = 0;
-    let mut waiting = vec![path.to_owned()];
-    while let Some(directory) = waiting.pop() {
-        let entries = match fs::read_dir(&directory) {
-            // It went while it was being counted.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let Ok(metadata) = entry.metadata() else {
-                continue;
-            };
-            total += metadata.blocks() * 512;
-            if metadata.is_dir() {
-                waiting.push(entry.path());
-            }
-        }
-    }
-    Ok(total)
 }
 
 #[cfg(test)]

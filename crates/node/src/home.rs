@@ -1,19 +1,19 @@
-//! Where an installation keeps what it has.
+//! The directories of an installation.
 //!
 //! ```text
-//! <data>/lock                    held by the server that runs
+//! <data>/lock                    held by the running server
 //! <data>/envd/<digest>/          a layer with the daemon of that digest
 //! <data>/images/                 the image store
-//! <data>/disk                    what sandboxes write: one bounded directory each
+//! <data>/disk                    writable layers: one bounded directory each
 //! <data>/sandboxes/<id>/         one sandbox: manifest, bundle, log pipe
-//! /run/shoal/<instance>/         what a reboot clears: namespaces, the runtimes' state
+//! /run/shoal/<instance>/         cleared by a reboot: namespaces, state of the runtimes
 //! /run/shoal/<instance>/roots/   the mount point of one sandbox each
-//! /run/shoal/slots/              which network slots of the machine are taken
+//! /run/shoal/slots/              the network slots in use on the machine
 //! ```
 //!
-//! The data directory is closed to other users. Root of a user namespace is another user and has to
-//! reach its root file system: mount points therefore lie below `/run/shoal`, and only the
-//! directories on the way to them can be traversed.
+//! The data directory is closed to other users. Root of a user namespace is another user and must
+//! reach its root file system. Mount points are therefore below `/run/shoal`, where the parent
+//! directories allow traversal only.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -27,45 +27,45 @@ use sha2::{Digest, Sha256};
 use crate::modes;
 use crate::{lock, rootfs};
 
-/// What a reboot clears, shared by all installations on the machine.
+/// State that a reboot clears, shared by all installations on the machine.
 pub const MACHINE: &str = "/run/shoal";
 
-/// The file in the state of an installation that says where its data directory is.
+/// The file in an installation's state that contains the path of its data directory.
 const DATA: &str = "data";
 
 /// The directory with the mount points of sandboxes.
 pub(crate) const ROOTS: &str = "roots";
 
-/// The authority of this installation, for clients that run as other users of the machine.
+/// The CA certificate of this installation, for clients that run as other users of the machine.
 pub(crate) const AUTHORITY: &str = "ca.pem";
 
-/// The digits of an instance's name: few, because an interface's name has room for 15 characters.
+/// The number of digits in an instance's name: few, because an interface's name has 15 characters.
 const INSTANCE_DIGITS: usize = 5;
 
-/// The paths of one installation, held by one server.
+/// The paths of one installation, locked by one server.
 #[derive(Debug)]
 pub struct Home {
     /// The data directory, canonical.
     pub data: PathBuf,
-    /// What a reboot clears of this installation.
+    /// This installation's state that a reboot clears.
     pub run: PathBuf,
-    /// What a reboot clears, shared by all installations on the machine.
+    /// State that a reboot clears, shared by all installations on the machine.
     pub machine: PathBuf,
-    /// A short name, the same at each start and another for each data directory.
+    /// A short name: constant across starts, and different for each data directory.
     pub instance: String,
     _locks: [File; 2],
 }
 
 impl Home {
-    /// Makes the directories and takes the lock. `states` names the directories in which programs of
-    /// the driver keep what a reboot clears.
+    /// Creates the directories and takes the lock. `states` names the directories for state of the
+    /// driver's programs that a reboot clears.
     ///
     /// # Errors
-    /// When another server has the lock, or a directory cannot be made.
+    /// When another server has the lock, or a directory cannot be created.
     pub fn open(data: &Path, states: &[&str]) -> io::Result<Self> {
         modes::make(data)?;
         let data = data.canonicalize()?;
-        // Before the lock: another user may have opened the file and may hold it.
+        // Before locking: another user may have opened the file and may hold the lock.
         let mut corrected = modes::correct(&data)?;
         let lock = lock::take(&data)?;
         let instance = instance_of(&data);
@@ -77,9 +77,9 @@ impl Home {
         }
         corrected += modes::correct_state(&machine, &run)?;
         corrected.log();
-        // It tells that a server runs also when the data directory was deleted beneath it.
+        // This lock shows a running server even if its data directory was deleted.
         let state_lock = lock::take(&run)?;
-        // So that whoever finds what is there can tell whose it is.
+        // Recovery tools can tell from it which installation this state belongs to.
         modes::create_file(&run.join(DATA))?.write_all(data.as_os_str().as_bytes())?;
         Ok(Self {
             data,
@@ -100,7 +100,7 @@ impl Home {
         sandboxes(&self.data)
     }
 
-    /// The directory of one sandbox's mount point, of which only root of that sandbox may pass.
+    /// The directory of one sandbox's mount point; only root of that sandbox may traverse it.
     pub fn root(&self, id: &str) -> PathBuf {
         self.roots().join(id)
     }
@@ -110,7 +110,7 @@ impl Home {
         self.run.join(ROOTS)
     }
 
-    /// Whether a file system of a sandbox is mounted.
+    /// Whether a sandbox's file system is mounted.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -121,7 +121,7 @@ impl Home {
         Ok(!now?.is_empty() || !earlier?.is_empty())
     }
 
-    /// Puts a copy of the authority's certificate where everybody may read it, and says where.
+    /// Copies the CA certificate to a path that every user can read, and returns that path.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -133,10 +133,10 @@ impl Home {
         Ok(published)
     }
 
-    /// Takes away what a reboot would clear, when no sandbox needs it.
+    /// Removes the state that a reboot would clear, if no sandbox needs it.
     ///
     /// # Errors
-    /// When something stays.
+    /// When a file remains.
     pub fn close(&self) -> io::Result<()> {
         if fs::read_dir(self.sandboxes())?.next().is_some() {
             return Ok(());
@@ -149,13 +149,13 @@ impl Home {
         }
     }
 
-    /// The path of the groups of this installation, relative to each hierarchy.
+    /// The cgroup path of this installation, relative to each hierarchy.
     pub fn cgroup_parent(&self) -> PathBuf {
         Path::new("shoal").join(&self.instance)
     }
 }
 
-/// The data directory of the installation whose state lies in `run`, if that says it.
+/// The data directory of the installation with its state in `run`, if recorded.
 pub(crate) fn data_of(run: &Path) -> Option<PathBuf> {
     let bytes = fs::read(run.join(DATA)).ok()?;
     Some(OsStr::from_bytes(&bytes).into())
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_has_a_short_name_of_its_own() {
+    fn each_instance_has_its_own_short_name() {
         let (a, b) = (instance_of(Path::new("/a")), instance_of(Path::new("/b")));
         assert_eq!(a.len(), INSTANCE_DIGITS);
         assert_ne!(a, b);

@@ -1,23 +1,23 @@
-//! Limits of the kernel that all sandboxes share.
+//! Kernel limits that all sandboxes share.
 
 use std::fs;
 use std::io;
 
-/// One limit: its file, and the least that it is to be.
+/// A limit: its file and its minimum.
 type Limit = (&'static str, u64);
 
 const LIMITS: [Limit; 8] = [
-    // How many inotify instances root, and with it the sandboxes of all runtimes that share the
-    // machine's kernel, may have. The usual 128 are used up by a few sandboxes that watch files, and
-    // then no other can. Each costs about a kilobyte, and descriptors bound them for each process.
+    // The inotify instances of root, which all sandboxes on the machine's kernel share. The default
+    // of 128 is used up by a few sandboxes that watch files. Each instance costs about a kilobyte,
+    // and the descriptor limit bounds them for each process.
     ("/proc/sys/fs/inotify/max_user_instances", 1 << 16),
-    // Every thread has a number of these, and a gVisor sandbox has some 30: the usual 32768 are a
-    // thousand sandboxes. As high as the kernel goes, and systemd sets it.
+    // Every thread has one of these, and a gVisor sandbox has about 30 threads. The default of
+    // 32768 allows a thousand sandboxes. This is the kernel's maximum, which systemd sets too.
     ("/proc/sys/kernel/pid_max", 1 << 22),
-    // The namespaces of all sandboxes have their neighbours in one table, a few each. When it is full
-    // they do not reach one another: the usual 1024 are some 300 sandboxes. From the second on it is
-    // cleaned up whenever one is added, and from the first on by and by. The third goes first, for
-    // there is no moment then in which it is below the others.
+    // The ARP entries of all sandboxes' namespaces, a few each, share one table. When it is full,
+    // sandboxes lose the network; the default of 1024 allows about 300. Beyond the second threshold
+    // the table is cleaned on every insertion, beyond the first one from time to time. The third is
+    // raised first, so that it is never below the others.
     ("/proc/sys/net/ipv4/neigh/default/gc_thresh3", 1 << 17),
     ("/proc/sys/net/ipv4/neigh/default/gc_thresh2", 1 << 16),
     ("/proc/sys/net/ipv4/neigh/default/gc_thresh1", 1 << 15),
@@ -26,15 +26,15 @@ const LIMITS: [Limit; 8] = [
     ("/proc/sys/net/ipv6/neigh/default/gc_thresh1", 1 << 15),
 ];
 
-/// Raises what is too low; lowers nothing. What the kernel refuses is told, and bounds how many
-/// sandboxes there can be.
+/// Raises limits that are too low; never lowers one. A limit that the kernel refuses to raise is
+/// logged, and bounds the number of sandboxes.
 pub fn raise() {
     for (file, least) in LIMITS {
         match raise_to(file, least) {
-            // It is not limited, or not from here.
+            // The kernel has no such limit, or this namespace does not show it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(file, least, %error, "a limit of the kernel stays low: many sandboxes may reach it");
+                tracing::warn!(file, least, %error, "a kernel limit stays low, and many sandboxes may reach it");
             }
             Ok(()) => {}
         }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_high_enough_stays() {
+    fn a_limit_that_is_high_enough_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("limit");
         for (before, after) in [

@@ -1,4 +1,4 @@
-//! The installations that have something on this machine, and what belongs to nobody any more.
+//! The installations that left resources on this machine, and which of them are abandoned.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,35 +15,35 @@ use crate::manifest::Manifest;
 use crate::network::{self, Remains};
 use crate::rootfs;
 
-/// Whose the things of an installation are.
+/// Who uses an installation's resources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// A server runs on its data directory.
     Running,
-    /// So many sandboxes wait for a server to be started on its data directory.
+    /// This many sandboxes wait for a server to start on its data directory.
     Waiting(usize),
-    /// Nobody: its data directory has no sandboxes, or is gone.
+    /// Abandoned: its data directory has no sandboxes, or does not exist.
     Nobody,
-    /// It cannot be told, as nothing says where its data directory is.
+    /// Unknown: no file says where its data directory is.
     Unknown,
 }
 
-/// An installation, by what it has on this machine.
+/// An installation, identified by its resources on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Instance {
-    /// Its short name, which is in the names of what it made.
+    /// Its short name, part of the names of its resources.
     pub name: String,
-    /// Its data directory, there or not.
+    /// Its data directory, which may no longer exist.
     pub data: Option<PathBuf>,
-    /// Whose all this is.
+    /// Who uses these resources.
     pub owner: Owner,
-    /// What there is, a line each.
+    /// The resources, one line each.
     pub things: Vec<String>,
 }
 
-/// Finds every installation that has something on this machine. `data` is one that is known, even
-/// when nothing else says where it is.
+/// Finds every installation with resources on this machine. `data` is a known data directory, which
+/// is included even if no file refers to it.
 ///
 /// # Errors
 /// When the machine cannot be searched.
@@ -79,7 +79,7 @@ fn instances_of(data: &Path, machine: &Path) -> io::Result<Vec<Instance>> {
 }
 
 fn owner(data: Option<&Path>, run: &Path) -> io::Result<Owner> {
-    // A server has both locks; that of its data goes when somebody deletes the directory.
+    // A server has both locks; the lock in the data directory disappears if that is deleted.
     if lock::is_taken(run)? {
         return Ok(Owner::Running);
     }
@@ -142,7 +142,7 @@ fn things(name: &str, data: Option<&Path>, machine: &Path) -> io::Result<Vec<Str
     Ok(things)
 }
 
-/// The devices whose file lies, or lay, in `data`.
+/// The loop devices whose backing file is, or was, in `data`.
 fn devices(data: &Path) -> io::Result<Vec<String>> {
     let mut devices = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
@@ -155,11 +155,11 @@ fn devices(data: &Path) -> io::Result<Vec<String>> {
     Ok(devices)
 }
 
-/// Takes away everything that an installation has, when that is nobody's; the data directory with
-/// its images and records stays.
+/// Removes all resources of an abandoned installation. The data directory with its images and
+/// records stays.
 ///
 /// # Errors
-/// When it is somebody's, or something stays.
+/// When the installation is in use, or a resource remains.
 pub fn clear(instance: &Instance) -> io::Result<()> {
     clear_of(instance, Path::new(home::MACHINE))
 }
@@ -167,7 +167,7 @@ pub fn clear(instance: &Instance) -> io::Result<()> {
 fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
     let run = machine.join(&instance.name);
     let data = instance.data.as_deref().filter(|data| data.exists());
-    // No server may start on it meanwhile. What was nobody's may be somebody's by now.
+    // Prevents a server from starting meanwhile, and checks again who uses it.
     let there = [data, run.exists().then_some(run.as_path())];
     let _held = there
         .into_iter()
@@ -175,12 +175,12 @@ fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
         .map(lock::take)
         .collect::<io::Result<Vec<_>>>()?;
     let owner = match (&instance.owner, data) {
-        // Held by ourselves.
+        // We hold the locks ourselves.
         (Owner::Nobody, Some(data)) => waiting(data)?,
         (owner, _) => owner.clone(),
     };
     if owner != Owner::Nobody {
-        let text = format!("what {} has is not nobody's", instance.name);
+        let text = format!("installation {} is in use", instance.name);
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
     }
     let hierarchy = groups(&instance.name)?;
@@ -195,7 +195,7 @@ fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
         rootfs::unmount_below(&home::sandboxes(data))?;
         rootfs::unmount_below(&data.join("disk"))?;
         for device in devices(data)? {
-            // One that was mounted lets go by itself.
+            // A mounted device detaches by itself.
             let _ = Command::new("losetup").args(["--detach", &device]).output();
         }
         remove_below(&home::sandboxes(data))?;
@@ -203,7 +203,7 @@ fn clear_of(instance: &Instance, machine: &Path) -> io::Result<()> {
     remove(&run)
 }
 
-/// Whose a data directory is on which no server runs.
+/// Who uses a data directory without a running server.
 fn waiting(data: &Path) -> io::Result<Owner> {
     let waiting = match fs::read_dir(home::sandboxes(data)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -218,7 +218,7 @@ fn waiting(data: &Path) -> io::Result<Owner> {
     })
 }
 
-/// Removes what is in a directory, in which nothing may be mounted any more.
+/// Deletes the contents of a directory that must have no mounts.
 fn remove_below(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory).into_iter().flatten() {
         remove(&entry?.path())?;

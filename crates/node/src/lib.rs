@@ -1,9 +1,9 @@
-//! The parts of a node that any driver on this machine needs: disk, network slots, cgroups, processes,
-//! mounts, and the directories that an installation keeps.
+//! The parts of a node that any driver on this machine needs: disk, network slots, cgroups,
+//! processes, mounts, and the directories of an installation.
 //!
-//! Nothing here knows an OCI runtime or a registry. Everything that belongs to a sandbox carries its id
-//! or is named in its manifest, so that a server that was killed at any moment finds all of it again
-//! and can clear all of it.
+//! This crate knows neither OCI runtimes nor registries. Every resource of a sandbox carries the
+//! sandbox's id or is named in its manifest. After a server was killed at any moment, the next one
+//! can find and remove all of them.
 
 mod blocking;
 pub mod cgroup;

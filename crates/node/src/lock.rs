@@ -1,4 +1,4 @@
-//! Keeps two servers off one directory.
+//! Prevents two servers from using one directory.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use crate::modes;
 
-/// How long it is waited for: a server that was killed lets go of its locks with its last child,
-/// which may be just about to become an OCI runtime.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the lock. A killed server's lock is held until its last child closes it,
+/// and that child may be about to exec an OCI runtime.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Whether another process has the lock of `directory`. Not so when there is no such directory.
+/// Whether another process holds the lock of `directory`; false if that does not exist.
 ///
 /// # Errors
-/// When the lock cannot be looked at.
+/// When the lock cannot be checked.
 pub(crate) fn is_taken(directory: &Path) -> io::Result<bool> {
     let lock = match File::open(directory.join("lock")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -28,15 +28,15 @@ pub(crate) fn is_taken(directory: &Path) -> io::Result<bool> {
     }
 }
 
-/// Takes the lock `file` of `directory`, waiting a moment for a server that is just ending. Held
-/// until the file is dropped, or the process ends.
+/// Takes the lock `file` of `directory`, and waits briefly for a server that is stopping. Held
+/// until the file is dropped or the process ends.
 ///
 /// # Errors
-/// When another process has it, or the file cannot be made.
+/// When another process holds it, or the file cannot be created.
 pub fn take(directory: &Path) -> io::Result<File> {
-    // Who can open the file can hold the lock.
+    // Any user who can open the file can hold the lock.
     let lock = modes::create_file(&directory.join("lock"))?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LOCK_TIMEOUT;
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),

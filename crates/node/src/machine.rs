@@ -1,4 +1,4 @@
-//! What of a machine a saved memory depends on.
+//! The properties of a machine that saved memory depends on.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,19 +7,19 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use shoal_core::resources::{Mib, MilliCpu};
 
-/// A machine, as far as programs that run on it have seen it.
+/// A machine, as programs that run on it may have seen it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's architecture.
     pub architecture: String,
-    /// What the processor can do beyond that, which programs found out when they started.
+    /// The processor's features, which programs detected when they started.
     pub features: BTreeSet<String>,
 }
 
 impl Machine {
-    /// This one.
+    /// This machine.
     pub fn this() -> Self {
-        // Where nothing is said nothing can be compared.
+        // Without this file nothing can be compared.
         let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         Self {
             architecture: std::env::consts::ARCH.to_owned(),
@@ -27,11 +27,11 @@ impl Machine {
         }
     }
 
-    /// Why what was saved on `other` cannot go on here; none when it can.
+    /// Why a sandbox saved on `other` cannot resume here; `None` if it can.
     pub fn refuses(&self, other: &Self) -> Option<String> {
         if self.architecture != other.architecture {
             return Some(format!(
-                "it was taken on {}, and this machine is {}",
+                "it was saved on {}, and this machine is {}",
                 other.architecture, self.architecture
             ));
         }
@@ -42,14 +42,14 @@ impl Machine {
             .collect();
         (!missing.is_empty()).then(|| {
             format!(
-                "it was taken on a processor that has what this one lacks: {}",
+                "it was saved on a processor with features that this one lacks: {}",
                 missing.join(" ")
             )
         })
     }
 }
 
-/// All the processor time that there is here, as it was found first.
+/// The machine's processors, as found at the first call.
 pub fn cpu() -> MilliCpu {
     static FOUND: OnceLock<MilliCpu> = OnceLock::new();
     *FOUND.get_or_init(count_cpu)
@@ -64,7 +64,7 @@ fn count_cpu() -> MilliCpu {
     )
 }
 
-/// All the memory that there is here.
+/// The machine's memory.
 pub fn memory() -> Mib {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|line| {
@@ -75,7 +75,7 @@ pub fn memory() -> Mib {
             .parse::<u64>()
             .ok()
     });
-    // Where nothing is said nothing is refused.
+    // An unknown size refuses nothing.
     let mib = kib.map_or(u64::from(u32::MAX), |kib| kib >> 10);
     Mib(u32::try_from(mib).unwrap_or(u32::MAX))
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_takes_what_was_saved_on_one_that_can_no_more() {
+    fn a_machine_accepts_saves_of_a_processor_with_fewer_features() {
         let (small, large) = (machine("fpu sse2"), machine("sse2 avx512f fpu"));
         assert_eq!(large.refuses(&small), None);
         let reason = small.refuses(&large).unwrap();

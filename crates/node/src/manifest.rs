@@ -1,4 +1,4 @@
-//! What is on disk of each sandbox, so that a server that starts knows what the last one made.
+//! The file with a sandbox's resources, from which a new server learns what the last one created.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,45 +13,46 @@ use shoal_core::template::RuntimeName;
 
 /// The file's name in the sandbox's directory.
 const FILE: &str = "sandbox.json";
-/// The file that is there while the sandbox is held still to be saved.
+/// Marker file: the sandbox is frozen to be saved.
 const HELD_STILL: &str = "held";
-/// The file that is there for as long as the slot that the manifest names is this sandbox's.
+/// Marker file: the slot named in the manifest belongs to this sandbox.
 const HELD: &str = "slot";
-/// What the file begins with, so that another file is not taken for one.
+/// Magic value of the file, so that an unrelated file is not mistaken for a manifest.
 const FORMAT: &str = "shoal-sandbox";
-/// The version that is written.
+/// Version that this program writes.
 const VERSION: u32 = 1;
 
-/// What the driver knows of a sandbox.
+/// What the driver knows about a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Format and version of the file.
     #[serde(flatten)]
     pub header: Header,
-    /// The sandbox.
+    /// The sandbox's id.
     pub id: SandboxId,
-    /// Its present run.
+    /// Its current execution.
     pub execution: ExecutionId,
     /// The image that it was created from.
     pub image: ImageName,
-    /// The digests of the layers that it stands on.
+    /// The digests of its image layers.
     pub layers: Vec<String>,
-    /// The runtime that it runs with.
+    /// Its OCI runtime.
     pub runtime: RuntimeName,
-    /// Its network slot, while [`holds_slot`] says so.
+    /// Its network slot, if [`holds_slot`].
     pub slot: u32,
-    /// What it may write.
+    /// The size of its writable layer.
     pub disk: Mib,
-    /// The layer with its daemon: it keeps the one that it began with, whatever is installed later.
+    /// The layer with its envd: a sandbox keeps the one it started with, whatever is installed
+    /// later.
     #[serde(default)]
     pub envd: String,
-    /// Who its disk is counted for; nobody where it began before that was counted.
+    /// The owner of its disk usage; `None` if it started before usage was counted by owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
-    /// The limits that it began its run with.
+    /// The limits at the start of its execution.
     #[serde(default)]
     pub resources: Resources,
-    /// The memory that the runtime itself takes of its group, beside the sandbox's.
+    /// The runtime's own memory in its cgroup, in addition to the sandbox's.
     #[serde(default = "none")]
     pub overhead: Mib,
 }
@@ -60,7 +61,7 @@ fn none() -> Mib {
     Mib(0)
 }
 
-/// What tells the file from another.
+/// Identifies the file format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     format: String,
@@ -68,7 +69,7 @@ pub struct Header {
 }
 
 impl Default for Header {
-    /// That of the files that this program writes.
+    /// The format of the files that this program writes.
     fn default() -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -78,7 +79,7 @@ impl Default for Header {
 }
 
 impl Manifest {
-    /// The limits that its group has, for the sandbox to have these.
+    /// The cgroup's limits that give the sandbox these limits.
     pub fn in_group(&self, limits: Resources) -> Resources {
         Resources {
             memory: Mib(limits.memory.0.saturating_add(self.overhead.0)),
@@ -86,17 +87,18 @@ impl Manifest {
         }
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file atomically and records that the slot is in use.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
-        // In this order: who has the slot is known by both, and an older manifest names another.
+        // In this order: both files tell the slot's owner, and an older manifest names another
+        // slot.
         self.rewrite(directory)?;
         hold_slot(directory)
     }
 
-    /// The same for a sandbox that has its slot, or has none.
+    /// Like [`Manifest::write`], but does not change whether the slot is in use.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -106,7 +108,7 @@ impl Manifest {
         fs::rename(beside, directory.join(FILE))
     }
 
-    /// Makes the file in `directory` survive the machine, with the names that lead to it.
+    /// Syncs the file in `directory`, and the directories that lead to it, to disk.
     ///
     /// # Errors
     /// When the disk fails.
@@ -118,10 +120,11 @@ impl Manifest {
         Ok(())
     }
 
-    /// Reads the file in `directory`; none when there is none that is a manifest.
+    /// Reads the file in `directory`; `None` if it does not exist or is not a manifest.
     ///
     /// # Errors
-    /// When it cannot be known: a server without descriptors must not take a sandbox for none.
+    /// When the file cannot be read: a server without descriptors must not consider a sandbox
+    /// missing.
     pub fn read(directory: &Path) -> io::Result<Option<Self>> {
         let text = match fs::read(directory.join(FILE)) {
             Ok(text) => text,
@@ -143,7 +146,7 @@ impl Manifest {
     }
 }
 
-/// Says that the sandbox in `directory` has its slot.
+/// Records that the sandbox in `directory` uses its slot.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -151,10 +154,10 @@ fn hold_slot(directory: &Path) -> io::Result<()> {
     fs::write(directory.join(HELD), b"")
 }
 
-/// Says that the sandbox in `directory` is held still, or is not any more.
+/// Records whether the sandbox in `directory` is frozen.
 ///
 /// # Errors
-/// When it cannot be said.
+/// When it cannot be recorded.
 pub fn mark_held(directory: &Path, held: bool) -> io::Result<()> {
     let path = directory.join(HELD_STILL);
     if held {
@@ -166,24 +169,24 @@ pub fn mark_held(directory: &Path, held: bool) -> io::Result<()> {
     }
 }
 
-/// Whether the sandbox in `directory` was held still when a server was killed.
+/// Whether the sandbox in `directory` was frozen when a server was killed.
 pub fn is_held(directory: &Path) -> bool {
     directory.join(HELD_STILL).exists()
 }
 
-/// Whether the sandbox in `directory` has its slot.
+/// Whether the sandbox in `directory` uses its slot.
 ///
 /// # Errors
-/// When it cannot be known.
+/// When it cannot be determined.
 pub fn holds_slot(directory: &Path) -> io::Result<bool> {
     directory.join(HELD).try_exists()
 }
 
-/// Says that the slot is no longer the sandbox's, and whether it was: whoever is told so takes it
-/// away, once. A slot that was given back may be another sandbox's already.
+/// Records that the sandbox no longer uses the slot, and returns whether it did. The caller that
+/// gets `true` removes the slot, once: after that it may belong to another sandbox.
 ///
 /// # Errors
-/// When it cannot be said.
+/// When it cannot be recorded.
 pub fn disown_slot(directory: &Path) -> io::Result<bool> {
     match fs::remove_file(directory.join(HELD)) {
         Ok(()) => Ok(true),
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_is_read_back_and_another_file_is_not_taken_for_one() {
+    fn a_manifest_is_read_back_and_another_file_is_not_mistaken_for_one() {
         let directory = tempfile::tempdir().unwrap();
         let manifest = Manifest {
             header: Header::default(),
@@ -228,7 +231,7 @@ mod tests {
         assert_eq!(Manifest::read(directory.path()).unwrap(), None);
         fs::remove_file(directory.path().join(FILE)).unwrap();
         assert_eq!(Manifest::read(directory.path()).unwrap(), None);
-        // What cannot be opened is not taken for nothing.
+        // A file that cannot be opened is not considered missing.
         let unreadable = directory.path().join(FILE);
         std::os::unix::fs::symlink(&unreadable, &unreadable).unwrap();
         Manifest::read(directory.path()).unwrap_err();

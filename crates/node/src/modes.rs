@@ -1,7 +1,7 @@
-//! Who may open what an installation keeps: nobody but root.
+//! File modes: only root may open an installation's files.
 //!
-//! The umask of the server closes what it makes. Installations of earlier versions, and files that
-//! an operator put there, are corrected at each start.
+//! The server's umask closes new files. Files of earlier versions, and those of an operator, are
+//! corrected at each start.
 
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions, Permissions};
 use std::io;
@@ -13,22 +13,22 @@ use crate::home::{AUTHORITY, ROOTS};
 
 /// The mode of a directory that only its owner uses.
 const CLOSED: u32 = 0o700;
-/// The mode of a directory that root of a user namespace traverses, and that others cannot list.
+/// The mode of a directory that root of a user namespace traverses, but cannot list.
 const PASSAGE: u32 = 0o711;
 /// The permissions of the group and of others.
 const OTHERS: u32 = 0o077;
 
-/// Directories whose contents belong to sandboxes and images: the modes in them are not ours. Each is
-/// closed itself.
+/// Directories with contents of sandboxes and images, whose modes are not ours. Only the
+/// directories themselves are closed.
 const NOT_OURS: [&str; 3] = ["disk", "envd", "images"];
 
-/// How deep correction goes in the data directory: `uploads/<team>/<digest>` is the deepest file.
+/// How deep the data directory is corrected: `uploads/<team>/<digest>` is the deepest file.
 const DEPTH: usize = 3;
 
 /// How many corrected paths a log line names.
 const NAMED: usize = 8;
 
-/// What was corrected at a start.
+/// The corrections at a start.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Correction {
     count: usize,
@@ -43,7 +43,7 @@ impl Correction {
         }
     }
 
-    /// Says in one line what was open to other users; nothing if nothing was.
+    /// Logs in one line which files were open to other users, if any.
     pub(crate) fn log(&self) {
         if self.count > 0 {
             let paths: Vec<_> = self.first.iter().map(|p| p.display().to_string()).collect();
@@ -64,7 +64,7 @@ impl AddAssign for Correction {
     }
 }
 
-/// Makes a directory, and those above it, for their owner alone. One that exists stays as it is.
+/// Creates a directory and its parents, open only to their owner. An existing one is not changed.
 ///
 /// # Errors
 /// When the system refuses.
@@ -73,7 +73,7 @@ pub fn make(directory: &Path) -> io::Result<()> {
     builder.recursive(true).mode(CLOSED).create(directory)
 }
 
-/// Closes the data directory and what the server keeps in it. Links are not followed, and mounts are
+/// Closes the data directory and the server's files in it. Links are not followed, and mounts are
 /// not entered.
 ///
 /// # Errors
@@ -95,8 +95,8 @@ pub(crate) fn correct(data: &Path) -> io::Result<Correction> {
     Ok(corrected)
 }
 
-/// The same for what a reboot clears: `machine` is shared by all installations, `run` is one's own.
-/// Other installations correct what is theirs.
+/// Like [`correct`], for the state that a reboot clears: `machine` is shared by all installations,
+/// and `run` belongs to this one. Other installations correct their own files.
 ///
 /// # Errors
 /// When a mode cannot be read or set.
@@ -123,7 +123,7 @@ pub(crate) fn correct_state(machine: &Path, run: &Path) -> io::Result<Correction
     Ok(corrected)
 }
 
-/// What lies in a directory; nothing if there is none.
+/// The entries of a directory; empty if it does not exist.
 fn entries(directory: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -136,18 +136,18 @@ fn entries(directory: &Path) -> io::Result<Vec<(PathBuf, FileType)>> {
     typed.collect()
 }
 
-/// Where a tree is that is closed.
+/// The position in a tree that is being closed.
 #[derive(Debug, Clone, Copy)]
 struct Below {
     /// The file system; others are not entered.
     device: u64,
-    /// Whether others could get there: what lies in a closed directory was never open.
+    /// Whether other users could reach it: files in a closed directory were never open.
     was_open: bool,
-    /// How many directories deep it goes.
+    /// The remaining depth.
     depth: usize,
 }
 
-/// Closes a file or directory, and what lies below it.
+/// Closes a file or directory and everything below it.
 fn close_tree(
     path: &Path,
     kind: FileType,
@@ -172,10 +172,10 @@ fn close_tree(
     Ok(())
 }
 
-/// Takes from a file or directory the permissions that `most` does not have, and says whether others
-/// could traverse it before. One that has gone is closed; a link is left alone.
+/// Removes from a file or directory the permissions beyond `most`, and returns whether others could
+/// traverse it before. A deleted file counts as closed; a link is left alone.
 fn close(path: &Path, most: u32, was_open: bool, corrected: &mut Correction) -> io::Result<bool> {
-    // Without blocking: a pipe may have come in its place.
+    // Open without blocking: a pipe may have replaced the file.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = match opened {
@@ -184,7 +184,7 @@ fn close(path: &Path, most: u32, was_open: bool, corrected: &mut Correction) -> 
     };
     let metadata = file.metadata()?;
     let mode = metadata.mode() & 0o7777;
-    // A passage has to be one, whatever it was made as.
+    // A passage must be traversable, whatever its mode was.
     let closed = if most == PASSAGE {
         PASSAGE
     } else {
@@ -205,7 +205,7 @@ fn is_gone_or_link(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP)
 }
 
-/// Makes a new file that only its owner may open; an existing one is emptied and closed.
+/// Creates a file that only its owner may open; an existing one is truncated and closed to others.
 ///
 /// # Errors
 /// When the system refuses.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_way_to_the_roots_can_be_traversed() {
+    fn only_the_parents_of_the_mount_points_can_be_traversed() {
         let machine = tempfile::tempdir().unwrap();
         let (machine, run) = (machine.path(), machine.path().join("abcde"));
         for directory in ["roots/ia", "netns", "runsc"] {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_closed_whatever_the_umask_and_never_through_a_link() {
+    fn a_file_is_created_closed_whatever_the_umask_and_never_through_a_link() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("lock");
         write(&file, 0o666);

@@ -1,4 +1,4 @@
-//! Network slots: made ahead of time, used once.
+//! Network slots: created ahead of time, used once.
 
 mod forget;
 mod index;
@@ -26,38 +26,38 @@ use self::pool::Pool;
 pub use self::slot::Slot;
 use crate::{blocking, modes};
 
-/// The sandbox's address in its own namespace: the same everywhere.
+/// The sandbox's address in its own namespace, the same in every slot.
 pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 2);
-/// Its router, which is also whom it asks for names first.
+/// The sandbox's router, which is also its first name server.
 pub(crate) const ROUTER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 11, 0, 1);
-/// Whom it asks for names, one behind the other, as many as a resolver tries: the router and two
-/// addresses that lie behind it and are nobody's. Each leads to one name server.
+/// The sandbox's name servers, in order, as many as a resolver tries: the router and two unassigned
+/// addresses behind it. Each is forwarded to one name server.
 pub const NAME_ADDRESSES: [Ipv4Addr; MAX_DNS_SERVERS] = [
     ROUTER_ADDRESS,
     Ipv4Addr::new(10, 11, 0, 5),
     Ipv4Addr::new(10, 11, 0, 9),
 ];
 const INNER_BITS: u8 = 30;
-/// Fixed, so that what a saved sandbox remembers of its router stays true in another slot.
+/// Fixed, so that a resumed sandbox's ARP entry for its router is valid in any slot.
 const GUEST_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 2];
 const ROUTER_MAC: [u8; 6] = [0x02, 0x5a, 0, 0, 0, 1];
 
-/// What every installation's host interfaces begin with.
+/// The prefix of every installation's host interfaces.
 const ANY_INTERFACE: &str = "shl*";
 
-/// How slots are made.
+/// How slots are created.
 #[derive(Debug, Clone)]
 pub struct NetworkConfig {
-    /// Where the slots' addresses on this machine come from, four for each.
+    /// The range of the slots' addresses on this machine, four per slot.
     pub range: Ipv4Net,
-    /// The name servers sandboxes ask; those of the host when empty.
+    /// The name servers for sandboxes; the host's when empty.
     pub dns: Vec<Ipv4Addr>,
     /// How many slots are kept ready.
     pub warm: usize,
 }
 
 impl Default for NetworkConfig {
-    /// Room for 16384 sandboxes in a range that is rare on machines, 16 of them ready.
+    /// 16384 sandboxes in a range that machines rarely use, with 16 slots ready.
     fn default() -> Self {
         let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 79, 0, 0), 16);
         Self {
@@ -68,7 +68,7 @@ impl Default for NetworkConfig {
     }
 }
 
-/// The slots of this installation.
+/// The network slots of this installation.
 #[derive(Debug, Clone)]
 pub struct Network {
     shared: Arc<Shared>,
@@ -79,24 +79,24 @@ pub struct Network {
 struct Shared {
     config: NetworkConfig,
     indices: Indices,
-    /// What this installation's host interfaces begin with.
+    /// The prefix of this installation's host interfaces.
     prefix: String,
     /// This installation's table on the host.
     table: String,
     namespaces: PathBuf,
     mtu: u32,
     resolvers: Vec<Ipv4Addr>,
-    /// Slots that are nobody's and could not be taken away yet.
+    /// Unused slots whose removal failed.
     leaving: Mutex<BTreeSet<u32>>,
 }
 
 impl Network {
-    /// Puts the host's part in force. `instance` is a short name of this installation, unique on
-    /// this machine; `run` is its directory on a file system that a reboot clears, and `machine`
-    /// the one that all installations share.
+    /// Installs the host's rules. `instance` is a short name of this installation, unique on this
+    /// machine. `run` is its directory on a file system that a reboot clears; `machine` is the one
+    /// that all installations share.
     ///
     /// # Errors
-    /// When the kernel or `nft` refuses, or the directories cannot be made.
+    /// When the kernel or `nft` refuses, or a directory cannot be created.
     pub fn open(
         config: NetworkConfig,
         instance: &str,
@@ -139,7 +139,7 @@ impl Network {
         })
     }
 
-    /// Begins to keep slots ready, on the runtime of the caller.
+    /// Starts to keep slots ready, on the caller's runtime.
     pub fn start(&self) {
         self.pool.start();
     }
@@ -147,12 +147,12 @@ impl Network {
     /// A slot with `egress` in force; none when the range is used up.
     ///
     /// # Errors
-    /// When the slot cannot be made; nothing is left of it then.
+    /// When the slot cannot be created; nothing remains of it.
     pub async fn take(&self, egress: &Egress) -> io::Result<Option<Slot>> {
         let Some(slot) = self.pool.take().await? else {
             return Ok(None);
         };
-        // A ready slot has the default policy already.
+        // A ready slot already has the default policy.
         if !egress.same_rules(&Egress::default())
             && let Err(error) = self.set_egress(slot.index, egress).await
         {
@@ -162,18 +162,17 @@ impl Network {
         Ok(Some(slot))
     }
 
-    /// Puts other rules in force, all at once.
+    /// Replaces the rules atomically.
     ///
     /// # Errors
-    /// The old rules stay in force.
+    /// On failure the old rules stay in force.
     pub async fn set_egress(&self, index: u32, egress: &Egress) -> io::Result<()> {
         let (shared, egress) = (self.shared.clone(), egress.clone());
         blocking(move || shared.apply_egress(&shared.slot(index), &egress)).await
     }
 
-    /// Takes a slot away and gives its index back. Success when there is none. What cannot be taken
-    /// away now, as the system has run out of something, is tried again until it is gone; until then
-    /// the index stays taken.
+    /// Removes a slot and frees its index. Idempotent. If the system has run out of a resource, the
+    /// removal is retried until it succeeds; until then the index stays in use.
     pub async fn release(&self, index: u32) {
         let shared = self.shared.clone();
         let released = blocking(move || {
@@ -184,10 +183,10 @@ impl Network {
         if released.is_err() {
             self.shared.leaving.lock().insert(index);
         }
-        self.pool.look();
+        self.pool.wake();
     }
 
-    /// The slots of this installation, whoever uses them.
+    /// The slots of this installation, ready or in use.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -195,7 +194,7 @@ impl Network {
         self.shared.indices.own()
     }
 
-    /// The namespace files of this installation that belong to no taken slot.
+    /// The namespace files of this installation that belong to no slot in use.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -213,7 +212,7 @@ impl Network {
         Ok(files)
     }
 
-    /// Takes a stray namespace away.
+    /// Removes a stray namespace.
     ///
     /// # Errors
     /// When it stays.
@@ -221,11 +220,11 @@ impl Network {
         namespace::remove(file)
     }
 
-    /// Ends the keeping of ready slots and takes those away; the host's part goes too when no
+    /// Stops keeping slots ready and removes the ready ones. Removes the host's rules too when no
     /// sandbox has a slot.
     ///
     /// # Errors
-    /// When something stays.
+    /// When one remains.
     pub async fn close(&self) -> io::Result<()> {
         self.pool.close().await?;
         let shared = self.shared.clone();
@@ -241,7 +240,7 @@ impl Network {
     }
 }
 
-/// How the names of an installation's interfaces begin.
+/// The prefix of an installation's interface names.
 fn interface_prefix(instance: &str) -> String {
     format!("shl{instance}-")
 }
@@ -256,7 +255,7 @@ impl Shared {
         Slot::new(index, self.config.range, &self.prefix, &self.namespaces)
     }
 
-    /// Makes one more slot, with the default policy in force; none when the range is used up.
+    /// Creates a slot with the default policy in force; `None` when the range is used up.
     fn make(&self) -> io::Result<Option<Slot>> {
         let Some(index) = self.indices.take()? else {
             return Ok(None);
@@ -284,15 +283,15 @@ impl Shared {
         self.indices.give_back(index)
     }
 
-    /// Takes a slot away, or remembers that it is to be.
+    /// Removes a slot, or records it for a later retry.
     fn dispose_or_keep(&self, index: u32) {
         if let Err(error) = self.dispose(index) {
-            tracing::warn!(%error, index, "a network slot cannot be taken away yet");
+            tracing::warn!(%error, index, "a network slot cannot be removed yet");
             self.leaving.lock().insert(index);
         }
     }
 
-    /// Takes those slots away that could not be before.
+    /// Retries the removals that failed.
     fn dispose_leaving(&self) -> io::Result<()> {
         let leaving: Vec<u32> = self.leaving.lock().iter().copied().collect();
         for index in leaving {
@@ -303,8 +302,8 @@ impl Shared {
     }
 }
 
-/// The largest packet that leaves this machine: a slot with a larger one would lose packets on
-/// networks that do not say so.
+/// The path MTU of the host's default route: a slot with larger packets would lose them on networks
+/// that do not report it.
 fn mtu_of_default_route() -> Option<u32> {
     let routes = fs::read_to_string("/proc/net/route").ok()?;
     let interface = routes.lines().skip(1).find_map(|line| {

@@ -1,10 +1,9 @@
-//! What the daemon in a sandbox writes: its log.
+//! The log that a sandbox's envd writes.
 //!
-//! A named pipe in the sandbox's directory. The sandbox holds both of its ends open, so that it
-//! never meets a closed one when the server is away, and the server opens it again when it is
-//! back. What comes through it is from an attacker as much as from a friend: lines, and the rate
-//! at which they are taken, are bounded, and a pipe that is not read fast enough is full for the
-//! one who writes.
+//! It is a named pipe in the sandbox's directory. The sandbox holds both ends open, so it never
+//! gets `EPIPE` while the server is away; the server opens the pipe again when it is back. The
+//! content may come from an attacker, so line lengths and the read rate are bounded. A pipe that is
+//! read too slowly fills up and blocks the writer.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -19,20 +18,20 @@ use tokio::net::unix::pipe::{OpenOptions as PipeOptions, Receiver};
 
 /// The pipe's name in the sandbox's directory.
 const FILE: &str = "log";
-/// The longest line that is passed on; the rest of a longer one is dropped.
+/// The longest line that is passed on; the rest of a line is dropped.
 const LINE_MAX: usize = 16 * 1024;
-/// What is read at once, and then waited for: 1.3 MB a second at most.
+/// Bytes read at a time, followed by a wait: at most 1.3 MB per second.
 const BATCH: usize = 64 * 1024;
 const PACE: Duration = Duration::from_millis(50);
 
-/// Makes the pipe and opens it for the sandbox.
+/// Creates the pipe and opens it for the sandbox.
 ///
 /// # Errors
 /// When the file system refuses.
 pub fn create(directory: &Path) -> io::Result<OwnedFd> {
     let path = directory.join(FILE);
     match nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
-        // Of an earlier run; nobody else can put one there.
+        // From an earlier execution; only the server can create files there.
         Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -44,25 +43,25 @@ pub fn create(directory: &Path) -> io::Result<OwnedFd> {
     Ok(both.into())
 }
 
-/// Opens the pipe to read what the sandbox writes.
+/// Opens the pipe to read the sandbox's log.
 ///
 /// # Errors
-/// When there is none.
+/// When it does not exist.
 pub fn open(directory: &Path) -> io::Result<Receiver> {
     PipeOptions::new().open_receiver(directory.join(FILE))
 }
 
-/// Reads what a sandbox writes.
+/// Reads a sandbox's log.
 #[derive(Debug)]
 pub struct Reader {
     pipe: Receiver,
     lines: Lines,
-    /// Whether much came at once, so that the next batch is to wait.
+    /// The last batch was large, so the next one waits.
     busy: bool,
 }
 
 impl Reader {
-    /// Reads from a pipe that [`open`] has opened.
+    /// Reads from a pipe opened by [`open`].
     pub fn new(pipe: Receiver) -> Self {
         Self {
             pipe,
@@ -71,7 +70,7 @@ impl Reader {
         }
     }
 
-    /// The next whole lines; none when the sandbox has ended.
+    /// The next complete lines; `None` when the sandbox has ended.
     pub async fn next(&mut self) -> Option<Vec<String>> {
         let mut buffer = Vec::with_capacity(BATCH);
         loop {
@@ -92,11 +91,11 @@ impl Reader {
     }
 }
 
-/// Cuts bytes into lines.
+/// Splits bytes into lines.
 #[derive(Debug, Default)]
 struct Lines {
     begun: Vec<u8>,
-    /// The rest of the present line is dropped.
+    /// The rest of the current line is dropped.
     too_long: bool,
     whole: Vec<String>,
 }

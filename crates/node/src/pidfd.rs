@@ -1,4 +1,4 @@
-//! Processes by descriptor: a process id can be reused, a descriptor cannot.
+//! Processes by descriptor: an id can be reused, a descriptor cannot.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,16 +6,16 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Opens a process, which need not be a child. The descriptor becomes readable when the process ends.
+/// Opens a process, child or not. The descriptor becomes readable when the process ends.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn open(pid: i32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
     Ok(pidfd_open(pid, PidfdFlags::NONBLOCK)?)
 }
 
-/// Kills the process. Success when it has ended already.
+/// Kills the process. Succeeds if it has already ended.
 ///
 /// # Errors
 /// When it may not be signalled.

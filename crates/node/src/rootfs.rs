@@ -1,4 +1,4 @@
-//! The root file system of a sandbox: shared read-only layers below, its own directory on top.
+//! The root file system of a sandbox: shared read-only layers below its own writable directory.
 
 mod idmap;
 
@@ -18,38 +18,38 @@ use self::idmap::Mapped;
 /// The kernel reads at most one page of mount options.
 const OPTIONS_MAX: usize = 4000;
 
-/// The mode of a directory in which everybody keeps files of their own.
-const EVERYBODYS: u32 = 0o1777;
+/// The mode of a world-writable temporary directory.
+const WORLD_WRITABLE: u32 = 0o1777;
 
-/// How many users a sandbox with a user namespace has: as many as a distribution expects.
+/// The number of users in a sandbox's user namespace: as many as a distribution expects.
 pub const USERS: u32 = 1 << 16;
 
 /// The parts of a root file system.
 #[derive(Debug)]
 pub struct Layers<'a> {
-    /// Read-only, the top one first.
+    /// The read-only layers, topmost first.
     pub lower: &'a [PathBuf],
-    /// The sandbox's own directory: what it changes, and the kernel's scratch space beside.
+    /// The sandbox's own directory: its changes, and the overlay's work directory.
     pub own: &'a Path,
 }
 
 impl Layers<'_> {
-    /// Makes the sandbox's own directories, with `files` in place below `etc`.
+    /// Creates the sandbox's own directories, with `files` below `etc`.
     ///
-    /// The directory is new and empty, so nothing in it can lead elsewhere.
+    /// The directory is new and empty, so no link in it can lead elsewhere.
     ///
     /// # Errors
     /// When a file cannot be written.
     pub fn prepare(&self, files: &[(&str, String)]) -> io::Result<()> {
         let upper = self.upper();
-        // The root of the sandbox has the mode of this directory.
+        // The overlay's root takes its mode from this directory.
         make(&upper, 0o755)?;
         fs::create_dir(self.work())?;
         make(&upper.join("etc"), 0o755)?;
-        // Where `/tmp` is empty gVisor puts a file system in memory on it: what is written there
-        // would count as memory, and one that fills it would be killed for that.
+        // gVisor mounts a memory file system on an empty `/tmp`. Files there would count as memory,
+        // and a sandbox that filled it would be OOM-killed.
         for directory in ["tmp", "tmp/.X11-unix"] {
-            make(&upper.join(directory), EVERYBODYS)?;
+            make(&upper.join(directory), WORLD_WRITABLE)?;
         }
         files.iter().try_for_each(|(name, text)| {
             let file = upper.join("etc").join(name);
@@ -58,8 +58,8 @@ impl Layers<'_> {
         })
     }
 
-    /// Mounts the whole at `target`. With `first_user`, what root owns on disk belongs to that
-    /// user of the machine in the mount, and so on for the users behind it.
+    /// Mounts the overlay at `target`. With `first_user`, the mount maps root to that user of the
+    /// machine, and the users after it accordingly.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -74,7 +74,7 @@ impl Layers<'_> {
         let users = idmap::UserNamespace::new(first_user)?;
         let stage = self.own.join("stage");
         fs::create_dir_all(&stage)?;
-        // The staged mounts go when `_mapped` is dropped: the overlay keeps its own.
+        // The staged mounts end when `_mapped` is dropped; the overlay holds its own references.
         let mut _mapped = Vec::new();
         let mut lower = Vec::new();
         for (number, layer) in self.lower.iter().enumerate() {
@@ -84,8 +84,8 @@ impl Layers<'_> {
         }
         _mapped.push(Mapped::mount(self.own, &stage.join("own"), &users)?);
         idmap::as_user(first_user, || {
-            // The sandbox reads the options of its root in `/proc/mounts`: relative paths tell it
-            // nothing of this machine.
+            // The sandbox sees the mount options in `/proc/mounts`. Relative paths reveal nothing
+            // of this machine.
             unshare(CloneFlags::CLONE_FS)?;
             chdir(&stage)?;
             overlay(
@@ -97,7 +97,7 @@ impl Layers<'_> {
         })
     }
 
-    /// What the sandbox changes.
+    /// The directory of the sandbox's changes.
     pub fn upper(&self) -> PathBuf {
         self.own.join("upper")
     }
@@ -107,14 +107,14 @@ impl Layers<'_> {
     }
 }
 
-/// Makes a directory whose mode the umask does not change.
+/// Creates a directory with this mode, whatever the umask.
 fn make(directory: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir(directory)?;
     fs::set_permissions(directory, Permissions::from_mode(mode))
 }
 
 fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::Result<()> {
-    // Descriptors name long lists of layers in few bytes; they live until the mount is made.
+    // Descriptor paths are short, so many layers fit; they stay open until the mount exists.
     let mut held = Vec::new();
     let mut options = options_of(lower, upper, work);
     if options.len() > OPTIONS_MAX {
@@ -130,7 +130,7 @@ fn overlay(lower: &[PathBuf], upper: &Path, work: &Path, target: &Path) -> io::R
     }
     if options.len() > OPTIONS_MAX {
         return Err(io::Error::other(format!(
-            "{} layers are too many",
+            "too many layers: {}",
             lower.len()
         )));
     }
@@ -160,7 +160,7 @@ fn options_of(lower: &[PathBuf], upper: &Path, work: &Path) -> Vec<u8> {
     options
 }
 
-/// Appends a path so that no character of it ends the path or the option.
+/// Appends a path, escaped so that no character ends the path or the option.
 fn escape(options: &mut Vec<u8>, path: &Path) {
     for byte in path.as_os_str().as_bytes() {
         if matches!(byte, b':' | b',' | b'\\') {
@@ -170,15 +170,14 @@ fn escape(options: &mut Vec<u8>, path: &Path) {
     }
 }
 
-/// Unmounts all that is mounted at or below `path`, the innermost first. Success when there is
-/// nothing.
+/// Unmounts every mount at or below `path`, innermost first. Idempotent.
 ///
 /// # Errors
-/// When a mount stays.
+/// When a mount remains.
 pub fn unmount_below(path: &Path) -> io::Result<()> {
     for point in mounts_below(path)?.into_iter().rev() {
         match umount2(&point, MntFlags::empty()) {
-            // What is still being let go is detached, and ends with its last user.
+            // A busy mount is detached, and ends with its last user.
             Err(nix::errno::Errno::EBUSY) => umount2(&point, MntFlags::MNT_DETACH)?,
             Err(nix::errno::Errno::EINVAL | nix::errno::Errno::ENOENT) | Ok(()) => {}
             Err(errno) => return Err(errno.into()),
@@ -187,7 +186,7 @@ pub fn unmount_below(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is mounted at or below `path`, in the order in which it was mounted.
+/// The mounts at or below `path`, in mount order.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -243,7 +242,8 @@ mod tests {
         lower: Vec<PathBuf>,
     }
 
-    /// `layers` layers, each with a file of its number, in a directory whose name needs escaping.
+    /// `layers` layers, each with a file named after its number, in a directory that needs
+    /// escaping.
     fn fixture(layers: usize) -> Fixture {
         let directory = tempfile::Builder::new()
             .prefix("a b,c:d\\e")

@@ -1,4 +1,4 @@
-//! Notices the end of a process that is not a child of ours.
+//! Detects the end of a process that is not our child.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,30 +8,30 @@ use tokio::io::unix::AsyncFd;
 
 use crate::pidfd;
 
-/// A process that is being watched.
+/// A watched process.
 #[derive(Debug)]
 pub struct Watched(AsyncFd<OwnedFd>);
 
 impl Watched {
-    /// Begins to watch; for a caller on the runtime.
+    /// Starts to watch. Must be called on the runtime.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// When the process does not exist.
     #[expect(
         unsafe_code,
         reason = "registering a descriptor is a promise not to close it"
     )]
     pub fn new(pid: i32) -> io::Result<Self> {
         let process = pidfd::open(pid)?;
-        // SAFETY: an `OwnedFd` stays open and the same until it is dropped.
+        // SAFETY: an `OwnedFd` stays open and unchanged until it is dropped.
         let registered = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
         registered.map(Self).map_err(Into::into)
     }
 
-    /// Ends when the process has ended.
+    /// Resolves when the process has ended.
     pub async fn ended(&self) {
-        // An error would mean that the descriptor can no longer be waited for; the process is
-        // then taken for ended, and whoever is told looks again.
+        // An error means that the descriptor can no longer be awaited. The process then counts as
+        // ended, and the caller checks it.
         let _ = self.0.readable().await;
     }
 }

@@ -1,12 +1,12 @@
-//! The files that cgroups consist of.
+//! The files of a cgroup.
 
 use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How often a group that is still busy is tried again; the kernel lets go of a group shortly
-/// after its last process, and says so by no event.
+/// How often removing a busy group is tried. The kernel releases a group shortly after its last
+/// process and sends no event for that.
 const REMOVE_TRIES: u32 = 50;
 
 pub(super) fn read(path: &Path) -> io::Result<String> {
@@ -17,7 +17,7 @@ pub(super) fn write(path: &Path, value: impl Display) -> io::Result<()> {
     fs::write(path, value.to_string()).map_err(|e| named(path, e))
 }
 
-/// What failed with a file, with its name.
+/// A failed file operation, with the file's name.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 struct Named {
@@ -38,7 +38,7 @@ pub(super) fn number(path: &Path) -> io::Result<u64> {
         .map_err(|_| io::Error::other(format!("{}: {text:?}", path.display())))
 }
 
-/// The number behind `key` in a file of `key number` lines.
+/// The number after `key` in a file of `key number` lines.
 pub(super) fn keyed(path: &Path, key: &str) -> io::Result<u64> {
     value_of(&read(path)?, key)
         .ok_or_else(|| io::Error::other(format!("{}: no {key}", path.display())))
@@ -54,11 +54,11 @@ pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
     })
 }
 
-/// Limits memory, and memory and swap together to the same, where swap is counted (cgroup v1). The
-/// second may never be less than the first, so it goes ahead upwards and follows downwards.
+/// Limits memory, and memory plus swap to the same value where swap is counted (cgroup v1). The
+/// second limit may never be below the first, so it is raised first and lowered last.
 ///
 /// # Errors
-/// When the kernel refuses, as it does below what is in use.
+/// When the kernel refuses, as it does below the current usage.
 pub(super) fn limit_memory_v1(group: &Path, bytes: u64) -> io::Result<()> {
     let memory = group.join("memory.limit_in_bytes");
     let with_swap = group.join("memory.memsw.limit_in_bytes");
@@ -74,10 +74,10 @@ pub(super) fn limit_memory_v1(group: &Path, bytes: u64) -> io::Result<()> {
     write(&second, bytes)
 }
 
-/// Hands the controllers that are offered at `root` down to the parent of `group` (cgroup v2).
+/// Enables the controllers of `root` on every level down to the parent of `group` (cgroup v2).
 ///
 /// # Errors
-/// When the kernel refuses, as it does where processes sit in an inner group.
+/// When the kernel refuses, as it does if an inner group has processes.
 pub(super) fn delegate(root: &Path, group: &Path) -> io::Result<()> {
     let Some(parent) = group.parent() else {
         return Ok(());
@@ -98,7 +98,7 @@ pub(super) fn delegate(root: &Path, group: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a group and the groups below it away. Success when there is none.
+/// Removes a group and the groups below it. Idempotent.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -123,6 +123,6 @@ pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     }
     Err(io::Error::new(
         io::ErrorKind::ResourceBusy,
-        format!("{} stays busy", path.display()),
+        format!("{} is still busy", path.display()),
     ))
 }

@@ -1,4 +1,4 @@
-//! Ending every process of a group.
+//! Killing every process of a group.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::Cgroup;
-use crate::exhausted::{insist, is_exhausted};
+use crate::exhausted::{is_exhausted, retry_exhausted};
 use crate::pidfd;
 
-/// How long processes may take to end after a signal that they cannot refuse. A process in an
-/// uninterruptible wait is the kernel's to end; it is reported, not waited for longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long processes may take to end after SIGKILL. A process in uninterruptible sleep is
+/// reported, not waited for longer.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many ends are waited for at once. Each costs a descriptor, and a sandbox may have thousands
-/// of processes.
+/// How many processes are awaited together. Each costs a descriptor, and a sandbox may have
+/// thousands of processes.
 const AWAITED: usize = 32;
 
 impl Cgroup {
-    /// Ends all processes and waits until they have ended. Blocks. Success when there are none.
+    /// Kills all processes and waits for their end. Blocks. Idempotent.
     ///
-    /// The group is held still first, so that none can be started behind the signal's back.
+    /// The group is frozen first, so that no process can fork past the signal.
     ///
     /// # Errors
-    /// When one does not end in time.
+    /// When a process does not end in time.
     pub fn kill(&self) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + KILL_TIMEOUT;
         loop {
             let handles = self.signal()?;
             if handles.is_empty() {
@@ -42,21 +42,21 @@ impl Cgroup {
         }
     }
 
-    /// Kills every process that the group has now. Returns what ends when the first of them do: of
-    /// thousands, not all are waited for at once.
+    /// Kills every current process of the group. Returns descriptors that become readable when the
+    /// first [`AWAITED`] processes end: awaiting thousands would cost as many descriptors.
     ///
     /// # Errors
-    /// When one cannot be killed.
+    /// When a process cannot be killed.
     pub fn signal(&self) -> io::Result<Vec<OwnedFd>> {
         let processes = self.processes()?;
         if processes.is_empty() {
             return Ok(Vec::new());
         }
-        // A group that is gone, or that cannot be held, is signalled all the same.
-        let _ = self.hold(true);
+        // A group that is gone, or that does not freeze, is signalled anyway.
+        let _ = self.set_frozen(true);
         let killed = kill_each(&processes);
-        // Processes that are held do not end.
-        let _ = insist(|| self.hold(false));
+        // Frozen processes do not end.
+        let _ = retry_exhausted(|| self.set_frozen(false));
         killed
     }
 }
@@ -67,7 +67,7 @@ fn kill_each(processes: &[i32]) -> io::Result<Vec<OwnedFd>> {
         let handle = match pidfd::open(*pid) {
             Ok(handle) => handle,
             Err(error) if is_exhausted(&error) => return Err(error),
-            // It has ended meanwhile.
+            // It has already ended.
             Err(_) => continue,
         };
         pidfd::kill(&handle)?;
@@ -81,7 +81,7 @@ fn kill_each(processes: &[i32]) -> io::Result<Vec<OwnedFd>> {
 fn stuck() -> io::Error {
     io::Error::new(
         io::ErrorKind::TimedOut,
-        "processes of the sandbox do not end",
+        "processes of the sandbox do not exit",
     )
 }
 

@@ -12,7 +12,7 @@ const HYBRID: &str = "\
 ";
 
 #[test]
-fn each_controller_is_taken_from_where_it_is() {
+fn each_controller_is_used_where_it_is_mounted() {
     let found = places(HYBRID, |_| "pids misc".to_owned()).unwrap();
     assert_eq!(
         found[&Controller::Cpu],
@@ -39,7 +39,7 @@ fn a_missing_controller_is_named() {
 }
 
 #[test]
-fn swap_is_no_way_around_a_limit_on_memory_that_grows_and_shrinks() {
+fn swap_does_not_evade_a_memory_limit_that_grows_and_shrinks() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: cgroups need root");
         return;
@@ -58,7 +58,7 @@ fn swap_is_no_way_around_a_limit_on_memory_that_grows_and_shrinks() {
     for memory in [64, 256, 96, 96].map(Mib) {
         group.set_memory(memory).unwrap();
         match group.place(Controller::Memory) {
-            // There together with memory.
+            // This file exists together with that of the memory limit.
             Place::V1(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), memory.bytes()),
             Place::V2(_) if swap.exists() => assert_eq!(number(&swap).unwrap(), 0),
             _ => eprintln!("skipped: this kernel counts no swap"),
@@ -69,7 +69,7 @@ fn swap_is_no_way_around_a_limit_on_memory_that_grows_and_shrinks() {
 }
 
 #[test]
-fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
+fn limits_are_enforced_and_killing_a_group_kills_all_its_processes() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: cgroups need root");
         return;
@@ -114,7 +114,7 @@ fn limits_are_in_force_and_a_group_ends_with_all_its_processes() {
 }
 
 #[test]
-fn a_group_weighs_no_more_than_the_machine_has() {
+fn the_weight_of_a_group_is_capped_at_the_size_of_the_machine() {
     let machine = MilliCpu(2000);
     assert_eq!(weighed(MilliCpu(32_000), machine), machine);
     assert_eq!(weighed(MilliCpu(500), machine), MilliCpu(500));

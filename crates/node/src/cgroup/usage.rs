@@ -1,4 +1,4 @@
-//! What a group has used.
+//! The resource usage of a group.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::files::{self, keyed, number, read};
 use super::{Cgroup, Controller, Place};
 
 impl Cgroup {
-    /// The processor time that it has used so far.
+    /// The processor time used so far.
     ///
     /// # Errors
     /// When the counter cannot be read.
@@ -24,14 +24,14 @@ impl Cgroup {
         })
     }
 
-    /// What the group uses now; the disk is not counted here.
+    /// The group's current usage, without the disk.
     ///
     /// # Errors
     /// When the group is gone.
     pub fn usage(&self) -> io::Result<Usage> {
         let cpu_nanos = self.cpu_nanos()?;
-        // What a user-space kernel gives its programs is shared memory of its own, which the
-        // kernel counts as cache: it is in use all the same.
+        // A user-space kernel gives its programs shared memory, which the kernel counts as cache.
+        // Count it as used.
         let (memory_bytes, cache_bytes) = match self.place(Controller::Memory) {
             Place::V1(path) => {
                 let stat = read(&path.join("memory.stat"))?;

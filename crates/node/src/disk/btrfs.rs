@@ -24,20 +24,20 @@ use self::groups::{Groups, Inherit};
 
 /// The kernel's letter for btrfs ioctls.
 const MAGIC: u8 = 0x94;
-/// The bytes of a name in [`VolumeArgs`], its final zero included.
+/// Bytes of a name in [`VolumeArgs`], with its terminating zero.
 const NAME_BYTES: usize = 4088;
-/// The bytes of a name in [`SnapshotArgs`], its final zero included.
+/// Bytes of a name in [`SnapshotArgs`], with its terminating zero.
 const SNAPSHOT_NAME_BYTES: usize = 4040;
-/// What an empty subvolume takes: a node, counted from its first transaction on.
+/// The size of an empty subvolume: one node, counted from its first transaction on.
 const NODE: u64 = 16 << 10;
 /// The inode number of a subvolume's root.
 const ROOT_INODE: u64 = 256;
-/// Quota commands: with full accounting, and with the cheap one of Linux 6.7.
+/// Quota commands: full accounting, and the cheaper simple accounting of Linux 6.7.
 const QUOTA_ENABLE: u64 = 1;
 const QUOTA_ENABLE_SIMPLE: u64 = 4;
-/// Limit what a subvolume refers to.
+/// Limits what a subvolume references.
 const LIMIT_REFERENCED: u64 = 1;
-/// A new subvolume is counted in groups that are named.
+/// The new subvolume joins the named quota groups.
 const INHERIT: u64 = 1 << 2;
 
 /// `btrfs_ioctl_vol_args`.
@@ -107,18 +107,18 @@ nix::ioctl_read!(quota_limit, MAGIC, 43, LimitArgs);
 #[derive(Debug)]
 pub(super) struct Volume {
     root: PathBuf,
-    /// Where the kernel shows the counters.
+    /// The directory of the kernel's counters.
     counters: PathBuf,
-    /// What teams hold; none where the kernel has only the costly counting, which does not sum up what
-    /// is shared.
+    /// The teams' groups. `None` where the kernel has only full accounting, which is slow and does
+    /// not add up shared data.
     groups: Option<Groups>,
 }
 
 impl Volume {
-    /// Opens `root` and sees that quotas are counted. All teams together hold at most `all_bytes`.
+    /// Opens `root` and enables quotas. All teams together hold at most `all_bytes`.
     ///
     /// # Errors
-    /// When the kernel has no quotas.
+    /// When the kernel does not support quotas.
     pub(super) fn open(root: &Path, all_bytes: u64) -> io::Result<Self> {
         let directory = File::open(root)?;
         enable_quota(&directory)?;
@@ -145,7 +145,7 @@ impl Volume {
         })
     }
 
-    /// What teams hold, where that is counted.
+    /// The teams' groups, if the kernel supports them.
     pub(super) fn groups(&self) -> Option<&Groups> {
         self.groups.as_ref()
     }
@@ -160,7 +160,7 @@ impl Volume {
         self.limit(name, limit_bytes)
     }
 
-    /// Bounds what a new subvolume holds; one that cannot be bounded is not kept.
+    /// Limits a new subvolume; deletes it when that fails.
     fn limit(&self, name: &str, limit_bytes: u64) -> io::Result<()> {
         let mut limit = LimitArgs {
             group: 0,
@@ -180,8 +180,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes `name` what the subvolume at `source` is now, and bounds what is written to it from
-    /// then on. No byte is copied.
+    /// Creates `name` as a snapshot of the subvolume at `source` and limits what is written to it
+    /// from then on. No byte is copied.
     pub(super) fn create_from(
         &self,
         source: &Path,
@@ -193,7 +193,7 @@ impl Volume {
         self.limit(name, limit_bytes)
     }
 
-    /// Counts a subvolume in `to` from now on, and no more in `from`.
+    /// Moves a subvolume from the group `from` to the group `to`.
     pub(super) fn move_to(&self, name: &str, from: Option<Group>, to: Group) -> io::Result<()> {
         let Some(groups) = &self.groups else {
             return Ok(());
@@ -207,12 +207,13 @@ impl Volume {
 
     pub(super) fn usage(&self, name: &str) -> io::Result<u64> {
         let group = self.counters.join(format!("0_{}", self.tree(name)?));
-        // What is written is kept in reserve until the next transaction counts it, up to half a minute.
+        // New writes are only reserved until the next transaction counts them, up to 30 seconds
+        // later.
         let reserved = counter(&group, "rsv_data")?;
         Ok(counter(&group, "referenced")?.max(NODE) + reserved)
     }
 
-    /// The number of a subvolume.
+    /// The id of a subvolume.
     fn tree(&self, name: &str) -> io::Result<u64> {
         let subvolume = File::open(self.root.join(name))?;
         let mut args = LookupArgs {
@@ -232,7 +233,7 @@ fn counter(group: &Path, name: &str) -> io::Result<u64> {
     text.trim().parse().map_err(io::Error::other)
 }
 
-/// Makes an empty subvolume at `path`.
+/// Creates an empty subvolume at `path`.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     let (parent, name) = split(path)?;
     let args = volume_args(name)?;
@@ -241,7 +242,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The same, counted in a group.
+/// Like [`make`], in a quota group.
 pub(super) fn make_in(path: &Path, group: Option<Group>) -> io::Result<()> {
     let Some(inherit) = group.map(Inherit::of) else {
         return make(path);
@@ -254,8 +255,8 @@ pub(super) fn make_in(path: &Path, group: Option<Group>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `target` what the subvolume at `source` is now, to the last byte that was written before.
-/// No byte is copied. It is counted where what it lies in is.
+/// Creates `target` as a snapshot of the subvolume at `source`, with everything written before. No
+/// byte is copied. It counts in the quota group of its parent directory.
 pub(super) fn snapshot(source: &Path, target: &Path) -> io::Result<()> {
     snapshot_in(source, target, None)
 }
@@ -285,20 +286,20 @@ fn snapshot_args(fd: i64, name: &str, inherit: Option<&Inherit>) -> SnapshotArgs
     args
 }
 
-/// Takes the subvolume at `path` away with all that is in it.
+/// Deletes the subvolume at `path` and its contents.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let (parent, name) = split(path)?;
     let args = volume_args(name)?;
     // SAFETY: the descriptor is open and `args` holds a name that ends in a zero.
     match unsafe { snapshot_destroy(parent.as_raw_fd(), &raw const args) } {
-        // What is no subvolume was left by something else, but it goes all the same.
+        // A plain directory, made by something else, is deleted too.
         Err(Errno::EINVAL | Errno::ENOTTY) => fs::remove_dir_all(path),
         Err(errno) => Err(errno.into()),
         Ok(_) => Ok(()),
     }
 }
 
-/// The directory that `path` is in, and its name there.
+/// The parent directory of `path`, and its name there.
 fn split(path: &Path) -> io::Result<(File, &str)> {
     let name = path.file_name().and_then(|name| name.to_str());
     match (path.parent(), name) {
@@ -312,7 +313,7 @@ fn enable_quota(directory: &File) -> io::Result<()> {
         let mut args = QuotaArgs { command, status: 0 };
         // SAFETY: the descriptor is open and `args` has the size that the kernel reads.
         match unsafe { quota_control(directory.as_raw_fd(), &raw mut args) } {
-            // Already enabled, in either way, is as good.
+            // Quotas are already enabled, in either mode.
             Ok(_) | Err(Errno::EEXIST) => return Ok(()),
             Err(Errno::EINVAL) => {}
             Err(errno) => return Err(errno.into()),

@@ -1,4 +1,4 @@
-//! A file that is a file system.
+//! A file system in a file.
 
 use std::fs;
 use std::io;
@@ -16,16 +16,16 @@ use shoal_core::resources::Mib;
 
 use crate::modes;
 
-/// The size when none is given: a quarter of the free space, within these bounds.
+/// The size by default: a quarter of the free space, within these bounds.
 const LEAST: u64 = 1 << 30;
 const MOST: u64 = 32 << 30;
 
-/// What is not checked is not computed: what is saved has digests of its own, and space that is
-/// freed must stay reserved for the file. What sandboxes write is no program of this machine's.
+/// No data checksums: saved files have their own digests. No discards: freed space must stay
+/// reserved for the file. No setuid programs or devices: sandboxes write these files.
 const OPTIONS: &str = "noatime,nodiscard,nodatasum,nosuid,nodev";
 
-/// How long whoever has a file there open may still have it: a program that was just begun has all
-/// that this one has, until its own code runs.
+/// How long files on the mount may stay open by accident: between fork and exec, a new child
+/// process holds all descriptors of this process.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// Whether something is mounted at `path`.
@@ -49,8 +49,8 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// Mounts the file system in `file` at `point`, making it when there is none. Success when it is
-/// mounted already: it outlives the server, as the sandboxes on it do.
+/// Mounts the file system in `file` at `point`, and creates it if it does not exist. Succeeds if it
+/// is already mounted: the mount outlives the server, like the sandboxes on it.
 ///
 /// # Errors
 /// When there is no space, no `mkfs.btrfs`, or no btrfs in the kernel.
@@ -69,13 +69,13 @@ pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<
     let mounted = run(Command::new("mount")
         .args(["-t", "btrfs", "-o", OPTIONS, device])
         .arg(point));
-    // The device goes by itself with its last user: the mount, or nobody if that failed.
+    // The device detaches by itself with its last user: the mount, or none if mounting failed.
     run(Command::new("losetup").args(["--detach", device]))?;
     mounted.map(|_| ())
 }
 
-/// Lets go of the devices of `file`, which is mounted nowhere: one stays when a server is killed
-/// between making it and mounting it.
+/// Detaches the loop devices of `file`, which is not mounted. One remains when a server is killed
+/// between attaching and mounting it.
 fn detach(file: &Path) -> io::Result<()> {
     let devices = run(Command::new("losetup")
         .args(["--noheadings", "--output", "NAME", "--associated"])
@@ -85,7 +85,7 @@ fn detach(file: &Path) -> io::Result<()> {
         .try_for_each(|device| run(Command::new("losetup").args(["--detach", device])).map(|_| ()))
 }
 
-/// Unmounts `point`. Success when nothing is mounted there.
+/// Unmounts `point`. Succeeds if nothing is mounted there.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -102,7 +102,8 @@ pub(super) fn unmount(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the file beside and renames it, so that half a file system is never met.
+/// Creates the file under another name and renames it, so that a partial file system is never
+/// visible.
 fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
     let beside = file.with_extension("new");
     let directory = file.parent().unwrap_or(Path::new("/"));
@@ -110,14 +111,14 @@ fn make(file: &Path, size: Option<Mib>) -> io::Result<()> {
     let free = free.blocks_available() * free.fragment_size();
     let bytes = size.map_or_else(|| (free / 4).clamp(LEAST, MOST), Mib::bytes);
     let made = allocate(&beside, bytes, free).and_then(|()| {
-        // Not discarding keeps the space that was just taken.
+        // Without discards the file keeps the space just allocated.
         run(Command::new("mkfs.btrfs")
             .args(["--quiet", "--nodiscard"])
             .arg(&beside))?;
         fs::rename(&beside, file)
     });
     if made.is_err() {
-        // The first error is the one that counts.
+        // Report the first error.
         let _ = fs::remove_file(&beside);
     }
     made
@@ -138,14 +139,14 @@ fn allocate(file: &Path, bytes: u64, free: u64) -> io::Result<()> {
         return Err(full());
     }
     let opened = modes::create_file(file)?;
-    // On btrfs: copied each time it is written, the space that it has would not be enough. Other file
-    // systems do not know of it.
+    // On btrfs only: with copy on write, each write would need space beyond what is allocated.
+    // Other file systems do not support the flag.
     let _ = ioctl_setflags(&opened, IFlags::NOCOW);
     let length = i64::try_from(bytes).map_err(io::Error::other)?;
     match fallocate(opened.as_fd(), FallocateFlags::empty(), 0, length) {
         Ok(()) => Ok(()),
         Err(Errno::ENOSPC) => Err(full()),
-        // A file system that cannot take space in advance gets a file that grows.
+        // A file system that cannot allocate in advance gets a file that grows.
         Err(Errno::EOPNOTSUPP) => opened.set_len(bytes),
         Err(errno) => Err(errno.into()),
     }

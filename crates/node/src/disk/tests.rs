@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::process::Command;
 
 use super::*;
 
@@ -17,7 +18,7 @@ fn owner(team: u8, disk: Option<u32>) -> Owner {
     }
 }
 
-/// Writes until it is told that there is no more room, at most so many MiB; how many those were.
+/// Writes until the disk reports no space, at most `mib` MiB. Returns how many were written.
 fn fill(directory: &Path, mib: usize) -> usize {
     let mut file = File::create(directory.join("fill")).unwrap();
     let block = vec![1u8; 1 << 20];
@@ -26,7 +27,7 @@ fn fill(directory: &Path, mib: usize) -> usize {
 }
 
 #[test]
-fn a_team_meets_its_own_sum_and_the_others_go_on() {
+fn a_full_team_quota_does_not_affect_other_teams() {
     if !is_root() {
         return;
     }
@@ -46,7 +47,7 @@ fn a_team_meets_its_own_sum_and_the_others_go_on() {
     let second = disk.create("ib", share, mine).unwrap();
     let neighbour = disk.create("ic", share, other).unwrap();
     assert_eq!(fill(&first, 64), 64);
-    // What is kept beside it, and what clones begin with, is the team's too.
+    // What is kept next to a sandbox, and what its clones start with, counts for the team too.
     let place = disk.snapshots().join("s");
     disk.make_place(&place, Some(mine)).unwrap();
     disk.keep("ia", &place.join("files")).unwrap();
@@ -64,7 +65,7 @@ fn a_team_meets_its_own_sum_and_the_others_go_on() {
     assert_eq!(fill(&neighbour, 100), 100);
     disk.keep("ic", &disk.snapshots().join("t")).unwrap();
     disk.create("ie", share, other).unwrap();
-    // A higher limit counts at once, and so does what changes hands.
+    // A higher limit and a changed owner take effect immediately.
     assert_eq!(disk.room(owner(1, Some(256))).unwrap(), Room::Some);
     disk.give("ib", Some(mine), other).unwrap();
     assert!(disk.used(mine.team).unwrap().unwrap() < held + (8 << 20));
@@ -78,7 +79,7 @@ fn a_team_meets_its_own_sum_and_the_others_go_on() {
 }
 
 #[test]
-fn teams_together_leave_the_reserve() {
+fn all_teams_together_leave_the_reserve_free() {
     if !is_root() {
         return;
     }
@@ -99,7 +100,7 @@ fn teams_together_leave_the_reserve() {
             }
         }
         assert_eq!(disk.room(all[0]).unwrap(), Room::DiskIsFull);
-        // What is the server's own is written all the same.
+        // The server's own files can still be written.
         let own = disk.paused().join("own");
         fs::write(&own, vec![1; 4 << 20]).unwrap();
         File::open(&own).unwrap().sync_all().unwrap();
@@ -114,7 +115,7 @@ fn teams_together_leave_the_reserve() {
 }
 
 #[test]
-fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
+fn a_sandbox_is_held_to_its_share_and_its_files_are_deleted_with_it() {
     if !is_root() {
         return;
     }
@@ -157,7 +158,7 @@ fn a_sandbox_meets_its_own_bound_and_what_it_wrote_goes_with_it() {
 }
 
 #[test]
-fn too_little_space_is_said_before_anything_is_written() {
+fn too_little_space_is_reported_before_anything_is_written() {
     if !is_root() {
         return;
     }
@@ -175,7 +176,7 @@ fn too_little_space_is_said_before_anything_is_written() {
 }
 
 #[test]
-fn what_is_written_counts_before_it_reaches_the_disk() {
+fn written_bytes_count_before_they_reach_the_disk() {
     if !is_root() {
         return;
     }
@@ -213,7 +214,7 @@ fn plain_directories_are_counted() {
 }
 
 #[test]
-fn a_device_that_a_killed_server_has_left_is_let_go() {
+fn a_device_left_by_a_killed_server_is_detached() {
     if !is_root() {
         return;
     }
@@ -240,8 +241,8 @@ fn a_device_that_a_killed_server_has_left_is_let_go() {
         .unwrap()
         .close(false)
         .unwrap();
-    // The kernel lets a device go with its last user, which may be a program of the machine that
-    // looks at every new one.
+    // The kernel releases a device with its last user, which may be a system program that probes
+    // every new device.
     let end = Instant::now() + Duration::from_secs(20);
     while !devices(&["--associated"]).is_empty() {
         assert!(Instant::now() < end, "it is not let go");

@@ -2,7 +2,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Nobody's name, unless a test of another checkout runs at the same moment.
+/// An unused name, unless a test of another checkout runs at the same moment.
 fn made_up() -> String {
     format!("t{:04x}", std::process::id() & 0xffff)
 }
@@ -26,7 +26,7 @@ fn found(name: &str, data: &Path, machine: &Path) -> Option<Instance> {
 }
 
 #[test]
-fn what_belongs_to_nobody_is_found_and_taken_away() {
+fn an_abandoned_installation_is_found_and_removed() {
     if !is_root() {
         return;
     }
@@ -62,7 +62,7 @@ fn what_belongs_to_nobody_is_found_and_taken_away() {
 }
 
 #[test]
-fn what_is_somebodys_is_left_alone() {
+fn an_installation_in_use_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let data = place.path().join("data");
     fs::create_dir_all(data.join("sandboxes")).unwrap();

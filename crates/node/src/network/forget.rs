@@ -1,4 +1,4 @@
-//! Finding and removing what an installation has of the network, without its server.
+//! Finding and removing an installation's network resources without its server.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,18 +10,18 @@ use super::index::Indices;
 use super::slot::Slot;
 use super::{NetworkConfig, interface_prefix, namespace, nft, rules, table_of};
 
-/// How the names of interfaces and of tables begin, before that of the installation.
+/// The prefix of interface and table names, before the installation's name.
 const INTERFACE: &str = "shl";
 const TABLE: &str = "shoal_";
 
-/// What one installation has of the network.
+/// The network resources of one installation.
 #[derive(Debug, Default)]
 pub(crate) struct Remains {
     /// Interfaces of the host.
     pub(crate) interfaces: Vec<String>,
     /// Tables of packet filters.
     pub tables: Vec<String>,
-    /// Slots by index, however much there is of each.
+    /// Indices of slots, complete or partial.
     pub slots: BTreeSet<u32>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn instances(machine: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 impl Remains {
-    /// What the installation `instance` has; its namespaces lie in `run`.
+    /// The resources of the installation `instance`; its namespaces are in `run`.
     ///
     /// # Errors
     /// When the machine cannot be searched.
@@ -70,14 +70,14 @@ impl Remains {
         })
     }
 
-    /// Takes all of it away.
+    /// Removes all of them.
     ///
     /// # Errors
-    /// When something stays.
+    /// When one remains.
     pub(crate) fn remove(&self, instance: &str, run: &Path, machine: &Path) -> io::Result<()> {
         let indices = Indices::of(machine, instance);
         let namespaces = run.join("netns");
-        // Where its addresses were is of no account for taking it away.
+        // Removal does not depend on the address range.
         let range = NetworkConfig::default().range;
         for index in &self.slots {
             Slot::new(*index, range, &interface_prefix(instance), &namespaces).remove()?;
@@ -105,7 +105,7 @@ fn tables() -> io::Result<Vec<String>> {
         .output()
     {
         Ok(said) => said,
-        // Without the program there was never a table.
+        // No `nft` means that no table was ever created.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -119,7 +119,7 @@ fn tables() -> io::Result<Vec<String>> {
         .collect())
 }
 
-/// The names in a directory; none when it is not there.
+/// The names in a directory; empty when it does not exist.
 fn files(directory: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(directory) {
         Err(error) => return none_there(error),

@@ -1,9 +1,9 @@
-//! Which slots of this machine are taken, over all installations on it.
+//! The network slots in use on this machine, across all installations.
 //!
-//! A slot's index is a file in a directory of the machine, made exclusively; its content names
-//! the installation. It is a second name of a file that is whole already, so that a server that is
-//! killed never leaves one that is nobody's. The directory is on a file system that a reboot
-//! clears, as a reboot clears the slots.
+//! A slot's index is a file in a directory of the machine, created exclusively. Its content names
+//! the installation. It is a hard link to a complete file, so a killed server never leaves an index
+//! without an owner. The directory is on a file system that a reboot clears, as it clears the
+//! slots.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::modes;
 
-/// Takes and gives back indices.
+/// Allocates and frees indices.
 #[derive(Debug)]
 pub(super) struct Indices {
     directory: PathBuf,
@@ -20,10 +20,10 @@ pub(super) struct Indices {
 }
 
 impl Indices {
-    /// Indices below `count`, kept in `directory`, taken in the name of `instance`.
+    /// Allocates indices below `count` in `directory` for `instance`.
     ///
     /// # Errors
-    /// When the directory cannot be made.
+    /// When the directory cannot be created.
     pub(super) fn open(directory: PathBuf, instance: String, count: u32) -> io::Result<Self> {
         modes::make(&directory)?;
         let indices = Self {
@@ -35,7 +35,7 @@ impl Indices {
         Ok(indices)
     }
 
-    /// Those that were taken in the name of `instance`, for looking at and giving back.
+    /// The indices of `instance`, for listing and freeing.
     pub(super) fn of(machine: &Path, instance: &str) -> Self {
         Self {
             directory: machine.join("slots"),
@@ -44,7 +44,7 @@ impl Indices {
         }
     }
 
-    /// The file whose second names are the indices of this installation.
+    /// The file to which the indices of this installation are hard links.
     fn card(&self) -> PathBuf {
         self.directory.join(format!("of-{}", self.instance))
     }
@@ -53,7 +53,7 @@ impl Indices {
         self.directory.join(index.to_string())
     }
 
-    /// Takes the lowest free index; none when all are taken.
+    /// Allocates the lowest free index; `None` when all are in use.
     ///
     /// # Errors
     /// When the directory cannot be used.
@@ -68,7 +68,7 @@ impl Indices {
         Ok(None)
     }
 
-    /// Gives an index back. Success when it was not taken.
+    /// Frees an index. Idempotent.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -79,7 +79,7 @@ impl Indices {
         }
     }
 
-    /// The indices that this installation has taken.
+    /// The indices of this installation.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -100,7 +100,7 @@ impl Indices {
         Ok(own)
     }
 
-    /// Takes away what remains of an installation that has taken none.
+    /// Removes the remaining file of an installation without indices.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_index_is_given_once_over_all_installations_until_it_is_given_back() {
+    fn an_index_is_allocated_once_across_all_installations_until_it_is_freed() {
         let directory = tempfile::tempdir().unwrap();
         let open =
             |name: &str| Indices::open(directory.path().to_owned(), name.to_owned(), 3).unwrap();

@@ -1,4 +1,4 @@
-//! Network namespaces that are files, so that they live on without a process in them.
+//! Network namespaces bound to files, so that they exist without a process in them.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The namespace of the calling thread, kept open.
+/// Opens the namespace of the calling thread.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -16,12 +16,12 @@ pub(super) fn own() -> io::Result<File> {
     File::open("/proc/thread-self/ns/net")
 }
 
-/// Moves the calling thread into a new namespace and keeps that as the file `path`.
+/// Moves the calling thread into a new namespace and binds that to the file `path`.
 ///
-/// For threads that end soon: the thread stays there.
+/// For short-lived threads only: the thread stays in the namespace.
 ///
 /// # Errors
-/// When the kernel refuses; nothing is left at `path` then.
+/// When the kernel refuses; nothing remains at `path`.
 pub(super) fn enter_new(path: &Path) -> io::Result<File> {
     File::create_new(path)?;
     let entered = unshare(CloneFlags::CLONE_NEWNET).and_then(|()| {
@@ -41,7 +41,7 @@ pub(super) fn enter_new(path: &Path) -> io::Result<File> {
     own()
 }
 
-/// Moves the calling thread into a namespace. For threads that end soon.
+/// Moves the calling thread into a namespace. For short-lived threads only.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -49,12 +49,12 @@ pub(super) fn enter(namespace: BorrowedFd<'_>) -> io::Result<()> {
     Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Lets the namespace at `path` go; it ends with its last process. Success when there is none.
+/// Removes the file at `path`; the namespace ends with its last process. Idempotent.
 ///
 /// # Errors
 /// When the file cannot be removed.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
-    // An error means that nothing is mounted there: what counts is that the file goes.
+    // An error means that nothing is mounted there; only the removal of the file matters.
     let _ = umount2(path, MntFlags::MNT_DETACH);
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -62,10 +62,10 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs `work` on a thread of its own inside the namespace at `path`.
+/// Runs `work` on a separate thread inside the namespace at `path`.
 ///
 /// # Errors
-/// When the namespace is gone, and what `work` returns.
+/// When the namespace does not exist, and the errors of `work`.
 pub(super) fn within<T: Send>(
     path: &Path,
     work: impl FnOnce() -> io::Result<T> + Send,
@@ -77,11 +77,10 @@ pub(super) fn within<T: Send>(
     })
 }
 
-/// Runs `work` on a thread of its own, which ends with it: a thread that has changed its
-/// namespace must not go back to a pool.
+/// Runs `work` on a separate thread that ends with it: a thread that has changed its namespace must
+/// not return to a pool.
 ///
-/// # Errors
-/// What `work` returns.
+/// # Errors Those of `work`.
 pub(super) fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("netns".to_owned());
@@ -92,7 +91,7 @@ pub(super) fn on_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) ->
     })
 }
 
-/// The path under which the open namespace can be named to the kernel, while `file` lives.
+/// The descriptor that names the open namespace to the kernel, valid while `file` lives.
 pub(super) fn raw(file: &File) -> i32 {
     file.as_raw_fd()
 }

@@ -1,20 +1,20 @@
-//! Puts rules in force through the `nft` program.
+//! Applies rules through the `nft` program.
 //!
-//! A process, because no maintained library speaks the kernel's own protocol for it; slots are
-//! made ahead of time, so that nobody waits for one.
+//! No maintained library implements the kernel's netlink protocol for rules. Slots are created
+//! ahead of time, so no sandbox waits for the process.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// How much of what `nft` says is kept for an error.
+/// How much of the output of `nft` an error quotes.
 const SHOWN: usize = 400;
 
-/// Applies a ruleset in the namespace of the calling thread, all of it or nothing.
+/// Applies a ruleset atomically in the namespace of the calling thread.
 ///
 /// # Errors
-/// When `nft` is missing, or refuses; the text says why.
+/// When `nft` is missing or fails; the text says why.
 pub(super) fn apply(ruleset: &Value) -> io::Result<()> {
     let mut child = Command::new("nft")
         .args(["-j", "-f", "-"])
@@ -24,7 +24,7 @@ pub(super) fn apply(ruleset: &Value) -> io::Result<()> {
         .spawn()
         .map_err(|e| io::Error::new(e.kind(), format!("cannot run nft: {e}")))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A failed write shows in the exit status, with a better text.
+        // The exit status reports a failed write with a better text.
         let _ = stdin.write_all(ruleset.to_string().as_bytes());
     }
     let output = child.wait_with_output()?;

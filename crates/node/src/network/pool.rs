@@ -1,4 +1,4 @@
-//! Slots that are ready before they are asked for.
+//! Slots created ahead of time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,14 +13,14 @@ use tokio::time::timeout;
 use super::{Shared, Slot};
 use crate::blocking;
 
-/// How long nobody must have taken a slot before the next is made, while there are enough: making
-/// one keeps a processor busy for some 20 ms, which whoever just took one needs for its start.
-const LULL: Duration = Duration::from_millis(200);
+/// How long no slot may have been taken before another is created, while enough are ready. Creating
+/// one uses a processor for about 20 ms, which the sandbox that took the last slot needs to start.
+const IDLE_BEFORE_FILL: Duration = Duration::from_millis(200);
 
-/// How long to wait before a slot that could not be taken away is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long to wait before a failed removal of a slot is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A store of ready slots that fills itself.
+/// A pool of ready slots that refills itself.
 #[derive(Debug, Clone)]
 pub(super) struct Pool {
     state: Arc<State>,
@@ -33,7 +33,7 @@ struct State {
     size: usize,
     taken: Notify,
     closed: AtomicBool,
-    /// Held while one slot is being made ahead, so that closing waits for it.
+    /// Held while a slot is being created ahead, so that closing waits for it.
     filling: AsyncMutex<()>,
 }
 
@@ -51,25 +51,25 @@ impl Pool {
         }
     }
 
-    /// Begins to fill, on the runtime of the caller.
+    /// Starts to refill, on the caller's runtime.
     pub(super) fn start(&self) {
         let state = self.state.clone();
         tokio::spawn(async move {
             while !state.closed.load(Ordering::Acquire) {
                 if state.clear_leaving().await {
-                    let _ = timeout(AGAIN, state.taken.notified()).await;
+                    let _ = timeout(RETRY_DELAY, state.taken.notified()).await;
                 } else if !state.fill_one().await {
                     state.taken.notified().await;
-                    state.lull().await;
+                    state.wait_idle().await;
                 }
             }
         });
     }
 
-    /// The oldest ready slot, or a new one; none when the range is used up.
+    /// Takes the oldest ready slot, or creates one; `None` when the range is used up.
     ///
     /// # Errors
-    /// When a new one cannot be made.
+    /// When a new slot cannot be created.
     pub(super) async fn take(&self) -> io::Result<Option<Slot>> {
         let ready = self.state.ready.lock().pop_front();
         self.state.taken.notify_one();
@@ -82,15 +82,15 @@ impl Pool {
         }
     }
 
-    /// Looks for what there is to do.
-    pub(super) fn look(&self) {
+    /// Wakes the refilling task.
+    pub(super) fn wake(&self) {
         self.state.taken.notify_one();
     }
 
-    /// Ends the filling and takes the ready slots away.
+    /// Stops the refilling and removes the ready slots.
     ///
     /// # Errors
-    /// When one stays.
+    /// When one remains.
     pub(super) async fn close(&self) -> io::Result<()> {
         self.state.closed.store(true, Ordering::Release);
         self.state.taken.notify_one();
@@ -102,26 +102,30 @@ impl Pool {
 }
 
 impl State {
-    /// Waits until nobody has taken a slot for a moment, or until few are left.
-    async fn lull(&self) {
-        while self.can_wait() && timeout(LULL, self.taken.notified()).await.is_ok() {}
+    /// Waits until no slot has been taken for a moment, or until few are left.
+    async fn wait_idle(&self) {
+        while self.can_wait()
+            && timeout(IDLE_BEFORE_FILL, self.taken.notified())
+                .await
+                .is_ok()
+        {}
     }
 
     fn can_wait(&self) -> bool {
         self.ready.lock().len() * 2 > self.size && !self.closed.load(Ordering::Acquire)
     }
 
-    /// Takes away what could not be taken away before; whether something is left.
+    /// Retries failed removals; returns whether some remain.
     async fn clear_leaving(&self) -> bool {
         if self.shared.leaving.lock().is_empty() {
             return false;
         }
         let shared = self.shared.clone();
-        // Why one stays has been said.
+        // The reason is already logged.
         blocking(move || shared.dispose_leaving()).await.is_err()
     }
 
-    /// Makes one slot if one is missing; whether to go on at once.
+    /// Creates a missing slot; returns whether to continue immediately.
     async fn fill_one(&self) -> bool {
         let _filling = self.filling.lock().await;
         if self.closed.load(Ordering::Acquire) || self.ready.lock().len() >= self.size {
@@ -135,8 +139,8 @@ impl State {
             }
             Ok(None) => false,
             Err(error) => {
-                // Whoever takes next tries again, and is told.
-                tracing::warn!(%error, "cannot make a network slot ahead");
+                // The next take retries, and returns the error.
+                tracing::warn!(%error, "cannot create a network slot ahead of time");
                 false
             }
         }

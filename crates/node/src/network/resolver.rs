@@ -1,13 +1,13 @@
-//! The name servers that the host asks.
+//! The host's name servers.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Where a host says whom it asks; the second is for hosts whose first names only a stub of their
-/// own, which a sandbox cannot reach.
+/// Where a host configures its name servers. The second file is for hosts whose first one names
+/// only a local stub, which a sandbox cannot reach.
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
-/// The host's IPv4 name servers that can be reached from a slot.
+/// The host's IPv4 name servers that are reachable from a slot.
 pub(super) fn of_host() -> Vec<Ipv4Addr> {
     FILES
         .iter()
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stubs_on_loopback_and_ipv6_servers_are_passed_over() {
+    fn loopback_stubs_and_ipv6_servers_are_skipped() {
         let text =
             "# x\nsearch example\nnameserver 127.0.0.53\n nameserver\t10.0.0.2\nnameserver ::1\n";
         assert_eq!(parse(text), [Ipv4Addr::new(10, 0, 0, 2)]);

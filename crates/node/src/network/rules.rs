@@ -1,10 +1,10 @@
 //! The packet filters of a slot and of the host, as data for `nft -j`.
 //!
-//! [`Egress::allows`] is the meaning; what is built here is the same in packets. Structured JSON,
-//! never text, so that nothing a user wrote can become syntax.
+//! [`Egress::allows`] defines the meaning; these rules implement it for packets. Structured JSON,
+//! never text, so that user input cannot become syntax.
 //!
-//! A packet that leaves the sandbox is judged each time, not once a connection, so that a rule
-//! that is set while a connection lasts cuts it.
+//! Every packet that leaves the sandbox is filtered, not only the first of a connection. A rule
+//! that is added later therefore cuts open connections.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -66,7 +66,7 @@ fn drop() -> Value {
     json!({"drop": null})
 }
 
-/// Refuses at once, so that a client in the sandbox need not wait for its own patience to end.
+/// Rejects immediately, so that a client in the sandbox does not have to time out.
 fn reject() -> Value {
     json!({"reject": {"type": "icmpx", "expr": "admin-prohibited"}})
 }
@@ -76,7 +76,7 @@ fn prefix(net: &Ipv4Net) -> Value {
 }
 
 fn interval_set(name: &str, nets: Vec<Ipv4Net>) -> Value {
-    // An empty `elem` is refused by nft, so it is left out.
+    // nft rejects an empty `elem`.
     let elements: Vec<Value> = Ipv4Net::aggregate(&nets).iter().map(prefix).collect();
     let mut set = json!({"family": "inet", "table": TABLE, "name": name, "type": "ipv4_addr",
         "flags": ["interval"]});
@@ -91,16 +91,16 @@ fn v4_nets(ranges: &[AddressRange]) -> Vec<Ipv4Net> {
         .iter()
         .filter_map(|range| match range.net() {
             IpNet::V4(net) => Some(net),
-            // A slot carries no IPv6 at all: what would be opened by it stays closed.
+            // A slot has no IPv6 at all, so an allow rule for it has no effect.
             IpNet::V6(_) => None,
         })
         .collect()
 }
 
-/// What is refused for as long as there is no policy, and what every policy stands on.
+/// The rules below every policy, which also apply while there is no policy.
 ///
-/// The chain `egress` is empty here, and the policy of `forward` is to drop: a slot is closed
-/// until [`egress`] has been put in force.
+/// The chain `egress` is empty here and the policy of `forward` is to drop, so a slot is closed
+/// until [`egress`] has been applied.
 pub(super) fn slot() -> Value {
     let dnat_guest = json!({"dnat": {"family": "ip", "addr": GUEST_ADDRESS.to_string()}});
     let snat_router = json!({"snat": {"family": "ip", "addr": ROUTER_ADDRESS.to_string()}});
@@ -126,14 +126,14 @@ pub(super) fn slot() -> Value {
         rule(TABLE, "postrouting", vec![
             is(meta("oifname"), json!(INNER)), is(meta("nfproto"), json!("ipv4")), snat_router]),
         rule(TABLE, "forward", vec![is(meta("nfproto"), json!("ipv6")), drop()]),
-        // What the gateway asks, and what the outside answers.
+        // Requests of the gateway, and replies from outside.
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
             within(ct("status"), json!("dnat")), accept()]),
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(OUTER)), is(meta("oifname"), json!(INNER)),
             within(ct("state"), json!(["established", "related"])), accept()]),
-        // What the sandbox answers to the gateway.
+        // Replies of the sandbox to the gateway.
         rule(TABLE, "forward", vec![
             is(meta("iifname"), json!(INNER)), is(ct("direction"), json!("reply")),
             within(ct("state"), json!(["established", "related"])), accept()]),
@@ -144,9 +144,9 @@ pub(super) fn slot() -> Value {
     ]})
 }
 
-/// The policy of a slot, replacing the one in force in one transaction.
+/// The policy of a slot; replaces the current one in one transaction.
 ///
-/// `resolvers` are the host's name servers, asked when the policy names none.
+/// `resolvers` are the host's name servers, used when the policy names none.
 pub(super) fn egress(policy: &Egress, resolvers: &[Ipv4Addr]) -> Value {
     let mut commands = Vec::new();
     for name in ["egress", "resolve"] {
@@ -185,9 +185,9 @@ pub(super) fn egress(policy: &Egress, resolvers: &[Ipv4Addr]) -> Value {
     json!({"nftables": commands})
 }
 
-/// Names are asked at addresses that are the slot's, and passed on from there, each to a name server
-/// of its own: the answer to whom is the slot's, so the sandbox needs no other configuration when
-/// that changes. What is asked at an address for which there is no server is refused at once.
+/// Forwards DNS from the slot's own addresses, each to one name server. The sandbox sees only the
+/// slot's addresses, so its configuration does not change when the servers do. Queries to an
+/// address without a server are rejected immediately.
 fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
     let servers = if policy.dns_servers.is_empty() {
         resolvers
@@ -207,7 +207,7 @@ fn name_service(policy: &Egress, resolvers: &[Ipv4Addr]) -> Vec<Value> {
     pairs.flat_map(|(name, server)| ask(name, server)).collect()
 }
 
-/// What is asked at `name` is passed on to `server`.
+/// Forwards queries to `name` on to `server`.
 fn ask(name: &Ipv4Addr, server: &Ipv4Addr) -> [Value; 2] {
     let dns = || {
         vec![
@@ -223,7 +223,7 @@ fn ask(name: &Ipv4Addr, server: &Ipv4Addr) -> [Value; 2] {
     pass_on.push(json!({"dnat": {"family": "ip", "addr": server.to_string()}}));
     let mut let_through = dns();
     let_through.push(is(destination(), json!(server.to_string())));
-    // Only what asked at the slot's address: a private resolver is not opened for anything else.
+    // Only queries sent to the slot's address: a private resolver is not opened for anything else.
     let_through.push(is(
         json!({"ct": {"key": "ip daddr", "dir": "original"}}),
         json!(name.to_string()),
@@ -249,12 +249,12 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
         hook(table, "output", "filter", "output", -10, "accept"),
         hook(table, "postrouting", "nat", "postrouting", 100, "accept"),
         chain(table, "into_slots"),
-        // The host is no peer: only answers to what it asked come in.
+        // The host is not a peer: only replies to its own requests may come in.
         rule(table, "input", vec![
             is(meta("iifname"), json!(own)),
             within(ct("state"), json!(["established", "related"])), accept()]),
         rule(table, "input", vec![is(meta("iifname"), json!(own)), reject()]),
-        // Nor is another sandbox, nor does anything but the host reach one.
+        // Sandboxes cannot reach each other, and only the host can reach a sandbox.
         rule(table, "forward", vec![
             is(meta("iifname"), json!(own)), is(meta("oifname"), json!(all)), reject()]),
         rule(table, "forward", vec![
@@ -263,12 +263,13 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
         rule(table, "forward", vec![is(meta("oifname"), json!(own)), drop()]),
         rule(table, "output", vec![
             is(meta("oifname"), json!(own)), json!({"jump": {"target": "into_slots"}})]),
-        // Only root reaches a sandbox past the gateway: the server, which runs as root, asks for keys
-        // and tokens; the ports behind it do not. The user is the one who made the socket.
+        // Only root reaches a sandbox without the gateway: the server runs as root and checks keys
+        // and tokens, which the ports behind it do not. The socket's creator counts as the user.
         rule(table, "into_slots", vec![is(meta("skuid"), json!(0)), accept()]),
-        // Before what is established: another user may reuse the port of a connection of root's.
+        // Before the rule for established connections: another user may reuse the port of root's
+        // connection.
         rule(table, "into_slots", vec![is_not(meta("skuid"), json!(0)), reject()]),
-        // What closes a connection of root's may belong to no socket any more.
+        // The packets that close a connection of root may no longer belong to a socket.
         rule(table, "into_slots", vec![
             within(ct("state"), json!(["established", "related"])), accept()]),
         rule(table, "into_slots", vec![drop()]),
@@ -277,7 +278,7 @@ pub(super) fn host(table: &str, own: &str, all: &str, range: Ipv4Net) -> Value {
     ]})
 }
 
-/// Takes the host's table away.
+/// Removes the host's table.
 pub(super) fn no_host(table: &str) -> Value {
     json!({"nftables": [
         {"add": {"table": {"family": "inet", "name": table}}},
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_policy_ends_in_refusal_and_answers_no_names() {
+    fn a_closed_policy_rejects_traffic_and_dns() {
         let closed = Egress {
             internet: Some(false),
             ..Egress::default()
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_policy_passes_names_to_the_hosts_server_or_to_the_one_it_names() {
+    fn an_open_policy_forwards_dns_to_the_server_of_the_host_or_its_own() {
         assert!(text(&Egress::default()).contains("10.9.8.7"));
         let own = Egress {
             dns_servers: vec![Ipv4Addr::new(9, 9, 9, 9)],
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn each_server_is_asked_at_an_address_of_its_own() {
+    fn each_name_server_has_its_own_address() {
         let servers = [1, 2, 3, 4].map(|last| Ipv4Addr::new(9, 9, 9, last));
         let rules = name_service(&Egress::default(), &servers);
         assert_eq!(rules.len(), 2 * NAME_ADDRESSES.len());
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_overlap_are_joined_because_a_set_of_intervals_refuses_them() {
+    fn overlapping_ranges_are_merged_because_an_interval_set_rejects_them() {
         let ranges = ["1.0.0.0/8", "1.1.1.1", "2606:4700::/32"]
             .map(|r| r.parse().unwrap())
             .to_vec();

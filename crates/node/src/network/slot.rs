@@ -6,8 +6,8 @@
 //!   (the same in every slot)      filters and address translation    masquerade
 //! ```
 //!
-//! The sandbox sees the same addresses in every slot, so that what was saved in one starts in
-//! another. A slot is used once: what one tenant left in its tables no other ever meets.
+//! The sandbox sees the same addresses in every slot, so a sandbox saved in one resumes in another.
+//! A slot is used once, so no tenant meets state that another left in its tables.
 
 use std::fs;
 use std::io;
@@ -26,31 +26,31 @@ use super::{
     GUEST_ADDRESS, GUEST_MAC, INNER_BITS, ROUTER_ADDRESS, ROUTER_MAC, namespace, nft, rules,
 };
 
-/// The bits of the network between a slot and the host.
+/// The prefix length of the network between a slot and the host.
 const OUTER_BITS: u8 = 30;
 
 /// The sandbox's interface.
 const GUEST: &str = "eth0";
 
-/// Where a slot lies and what it is called.
+/// The addresses and names of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
     /// Its index on this machine.
     pub index: u32,
-    /// Where the ports of its sandbox answer, seen from the host.
+    /// The sandbox's address, as seen from the host.
     pub address: Ipv4Addr,
-    /// The host's end.
+    /// The host's address.
     pub(super) host_address: Ipv4Addr,
     /// The host's interface.
     pub(super) interface: String,
-    /// The namespace that the sandbox gets.
+    /// The namespace of the sandbox.
     pub sandbox_namespace: PathBuf,
     /// The namespace with the filters.
     pub(super) slot_namespace: PathBuf,
 }
 
 impl Slot {
-    /// The slot with this index; says nothing of whether it has been made.
+    /// The slot with this index, whether or not it exists.
     pub(super) fn new(
         index: u32,
         range: Ipv4Net,
@@ -68,11 +68,11 @@ impl Slot {
         }
     }
 
-    /// Makes the slot, closed to the outside. Blocks for some milliseconds; for a thread of its
-    /// own. When it fails, call [`Slot::remove`].
+    /// Creates the slot, closed to the outside. Blocks for some milliseconds; call it on a separate
+    /// thread. When it fails, call [`Slot::remove`].
     ///
     /// # Errors
-    /// Says which step the kernel refused.
+    /// Names the step that the kernel refused.
     pub(super) fn make(&self, mtu: u32) -> io::Result<()> {
         namespace::on_thread(|| {
             let host = namespace::own()?;
@@ -82,7 +82,8 @@ impl Slot {
             let _slot = namespace::enter_new(&self.slot_namespace)?;
             without_ipv6()?;
             fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-            // The filters are there before anything is connected: closed from the first moment.
+            // Install the filters before connecting anything, so that the slot is closed from the
+            // start.
             nft::apply(&rules::slot())?;
             netlink(async |handle| {
                 let inner = veth(
@@ -101,7 +102,7 @@ impl Slot {
                 raise(&handle, OUTER, Some((self.address, OUTER_BITS))).await?;
                 default_route(&handle, self.host_address).await?;
                 let inner = index_of(&handle, INNER).await?;
-                // So that the first packet does not wait for an answer to "who has".
+                // The first packet must not wait for ARP.
                 let neighbours = handle.neighbours();
                 let guest = neighbours.add(inner, GUEST_ADDRESS.into());
                 guest
@@ -128,12 +129,12 @@ impl Slot {
         })
     }
 
-    /// Takes the slot away, made or half made. Success when there is none.
+    /// Removes the slot, complete or partial. Idempotent.
     ///
     /// # Errors
-    /// When a namespace or the interface stays.
+    /// When a namespace or the interface remains.
     pub(super) fn remove(&self) -> io::Result<()> {
-        // With the interface goes its other end, and with that the way out of the slot.
+        // Deleting the interface deletes its peer, and with it the slot's way out.
         let interface = namespace::on_thread(|| {
             netlink(
                 async |handle| match index_of(&handle, &self.interface).await {
@@ -149,26 +150,26 @@ impl Slot {
     }
 }
 
-/// IPv6 is off in a slot, so that there is nothing to filter and nothing to forget. Only the loopback
-/// of the sandbox, which leads nowhere, has it: `localhost` means `::1` to many programs.
+/// Disables IPv6 in a slot, so that no rule has to consider it. Only the sandbox's loopback has it:
+/// many programs resolve `localhost` to `::1`.
 fn without_ipv6() -> io::Result<()> {
     ["all", "default"]
         .iter()
         .try_for_each(|which| ipv6(which, false))
 }
 
-/// Switches IPv6 on or off for an interface, or for those that are still to come.
+/// Enables or disables IPv6 for an interface, or for future ones.
 fn ipv6(which: &str, on: bool) -> io::Result<()> {
     let disable = if on { "0" } else { "1" };
     let file = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
     match fs::write(file, disable) {
-        // A kernel without IPv6 has nothing to switch.
+        // A kernel without IPv6 needs no switch.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         switched => switched,
     }
 }
 
-/// Runs `work` with a connection to the kernel in the namespace of the calling thread.
+/// Runs `work` with a netlink connection in the namespace of the calling thread.
 fn netlink<F>(work: F) -> io::Result<()>
 where
     F: AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error>,
@@ -185,7 +186,7 @@ where
     })
 }
 
-/// Two connected interfaces, the second born in another namespace.
+/// Creates two connected interfaces, the second in another namespace.
 fn veth(
     name: &str,
     mac: [u8; 6],
@@ -227,7 +228,7 @@ async fn index_of(handle: &Handle, name: &str) -> Result<u32, rtnetlink::Error> 
     }
 }
 
-/// Whether the kernel says that there is no such interface.
+/// Whether the kernel reports that the interface does not exist.
 fn is_absent(error: &rtnetlink::Error) -> bool {
     match error {
         rtnetlink::Error::RequestFailed => true,
@@ -236,7 +237,7 @@ fn is_absent(error: &rtnetlink::Error) -> bool {
     }
 }
 
-/// Gives an interface its address and switches it on.
+/// Assigns an interface its address and brings it up.
 async fn raise(
     handle: &Handle,
     name: &str,

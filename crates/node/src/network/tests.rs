@@ -1,4 +1,4 @@
-//! Real namespaces, real filters. Skipped, saying so, without root.
+//! Tests with real namespaces and real filters. Skipped, with a message, without root.
 
 use std::io::{Read, Write};
 use std::net::{
@@ -20,7 +20,7 @@ fn is_root() -> bool {
 }
 
 fn open(directory: &Path, instance: &str, warm: usize) -> Network {
-    // A range of its own, so that these tests meet neither each other nor an installation.
+    // A separate range, so that these tests affect neither each other nor an installation.
     let number: u8 = instance.trim_start_matches('t').parse().unwrap();
     let range = Ipv4Net::new_assert(Ipv4Addr::new(10, 78, number, 0), 24);
     let config = NetworkConfig {
@@ -31,7 +31,7 @@ fn open(directory: &Path, instance: &str, warm: usize) -> Network {
     Network::open(config, instance, directory, directory).unwrap()
 }
 
-/// Runs `work` as the sandbox of `slot` would.
+/// Runs `work` in the namespace of the sandbox in `slot`.
 fn inside<T: Send>(slot: &Slot, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     namespace::within(&slot.sandbox_namespace, work)
 }
@@ -130,7 +130,7 @@ async fn every_policy_is_accepted_by_the_kernel_and_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn slots_are_made_ahead_and_closing_takes_them_away() {
+async fn slots_are_created_ahead_of_time_and_removed_when_closing() {
     if !is_root() {
         return;
     }
@@ -172,7 +172,7 @@ async fn a_slot_is_closed_until_a_policy_is_in_force() {
 }
 
 #[tokio::test]
-async fn names_are_asked_at_as_many_addresses_as_there_are_servers_and_refused_at_the_others() {
+async fn there_is_one_dns_address_for_each_server_and_the_others_refuse_queries() {
     if !is_root() {
         return;
     }
@@ -190,7 +190,7 @@ async fn names_are_asked_at_as_many_addresses_as_there_are_servers_and_refused_a
     for name in [first, second] {
         let before = packets_out(&slot);
         ask_name(&slot, name).unwrap();
-        // Nobody answers in this test.
+        // No server answers in this test.
         assert!(packets_out(&slot) > before, "{name} leads out");
     }
     let before = packets_out(&slot);
@@ -240,14 +240,14 @@ async fn ipv6_is_on_the_loopback_of_a_sandbox_and_nowhere_else() {
             let target: Ipv6Addr = target.parse().map_err(io::Error::other)?;
             socket.send_to(b"x", SocketAddrV6::new(target, 9, 0, 0))
         });
-        // What is IPv4 in truth is judged as that.
+        // IPv4-mapped addresses are filtered as IPv4.
         assert_eq!(sent.is_ok(), target.contains("ffff:"), "{target}");
     }
     network.release(slot.index).await;
     network.close().await.unwrap();
 }
 
-/// Asks for a name from the sandbox of `slot`.
+/// Sends a DNS query from the sandbox of `slot`.
 fn ask_name(slot: &Slot, at: Ipv4Addr) -> io::Result<std::net::UdpSocket> {
     inside(slot, || {
         let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
@@ -266,7 +266,7 @@ fn send_out(slot: &Slot) {
     assert_eq!(sent.unwrap(), 1);
 }
 
-/// How many packets have left the slot by its outer end.
+/// How many packets have left the slot through its outer interface.
 fn packets_out(slot: &Slot) -> u64 {
     let devices = namespace::within(&slot.slot_namespace, || {
         fs::read_to_string("/proc/thread-self/net/dev")
@@ -275,16 +275,16 @@ fn packets_out(slot: &Slot) -> u64 {
     let outer = devices
         .lines()
         .find_map(|line| line.trim().strip_prefix("out0:"));
-    // Eight numbers of what came in, then bytes and packets of what went out.
+    // Eight counters of received packets precede the bytes and packets sent.
     let sent = outer.unwrap().split_whitespace().nth(9);
     sent.unwrap().parse().unwrap()
 }
 
-/// A user of the machine who is neither root nor anybody else.
+/// An unprivileged user of the machine.
 const NOBODY: u32 = 65534;
 
-/// Runs `work` as another user of the machine. The filters ask who made a socket, which a thread can
-/// change for itself; the thread ends with it.
+/// Runs `work` as another user of the machine. The filters match the creator of a socket, and a
+/// thread can change its own user; the thread ends with `work`.
 fn as_nobody<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     namespace::on_thread(|| {
         nix::unistd::setfsuid(nix::unistd::Uid::from_raw(NOBODY));
@@ -292,7 +292,7 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result
     })
 }
 
-/// A listener and a socket for datagrams in the sandbox of `slot`.
+/// A TCP listener and a UDP socket in the sandbox of `slot`.
 fn served(slot: &Slot) -> (TcpListener, std::net::UdpSocket) {
     let streams = inside(slot, || TcpListener::bind((GUEST_ADDRESS, 49983))).unwrap();
     streams.set_nonblocking(true).unwrap();
@@ -303,7 +303,7 @@ fn served(slot: &Slot) -> (TcpListener, std::net::UdpSocket) {
     (streams, datagrams)
 }
 
-/// The next connection, which is on its way.
+/// Accepts the next connection, which is already on its way.
 fn accepted(streams: &TcpListener) -> TcpStream {
     let end = std::time::Instant::now() + Duration::from_secs(10);
     loop {
@@ -323,7 +323,7 @@ fn datagram(to: Ipv4Addr, text: &[u8]) -> io::Result<()> {
     socket.send_to(text, (to, 8080)).map(drop)
 }
 
-/// Begins to connect from a port that others may use too, and does not wait.
+/// Starts to connect from a reusable port, without waiting.
 fn begin_from(port: u16, to: SocketAddrV4) -> io::Result<OwnedFd> {
     use nix::sys::socket::{
         AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
@@ -356,7 +356,7 @@ async fn another_user_of_the_machine_reaches_no_port_of_a_sandbox_and_root_does(
             "{port}: the machine refuses, not the sandbox"
         );
     }
-    // A whole process of that user, as well as a thread of this one.
+    // A whole process of that user, in addition to a thread of this one.
     let line = format!("exec 3<>/dev/tcp/{}/49983", slot.address);
     let ended = std::process::Command::new("bash")
         .args(["-c", &line])
@@ -364,7 +364,7 @@ async fn another_user_of_the_machine_reaches_no_port_of_a_sandbox_and_root_does(
         .stderr(std::process::Stdio::null())
         .status();
     assert!(!ended.unwrap().success());
-    // A socket that is closed before there is an answer.
+    // A socket that is closed before a reply arrives.
     let to = SocketAddrV4::new(slot.address, 49983);
     drop(as_nobody(|| begin_from(0, to)));
     let _ = as_nobody(|| datagram(slot.address, b"nobody"));
@@ -382,7 +382,7 @@ async fn another_user_of_the_machine_reaches_no_port_of_a_sandbox_and_root_does(
 }
 
 #[tokio::test]
-async fn the_port_of_a_connection_of_roots_opens_nothing_for_another_user() {
+async fn the_port_of_a_connection_of_root_does_not_admit_another_user() {
     if !is_root() {
         return;
     }
@@ -392,7 +392,7 @@ async fn the_port_of_a_connection_of_roots_opens_nothing_for_another_user() {
     let (streams, datagrams) = served(&slot);
     let to = SocketAddrV4::new(slot.address, 49983);
 
-    // The kernel still takes the connection for established when both ends are gone.
+    // The kernel still considers the connection established when both ends are closed.
     let root = begin_from(0, to).unwrap();
     let of_root = TcpStream::from(root);
     let port = of_root.local_addr().unwrap().port();
@@ -422,7 +422,7 @@ async fn the_port_of_a_connection_of_roots_opens_nothing_for_another_user() {
 }
 
 #[tokio::test]
-async fn what_root_has_sent_arrives_although_its_socket_is_closed() {
+async fn bytes_that_root_sent_arrive_after_its_socket_is_closed() {
     if !is_root() {
         return;
     }
@@ -433,7 +433,7 @@ async fn what_root_has_sent_arrives_although_its_socket_is_closed() {
     let mut root = connect(slot.address, 49983).unwrap();
     let mut reader = accepted(&streams);
     root.set_nonblocking(true).unwrap();
-    // More than the reader's end takes before it reads: the rest goes out when no socket is left.
+    // More than the receiver buffers: the rest is sent after the socket is closed.
     let mut sent = 0;
     loop {
         match root.write(&[7; 1 << 16]) {

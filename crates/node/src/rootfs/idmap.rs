@@ -1,8 +1,8 @@
-//! Mounts in which the users on disk are other users of the machine.
+//! Mounts that map the users on disk to other users of the machine.
 //!
-//! Layers are on disk once, with the users that the image gave them. A sandbox with a user
-//! namespace sees them through a mount that adds the first user of its range, so nothing is
-//! copied or changed on disk, and two sandboxes share no user.
+//! Layers are on disk once, with the image's users. A sandbox with a user namespace sees them
+//! through a mount that adds the first user of its range. Nothing is copied or changed on disk, and
+//! no two sandboxes share a user.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,12 +19,12 @@ use rustix::thread::{CapabilitiesSecureBits, set_capabilities_secure_bits};
 
 use super::USERS;
 
-/// A user namespace that maps root to `first_user`, kept open without a process in it.
+/// A user namespace that maps root to `first_user`, held open without a process in it.
 #[derive(Debug)]
 pub(super) struct UserNamespace(File);
 
 impl UserNamespace {
-    /// Makes one.
+    /// Creates the namespace.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -33,7 +33,7 @@ impl UserNamespace {
         let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
         let null = std::ptr::null_mut::<libc::c_void>();
         let parent = std::process::id();
-        // SAFETY: without CLONE_VM the child has memory of its own; it only waits to be ended.
+        // SAFETY: without CLONE_VM the child has its own memory; it only waits to be killed.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, null, null, null, 0) };
         if pid == 0 {
             wait_to_be_ended(parent);
@@ -43,8 +43,8 @@ impl UserNamespace {
             return Err(io::Error::last_os_error());
         }
         let namespace = Self::map(pid, first_user);
-        // The child is ours and has not been waited for, so its number is nobody else's. What the two
-        // calls may answer changes nothing.
+        // The child is ours and not reaped yet, so its id cannot be reused. The results of both
+        // calls do not matter.
         let child = Pid::from_raw(pid);
         let _ = kill(child, Signal::SIGKILL);
         let _ = waitpid(child, None);
@@ -60,19 +60,19 @@ impl UserNamespace {
     }
 }
 
-/// What the child does. A server that is killed at this very moment must not leave it: it would
-/// hold the locks and the listener of the server.
+/// The child's code. It must not outlive a server that is killed at this moment: it would hold the
+/// server's locks and listener.
 #[expect(
     unsafe_code,
     reason = "after a fork nothing but system calls is allowed"
 )]
 fn wait_to_be_ended(parent: u32) -> ! {
-    // SAFETY: system calls on numbers, which are safe after a fork; the descriptors are the child's
-    // own copies, and nothing of this program runs in it any more.
+    // SAFETY: system calls on numbers, which are safe after a fork. The descriptors are the child's
+    // own copies, and no other code of this program runs in it.
     unsafe {
         libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // Whose parent ended before that is told of no end.
+        // A parent that died before this call sends no signal.
         while libc::getppid().unsigned_abs() == parent {
             libc::pause();
         }
@@ -85,10 +85,10 @@ fn wait_to_be_ended(parent: u32) -> ! {
 pub(super) struct Mapped(PathBuf);
 
 impl Mapped {
-    /// Mounts `source` at `point`, which is made, with the users of `users`.
+    /// Mounts `source` at `point`, which is created, with the mapping of `users`.
     ///
     /// # Errors
-    /// When the kernel refuses, as it does for file systems that know no mapping.
+    /// When the kernel refuses, as it does for file systems without ID mapping.
     pub(super) fn mount(source: &Path, point: &Path, users: &UserNamespace) -> io::Result<Self> {
         fs::create_dir(point)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -100,7 +100,7 @@ impl Mapped {
     }
 }
 
-/// Adds the mapping of `users` to the mount `tree`, which is not attached yet.
+/// Applies the mapping of `users` to the mount `tree`, which is not attached yet.
 #[expect(unsafe_code, reason = "no library has a safe call for mount_setattr")]
 fn map_users(tree: &OwnedFd, users: &UserNamespace) -> io::Result<()> {
     let attributes = libc::mount_attr {
@@ -129,23 +129,22 @@ fn map_users(tree: &OwnedFd, users: &UserNamespace) -> io::Result<()> {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // What stays is found and unmounted with the sandbox's directory.
+        // A mount that remains is found and unmounted with the sandbox's directory.
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
         let _ = fs::remove_dir(&self.0);
     }
 }
 
-/// Runs `work` on a thread of its own that owns what it makes as `user`, all its rights kept.
+/// Runs `work` on a separate thread that creates files as `user` but keeps all capabilities.
 ///
-/// An overlay makes its scratch space, and later its copies, as whoever mounted it; root of the
-/// machine is nobody in a mapped mount, and could make nothing.
+/// An overlay creates its work directory, and later its copies, as the user who mounted it. The
+/// machine's root has no mapping in a mapped mount, and could create nothing.
 ///
-/// # Errors
-/// When the kernel refuses, and what `work` returns.
+/// # Errors When the kernel refuses, and the errors of `work`.
 pub(super) fn as_user(user: u32, work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
-            // Each of these changes the calling thread alone, which ends with `work`.
+            // These calls change only the calling thread, which ends with `work`.
             set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
             setfsgid(Gid::from_raw(user));
             setfsuid(Uid::from_raw(user));

@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest name in one directory that Linux has.
+/// The longest file name on Linux.
 const NAME_MAX: usize = 255;
 
-/// The name of one file in one directory: letters, digits, `.`, `_` and `-`, not beginning with `.`.
-/// A manifest may come from another machine, so a name that leads elsewhere does not parse.
+/// The name of one file in one directory: letters, digits, `.`, `_` and `-`, not starting with `.`.
+/// A manifest may come from another machine, so a name that leaves the directory does not parse.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FileName(String);
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_leads_elsewhere_does_not_parse() {
+    fn a_name_that_leaves_the_directory_does_not_parse() {
         for name in ["pages.img", "pages_meta.img", "0123456789abcdef", "a-b"] {
             assert_eq!(name.parse::<FileName>().unwrap().as_str(), name);
         }

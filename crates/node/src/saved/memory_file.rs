@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FileName;
 
-/// How many bytes are read for a digest at a time: enough for all processors.
+/// Bytes read at a time for a digest: enough to occupy all processors.
 const PIECE: u64 = 4 << 20;
 
 /// One file that the runtime wrote.
@@ -24,15 +24,15 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// What a file is now.
+    /// Describes a file as it is now.
     ///
     /// # Errors
-    /// When it cannot be read, to its last byte.
+    /// When it cannot be read to its end.
     pub(super) fn of(directory: &Path, name: FileName) -> io::Result<Self> {
         let mut file = open_plain(directory, &name)?;
         let mut hasher = blake3::Hasher::new();
         let mut piece = Vec::new();
-        // Not mapped: a disk that cannot give a page would end the server, and not this alone.
+        // Not memory-mapped: an unreadable page would kill the whole server, not only this call.
         while file.by_ref().take(PIECE).read_to_end(&mut piece)? > 0 {
             hasher.update_rayon(&piece);
             piece.clear();
@@ -45,11 +45,11 @@ impl MemoryFile {
     }
 }
 
-/// Opens a file of `directory` to be read. It is a plain file in that directory: a link is not
-/// followed, and a pipe or device, which might never answer, is not waited for.
+/// Opens a regular file of `directory` for reading. Links are not followed. Pipes and devices,
+/// which might block forever, are refused without waiting.
 ///
 /// # Errors
-/// When there is none, or it is something else.
+/// When it does not exist, or is not a regular file.
 pub fn open_plain(directory: &Path, name: &FileName) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let directory = open(directory, flags, Mode::empty())?;
@@ -60,11 +60,11 @@ pub fn open_plain(directory: &Path, name: &FileName) -> io::Result<File> {
     plain(File::from(file))
 }
 
-/// Opens a file of the machine that its owner named. Links are followed; a pipe or device is
-/// refused and not waited for.
+/// Opens a file that the operator named. Links are followed. Pipes and devices are refused without
+/// waiting.
 ///
 /// # Errors
-/// When there is none, or it is no plain file.
+/// When it does not exist, or is not a regular file.
 pub fn open_named(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     plain(File::from(rustix::fs::openat(
@@ -81,7 +81,7 @@ fn plain(file: File) -> io::Result<File> {
     } else {
         Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "it is no plain file",
+            "not a regular file",
         ))
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_plain_file_of_the_directory_is_opened_and_nothing_is_waited_for() {
+    fn only_a_regular_file_of_the_directory_is_opened_and_pipes_do_not_block() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
         std::fs::write(at.join("plain"), "x").unwrap();

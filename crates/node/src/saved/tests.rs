@@ -1,4 +1,6 @@
-use shoal_core::snapshot::Contents;
+use shoal_core::id::ExecutionId;
+use shoal_core::resources::Resources;
+use shoal_core::snapshot::{Contents, Saved};
 
 use super::*;
 use crate::disk::DiskConfig;
@@ -49,7 +51,7 @@ fn publish(Fixture { disk, place, .. }: &Fixture) -> Manifest {
 }
 
 #[test]
-fn what_is_published_is_read_back_and_every_byte_counts() {
+fn a_published_save_is_read_back_and_every_byte_is_verified() {
     let fixture = fixture();
     let place = &fixture.place;
     let manifest = publish(&fixture);
@@ -76,7 +78,7 @@ fn what_is_published_is_read_back_and_every_byte_counts() {
 }
 
 #[test]
-fn half_of_it_is_never_shown_and_is_cleared() {
+fn a_partial_save_is_never_visible_and_is_removed() {
     let fixture = fixture();
     let Fixture { disk, place, .. } = &fixture;
     let new = place.prepare(disk).unwrap();
@@ -98,7 +100,7 @@ fn half_of_it_is_never_shown_and_is_cleared() {
 }
 
 #[test]
-fn what_only_lacks_its_name_gets_it_and_what_is_damaged_does_not() {
+fn a_complete_save_gets_its_name_and_a_damaged_one_does_not() {
     let fixture = fixture();
     let Fixture { disk, place, .. } = &fixture;
     publish(&fixture);
@@ -113,7 +115,7 @@ fn what_only_lacks_its_name_gets_it_and_what_is_damaged_does_not() {
 }
 
 #[test]
-fn what_is_no_manifest_is_refused_with_a_word() {
+fn an_invalid_manifest_is_refused_with_a_reason() {
     let fixture = fixture();
     publish(&fixture);
     let file = fixture.place.directory().join("manifest.json");

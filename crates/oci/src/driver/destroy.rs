@@ -8,7 +8,7 @@ use std::sync::Arc;
 use shoal_core::driver::DriverError;
 use shoal_core::id::SandboxId;
 use shoal_node::blocking;
-use shoal_node::exhausted::insist;
+use shoal_node::exhausted::retry_exhausted;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::rootfs;
 use shoal_node::saved::Place;
@@ -34,7 +34,7 @@ pub(super) async fn begin_end(shared: &Arc<Shared>, id: &SandboxId) -> Result<()
     // From here on its end is no news.
     shared.live.lock().remove(id);
     let group = shared.group(id);
-    blocking(move || insist(|| group.signal()).map(drop))
+    blocking(move || retry_exhausted(|| group.signal()).map(drop))
         .await
         .map_err(failed("end the processes"))
 }
@@ -44,7 +44,7 @@ async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), Drive
     // From here on its end is no news.
     shared.live.lock().remove(id);
     let group = shared.group(id);
-    blocking(move || insist(|| group.kill()))
+    blocking(move || retry_exhausted(|| group.kill()))
         .await
         .map_err(failed("end the processes"))
 }

@@ -119,11 +119,13 @@ impl Driver for OciDriver {
             }
             let group = shared.group(&id);
             if still {
-                let held = blocking(move || group.hold_still()).await;
+                let held = blocking(move || group.freeze()).await;
                 held.map_err(failed("hold the sandbox still"))
             } else {
                 // A file is written, nothing is waited for.
-                group.hold(false).map_err(failed("let the sandbox go on"))
+                group
+                    .set_frozen(false)
+                    .map_err(failed("let the sandbox go on"))
             }
         })
     }

@@ -12,7 +12,7 @@ use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::snapshot::{Contents, Saved};
 use shoal_node::blocking;
-use shoal_node::exhausted::insist;
+use shoal_node::exhausted::retry_exhausted;
 use shoal_node::manifest::{self, Manifest};
 use shoal_node::saved::{self, Parts, Place};
 
@@ -355,7 +355,7 @@ impl Held<'_> {
         if self.released.replace(true) {
             return;
         }
-        if let Err(error) = insist(|| self.save.release()) {
+        if let Err(error) = retry_exhausted(|| self.save.release()) {
             tracing::error!(sandbox.id = %self.save.manifest.id, %error, "a sandbox does not go on");
         }
     }

@@ -1,8 +1,8 @@
-//! What each team holds: a quota group above its subvolumes, and one above all teams.
+//! The quota groups of teams: one above each team's subvolumes, and one above all teams.
 //!
-//! With the simple quotas of Linux 6.7 a byte is counted for the subvolume that wrote it, until nothing
-//! refers to it any more, and so for the team of that subvolume: a snapshot costs what is written after
-//! it, and what clones hold is in the sum.
+//! The simple quotas of Linux 6.7 count a byte for the subvolume that wrote it, and thus for its
+//! team, as long as anything references it. A snapshot therefore costs what is written after it,
+//! and the data of clones is included in the sum.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,21 +18,21 @@ use shoal_core::resources::Mib;
 
 use super::{LIMIT_REFERENCED, LimitArgs, MAGIC, counter, quota_limit};
 
-/// Where the level of a group stands in its number.
+/// The position of the level in a group's number.
 const LEVEL: u32 = 48;
 /// The group of all teams.
 const ALL: Group = Group(2 << LEVEL);
-/// A limit of this size is none.
+/// The value for "unlimited".
 const NO_LIMIT: u64 = u64::MAX;
-/// Less than this is no room for a sandbox or a snapshot.
+/// Less space than this is too little for a sandbox or a snapshot.
 const LEAST: u64 = 4 << 20;
 
-/// The number of a group of a team.
+/// The number of a team's quota group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::disk) struct Group(u64);
 
 impl Group {
-    /// The group of a team: the same each time.
+    /// The group of a team; always the same.
     pub(in crate::disk) fn of(team: TeamId) -> Self {
         let digest = blake3::hash(team.to_string().as_bytes());
         let number = digest.as_bytes().iter().take(6);
@@ -40,7 +40,7 @@ impl Group {
         Self(1 << LEVEL | number)
     }
 
-    /// Its directory among the counters.
+    /// Its directory in the counters.
     fn name(self) -> String {
         format!("{}_{}", self.0 >> LEVEL, self.0 & ((1 << LEVEL) - 1))
     }
@@ -86,13 +86,13 @@ pub struct CreateArgs {
 nix::ioctl_write_ptr!(group_assign, MAGIC, 41, AssignArgs);
 nix::ioctl_write_ptr!(group_create, MAGIC, 42, CreateArgs);
 
-/// The groups of a disk.
+/// The quota groups of a disk.
 #[derive(Debug)]
 pub(in crate::disk) struct Groups {
     root: PathBuf,
     counters: PathBuf,
     all_bytes: u64,
-    /// The groups that are there, with their limits.
+    /// The existing groups, with their limits.
     limits: Mutex<HashMap<Group, Option<Mib>>>,
 }
 
@@ -109,7 +109,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// The group of a team, with the limit that the team has now.
+    /// Returns the team's group, and creates or updates it to the team's current limit.
     pub(in crate::disk) fn ensure(&self, owner: Owner) -> io::Result<Group> {
         let group = Group::of(owner.team);
         let mut limits = self.limits.lock();
@@ -126,12 +126,12 @@ impl Groups {
         Ok(group)
     }
 
-    /// What a team holds, in bytes.
+    /// The bytes that a team uses.
     pub(in crate::disk) fn used(&self, team: TeamId) -> io::Result<u64> {
         self.read(Group::of(team))
     }
 
-    /// Whether a team can hold more.
+    /// Whether a team can write more.
     pub(in crate::disk) fn room(&self, owner: Owner) -> io::Result<Room> {
         let group = self.ensure(owner)?;
         if let Some(limit) = owner.disk {
@@ -148,7 +148,7 @@ impl Groups {
         })
     }
 
-    /// Counts a subvolume in a group, or no more.
+    /// Adds a subvolume to a group, or removes it.
     pub(super) fn assign(&self, tree: u64, group: Group, is: bool) -> io::Result<()> {
         self.relate(tree, group, is)
     }
@@ -156,10 +156,10 @@ impl Groups {
     fn read(&self, group: Group) -> io::Result<u64> {
         let group = self.counters.join(group.name());
         if !group.exists() {
-            // It has never had anything.
+            // The team has never written anything.
             return Ok(0);
         }
-        // What is written is kept in reserve until the next transaction counts it.
+        // New writes are only reserved until the next transaction counts them.
         Ok(counter(&group, "referenced")? + counter(&group, "rsv_data")?)
     }
 
@@ -185,7 +185,7 @@ impl Groups {
         };
         // SAFETY: the descriptor is open and `args` has the size that the kernel reads.
         match unsafe { group_assign(root.as_raw_fd(), &raw const args) } {
-            // As it is already.
+            // It is already so.
             Ok(_) | Err(Errno::EEXIST | Errno::ENOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -207,16 +207,16 @@ impl Groups {
     }
 }
 
-/// Whether a team can hold more of the disk.
+/// Whether a team can write more to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
     /// It can.
     Some,
-    /// It holds all that it may.
+    /// The team's quota is used up.
     TeamIsFull {
-        /// How much that is, in bytes.
+        /// The quota in bytes.
         used: u64,
     },
-    /// All teams together hold all that they may.
+    /// The quota of all teams together is used up.
     DiskIsFull,
 }
