@@ -1,4 +1,4 @@
-//! Makes an image from a recipe, and says how long it took and how large it is.
+//! Builds an image from a recipe, and prints its duration and size.
 //!
 //! ```text
 //! bootstrap <recipe.toml> <directory of the store> [name]
@@ -12,7 +12,7 @@ use shoal_core::image::{Progress, ProgressSink};
 use shoal_images::bootstrap::Recipe;
 use shoal_images::{ImageStore, NoLayerUsers, StoreConfig};
 
-/// Prints each step when it begins.
+/// Prints each step when it starts.
 struct Steps {
     begun: Instant,
     last: Mutex<String>,

@@ -1,9 +1,9 @@
-//! A tree of files that no path leads out of.
+//! A file tree that no path can leave.
 //!
-//! Names in an image come from whoever made it. Every one of them is parsed into a [`TreePath`],
-//! which cannot say `..`, and is resolved by the kernel below a descriptor of the tree's root
-//! (`openat2` with `RESOLVE_BENEATH` and without magic links), so that a link in the tree cannot
-//! lead out of it even when this program reasons wrongly.
+//! The author of an image chooses its names. Every name is parsed into a [`TreePath`], which cannot
+//! contain `..`. The kernel resolves it below a descriptor of the tree's root (`openat2` with
+//! `RESOLVE_BENEATH`, and without magic links). A link in the tree therefore cannot lead out of it,
+//! even if this program has a bug.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -19,23 +19,23 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// The longest name in one directory that Linux has.
+/// The longest file name on Linux.
 const NAME_MAX: usize = 255;
 
-/// The longest path that Linux takes in one call, without the closing zero.
+/// The longest path of a Linux system call, without its terminating zero.
 const PATH_MAX: usize = 4095;
 
-/// How many directories may lie in one another. Real images need about sixty (packages of
-/// packages); a tree is removed with a descriptor for each level, of which a process has 1024.
+/// How deeply directories may be nested. Real images need about sixty levels (packages of
+/// packages). Removing a tree takes a descriptor per level, of which a process has 1024.
 const DEPTH_MAX: usize = 256;
 
-/// Nothing on the way may be a symbolic link, a link of `/proc`, or another file system.
+/// No component may be a symbolic link, a link of `/proc`, or on another file system.
 const STRICT: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Links are followed as long as they stay in the tree, as `/bin` to `usr/bin`.
+/// Links are followed if they stay in the tree, like `/bin` to `usr/bin`.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -52,7 +52,7 @@ pub struct TreePath(Vec<u8>);
 /// Why a text is not a path in a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// It has a `..`.
+    /// It contains `..`.
     #[error("it leads upwards")]
     Upwards,
     /// It, or one of its names, is longer than Linux allows.
@@ -61,7 +61,7 @@ pub enum BadPath {
     /// It has more names than are allowed.
     #[error("it is too deep")]
     TooDeep,
-    /// It has a zero byte.
+    /// It contains a zero byte.
     #[error("it has a zero byte")]
     ZeroByte,
 }
@@ -72,7 +72,8 @@ impl TreePath {
         Self(Vec::new())
     }
 
-    /// Reads a path. A leading slash means the root of the tree; empty names and `.` say nothing.
+    /// Parses a path. A leading slash stands for the root of the tree; empty names and `.` are
+    /// skipped.
     pub fn parse(raw: &[u8]) -> Result<Self, BadPath> {
         let mut path = Self::root();
         let mut depth = 0;
@@ -109,7 +110,7 @@ impl TreePath {
         self.0.extend_from_slice(name);
     }
 
-    /// The directory it is in and its name there; none for the root.
+    /// Its parent directory and its name there; `None` for the root.
     pub fn split(&self) -> Option<(Self, &[u8])> {
         if self.0.is_empty() {
             return None;
@@ -121,22 +122,22 @@ impl TreePath {
         })
     }
 
-    /// Its names, the outermost first.
+    /// Its names, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|b| *b == b'/').filter(|name| !name.is_empty())
     }
 
-    /// The path as bytes, without a slash at its beginning.
+    /// The path as bytes, without a leading slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// For an error's path.
+    /// The path for an error message.
     pub(crate) fn to_path(&self) -> PathBuf {
         Path::new(OsStr::from_bytes(&self.0)).to_owned()
     }
 
-    /// What the kernel is given: the root is `.`.
+    /// The path for the kernel: `.` for the root.
     fn lookup(&self) -> &[u8] {
         if self.0.is_empty() { b"." } else { &self.0 }
     }
@@ -154,14 +155,14 @@ impl fmt::Debug for TreePath {
     }
 }
 
-/// A tree, by a descriptor of its root.
+/// A tree, represented by a descriptor of its root.
 #[derive(Debug)]
 pub struct Tree {
     root: OwnedFd,
 }
 
 impl Tree {
-    /// Opens the tree at `path`, which is ours and not from an image.
+    /// Opens the tree at `path`, which is our own path and not from an image.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             root: open(path, DIRECTORY, Mode::empty())?,
@@ -173,12 +174,12 @@ impl Tree {
         self.root.as_fd()
     }
 
-    /// Opens a directory, on the way to which nothing may be a link.
+    /// Opens a directory without following links.
     pub fn directory(&self, path: &TreePath) -> Result<OwnedFd, Errno> {
         openat2(&self.root, path.lookup(), DIRECTORY, Mode::empty(), STRICT)
     }
 
-    /// Opens whatever is there, following links that stay in the tree.
+    /// Opens a file, following links that stay in the tree.
     pub(crate) fn open_within(&self, path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         openat2(
             &self.root,
@@ -189,15 +190,15 @@ impl Tree {
         )
     }
 
-    /// Opens a directory, following links that stay in the tree; what is missing on the way is
-    /// made, for root and readable by all.
+    /// Opens a directory, following links that stay in the tree. Missing directories are created,
+    /// owned by root and readable by all.
     pub(crate) fn make_directories(&self, path: &TreePath) -> Result<OwnedFd, Errno> {
         let mut at = TreePath::root();
         for name in path.names() {
             let here = self.open_within(&at, OFlags::RDONLY | OFlags::DIRECTORY)?;
             at = at.join(name);
             match mkdirat(&here, name, Mode::from_raw_mode(0o755)) {
-                // The caller's umask must not decide what an image holds.
+                // The umask must not affect an image's contents.
                 Ok(()) => {
                     rustix::fs::chmodat(&here, name, Mode::from_raw_mode(0o755), AtFlags::empty())?
                 }
@@ -208,7 +209,7 @@ impl Tree {
         self.open_within(&at, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Reads a plain file, following links that stay in the tree.
+    /// Reads a regular file, following links that stay in the tree.
     pub fn read(&self, path: &TreePath, most: u64) -> Result<Vec<u8>, Errno> {
         let file = self.open_within(path, OFlags::RDONLY)?;
         let stat = fstat(&file)?;
@@ -224,8 +225,8 @@ impl Tree {
         Ok(content)
     }
 
-    /// Writes a file in the place of whatever is there, except a directory. Directories that are
-    /// missing on the way are made.
+    /// Writes a file, replacing anything except a directory. Missing parent directories are
+    /// created.
     pub(crate) fn write(
         &self,
         path: &TreePath,
@@ -248,7 +249,7 @@ impl Tree {
         fchmod(&file, Mode::from_raw_mode(mode))
     }
 
-    /// Writes a file anew whose owner, if it is there, stays; a new one is root's.
+    /// Rewrites a file and keeps its owner; a new file belongs to root.
     pub fn replace(&self, path: &TreePath, content: &[u8], mode: u32) -> Result<(), Errno> {
         let owner = match self.open_within(path, OFlags::RDONLY) {
             Ok(file) => {
@@ -265,7 +266,7 @@ impl Tree {
     }
 }
 
-/// Whose a file is.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileOwner {
     pub(crate) uid: u32,
@@ -275,7 +276,7 @@ pub(crate) struct FileOwner {
 impl FileOwner {
     pub(crate) const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// Makes a file his.
+    /// Sets a file's owner.
     pub(crate) fn take(self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         fchown(
             file,
@@ -290,7 +291,7 @@ pub fn child(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat2(parent, name, DIRECTORY, Mode::empty(), STRICT)
 }
 
-/// What `name` in `parent` is, itself; none when there is nothing.
+/// The metadata of `name` in `parent` itself; `None` if it does not exist.
 pub fn look(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Stat>, Errno> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
@@ -299,7 +300,7 @@ pub fn look(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Stat>, Errno> 
     }
 }
 
-/// When the content of this directory was last changed.
+/// When this directory's contents last changed.
 pub(crate) fn changed_at(directory: BorrowedFd<'_>) -> Result<Timespec, Errno> {
     let stat = fstat(directory)?;
     Ok(Timespec {
@@ -308,7 +309,7 @@ pub(crate) fn changed_at(directory: BorrowedFd<'_>) -> Result<Timespec, Errno> {
     })
 }
 
-/// Sets when this file was last changed and read.
+/// Sets this file's modification and access times.
 pub(crate) fn set_changed_at(file: BorrowedFd<'_>, moment: Timespec) -> Result<(), Errno> {
     futimens(
         file,
@@ -319,7 +320,7 @@ pub(crate) fn set_changed_at(file: BorrowedFd<'_>, moment: Timespec) -> Result<(
     )
 }
 
-/// The names in a directory, in order.
+/// The names in a directory, sorted.
 pub fn names(directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -333,8 +334,8 @@ pub fn names(directory: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>, Errno> {
     Ok(names)
 }
 
-/// Removes `name` from `parent`, with everything below it. Links are removed, not followed, and a
-/// mounted file system below is an error, not a loss.
+/// Removes `name` from `parent` with everything below it. Links are removed, not followed. A
+/// mounted file system below is an error, so its files are safe.
 pub fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     let Some(stat) = look(parent, name)? else {
         return Ok(());
@@ -349,7 +350,7 @@ pub fn remove(parent: BorrowedFd<'_>, name: &[u8]) -> Result<(), Errno> {
     unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the tree at `path`, which is ours; success when it is not there.
+/// Removes the tree at `path`, our own path. Idempotent.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn links_inside_a_tree_are_followed_where_that_is_asked_for() {
+    fn links_inside_a_tree_are_followed_on_request() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(home.path().join("usr/bin")).unwrap();
         symlink("usr/bin", home.path().join("bin")).unwrap();

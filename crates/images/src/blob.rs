@@ -1,4 +1,4 @@
-//! Where the bytes of layers come from.
+//! The sources of layers' bytes.
 
 use std::io::Read;
 
@@ -7,17 +7,17 @@ use futures_util::future::BoxFuture;
 use super::fault::Fault;
 use super::manifest::Blob;
 
-/// A source of contents: a registry, a directory, an archive.
+/// A source of blobs: a registry, a directory, or an archive.
 pub(crate) trait Blobs: Send + Sync {
-    /// Begins to read a content from its start.
+    /// Opens a blob for reading from its start.
     fn open<'a>(&'a self, blob: &'a Blob) -> BoxFuture<'a, Result<Body, Fault>>;
 }
 
-/// A content on its way.
+/// A blob that is being read.
 pub(crate) struct Body {
-    /// Read by a thread that may block.
+    /// To be read by a thread that may block.
     pub(crate) reader: Box<dyn Read + Send>,
-    /// What has to run meanwhile for bytes to arrive. Its fault is the cause of what the reader
-    /// then sees.
+    /// The transfer, which must be polled for bytes to arrive. Its fault is the cause of the error
+    /// that the reader then sees.
     pub(crate) pump: BoxFuture<'static, Result<(), Fault>>,
 }

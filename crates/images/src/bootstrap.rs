@@ -1,9 +1,8 @@
-//! Images made from a distribution's packages, where no registry is reachable.
+//! Images built from a distribution's packages, for machines without a reachable registry.
 //!
-//! `mmdebstrap` unpacks and configures the packages that a [`Recipe`] names, from the mirrors that
-//! this machine's own apt is configured with; what the recipe adds is then put in by this
-//! program, under the same rules as the layers of other images (see `beneath`). The result is an
-//! image of one layer.
+//! `mmdebstrap` unpacks and configures the packages of a [`Recipe`] from the mirrors in this
+//! machine's own apt configuration. This program then adds the recipe's files, under the same rules
+//! as for layers of other images (see `beneath`). The result is an image of one layer.
 
 mod accounts;
 mod mmdebstrap;
@@ -36,12 +35,12 @@ use super::inventory::Inventory;
 use super::manifest::Settings;
 use super::unpack::Meter;
 
-/// Where the machine says which packages it uses.
+/// Where the machine's package configuration is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapConfig {
     /// The directory with apt's configuration: `sources.list` and `sources.list.d`.
     pub apt: PathBuf,
-    /// The file that says which distribution this machine runs.
+    /// The file that names this machine's distribution.
     pub os_release: PathBuf,
 }
 
@@ -54,7 +53,7 @@ impl Default for BootstrapConfig {
     }
 }
 
-/// Makes images from recipes, one at a time: each keeps a processor and the disk busy.
+/// Builds images from recipes, one at a time: each keeps a processor and the disk busy.
 pub(crate) struct Bootstrapper {
     inventory: Arc<Inventory>,
     limits: ImageLimits,
@@ -76,7 +75,7 @@ impl Bootstrapper {
         }
     }
 
-    /// Makes the image, in the place of the one of that name.
+    /// Builds the image, replacing one of the same name.
     pub(crate) async fn bootstrap(
         &self,
         name: &ImageName,
@@ -109,7 +108,7 @@ impl Bootstrapper {
     }
 }
 
-/// One image in the making.
+/// An image that is being built.
 struct Work {
     inventory: Arc<Inventory>,
     limits: ImageLimits,
@@ -119,13 +118,13 @@ struct Work {
 }
 
 impl Work {
-    /// Makes the tree in the stage.
+    /// Builds the tree in the stage.
     fn make(&self, run: &Run<'_>) -> Result<LayerRecord, Fault> {
         let apt = Apt::read(&self.config)?;
         let sources = apt.sources_for(&self.recipe.suite)?;
         let root = run.stage.directory("fs")?;
         let tree = Tree::open(&root).map_err(|e| Fault::io("open", &root, e))?;
-        // A look at the disk before half an hour's work.
+        // Check the disk's space before half an hour of work.
         Meter::new(tree.root(), &self.limits.layer)?;
         let sources = sources.write(run.stage)?;
         mmdebstrap::run(run, &self.recipe, &sources, &root)?;
@@ -150,7 +149,7 @@ impl Work {
         let _pin = self.inventory.pin(vec![id]);
         self.inventory.add_layer(stage, layer)?;
         let settings = self.settings();
-        // What a registry's image has in its configuration, this one has in its recipe.
+        // The recipe contains what a registry's image has in its configuration.
         let configuration = format!("{id}\n{settings:?}");
         let digest = Digest::of(configuration.as_bytes());
         let image = record(&self.name, digest, &[id], size, &settings);

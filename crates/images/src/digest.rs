@@ -1,4 +1,4 @@
-//! Content by its SHA-256, and readers that know what they have read.
+//! SHA-256 digests, and readers that compute them.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// How much of a digest is enough for a person, as other tools show it.
+/// The number of digits shown to people, as in other tools.
 const SHORT: usize = 12;
 
-/// The SHA-256 of a content, written `sha256:` and 64 hexadecimal digits.
+/// The SHA-256 of a blob, written `sha256:` and 64 hexadecimal digits.
 ///
-/// Other algorithms are refused: no registry in use serves images by them, and one algorithm
-/// means that one name on disk is enough.
+/// Other algorithms are refused. No registry in use serves images by them, and with one algorithm a
+/// blob has only one name on disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is not a digest that is understood.
+/// A text that is not a supported digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a sha256 digest")]
 pub struct InvalidDigest(String);
@@ -30,7 +30,7 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The 64 hexadecimal digits: a name for a file.
+    /// The 64 hexadecimal digits, for a file name.
     #[must_use]
     pub fn hex(&self) -> String {
         hex::encode(self.0)
@@ -44,7 +44,7 @@ impl Digest {
         text
     }
 
-    /// From the 64 hexadecimal digits alone; lower case, as every digest is written.
+    /// Parses the 64 lower-case hexadecimal digits.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let lower = text.bytes().all(|b| !b.is_ascii_uppercase());
@@ -89,7 +89,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Reads through, and knows the digest and the length of what it has read.
+/// A reader that computes the digest and the length of the bytes read.
 pub(crate) struct Hashing<R> {
     inner: R,
     hasher: Sha256,
@@ -105,7 +105,7 @@ impl<R: Read> Hashing<R> {
         }
     }
 
-    /// What was read so far: its digest and its length.
+    /// The digest and the length of the bytes read so far.
     pub(crate) fn finish(self) -> (Digest, u64) {
         (Digest(self.hasher.finalize().into()), self.count)
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_written_as_it_is_read() {
+    fn a_digest_round_trips_as_text() {
         let text = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let digest: Digest = text.parse().unwrap();
         assert_eq!(digest, Digest::of(b""));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_a_path_is_not_a_digest() {
+    fn a_path_is_not_a_digest() {
         let upper = format!("sha256:{}", "A".repeat(64));
         let short = format!("sha256:{}", "a".repeat(63));
         for bad in [
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_knows_what_went_through_it() {
+    fn a_reader_computes_the_digest_of_the_bytes_read() {
         let mut reader = Hashing::new(&b"hello"[..]);
         io::copy(&mut reader, &mut io::sink()).unwrap();
         assert_eq!(reader.finish(), (Digest::of(b"hello"), 5));

@@ -1,16 +1,16 @@
-//! Where images lie on disk, and how they come there.
+//! The image store on disk.
 //!
 //! ```text
 //! layers/<digest>/fs          a layer, unpacked
-//! layers/<digest>/layer.json  what it is
+//! layers/<digest>/layer.json  its record
 //! images/<hash of name>.json  an image
-//! tmp/                        whatever is not whole yet, or not any more
-//! lock                        held by the process whose store this is
+//! tmp/                        incomplete and deleted files
+//! lock                        held by the process that owns the store
 //! ```
 //!
-//! What has a name here is whole: it was built in `tmp/`, written out to the disk, and renamed.
-//! What goes is renamed into `tmp/` first and removed there. So a crash leaves its traces in
-//! `tmp/` alone, and opening the store clears that.
+//! Named entries are complete: they are built in `tmp/`, synced to disk, and then renamed. Entries
+//! to be deleted are first renamed into `tmp/` and removed there. A crash therefore leaves partial
+//! files only in `tmp/`, which is cleared when the store is opened.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
@@ -28,21 +28,21 @@ use super::beneath;
 use super::digest::Digest;
 use super::fault::Fault;
 
-/// Tells our files from others, and this format from a later one.
+/// Distinguishes our files from others.
 const MAGIC: &str = "shoal-image";
 
-/// The format's version. A store that a later version wrote is not opened: what cannot be read
-/// would be taken for damaged, and cleared.
+/// The format's version. A store of a later version is not opened: its unreadable records would
+/// look damaged and be deleted.
 const VERSION: u32 = 1;
 
-/// The longest record that is read: an image's environment is the only part without a length.
+/// The longest record: an image's environment is the only part of unbounded length.
 const RECORD_MAX: u64 = 16 << 20;
 
-/// The mode of the store's directories: layers hold setuid programs, which nobody on this machine
-/// may run from here.
+/// The mode of the store's directories. Layers contain setuid programs, which users of this machine
+/// must not be able to run.
 const PRIVATE: u32 = 0o700;
 
-/// A file of ours: what it is, and what it says.
+/// A record file: its header and its contents.
 #[derive(Serialize, Deserialize)]
 struct Sealed<T> {
     magic: String,
@@ -50,24 +50,24 @@ struct Sealed<T> {
     content: T,
 }
 
-/// The part of it that every version has.
+/// The header, which is the same in every version.
 #[derive(Deserialize)]
 struct Seal {
     magic: String,
     version: u32,
 }
 
-/// What a layer is.
+/// The record of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LayerRecord {
-    /// Digest of what it arrived as, which may be compressed.
+    /// The digest of the blob, which may be compressed.
     pub(crate) digest: Digest,
-    /// Digest of its archive without compression: its name here.
+    /// The digest of its uncompressed archive, which is its name here.
     pub(crate) diff_id: Digest,
     /// Bytes of its files.
     pub(crate) size: u64,
-    /// How many members it has.
+    /// The number of its members.
     pub(crate) entries: u64,
 }
 
@@ -76,13 +76,13 @@ pub(crate) struct LayerRecord {
 pub(crate) struct Home {
     root: PathBuf,
     next: AtomicU64,
-    /// Held as long as the store is open.
+    /// Held while the store is open.
     _lock: File,
 }
 
 impl Home {
-    /// Opens the store at `root` and clears what a crash has left. Only one process may have it
-    /// open, as another one would take what is being built for leftovers.
+    /// Opens the store at `root` and removes leftovers of a crash. Only one process may open it:
+    /// another would take files being built for leftovers.
     pub(crate) fn open(root: &Path) -> Result<Self, Fault> {
         let made = |path: &Path| {
             DirBuilder::new()
@@ -106,7 +106,7 @@ impl Home {
         Ok(home)
     }
 
-    /// A new, empty directory for what is not whole yet.
+    /// A new, empty directory for incomplete files.
     pub(crate) fn stage(&self) -> Result<Stage, Fault> {
         let path = self.spare();
         DirBuilder::new()
@@ -116,13 +116,13 @@ impl Home {
         Ok(Stage { path })
     }
 
-    /// The directory of a layer that overlayfs reads.
+    /// The directory of a layer for overlayfs.
     pub(crate) fn layer_root(&self, layer: &Digest) -> PathBuf {
         self.layer(layer).join("fs")
     }
 
-    /// Every layer that is here. What cannot be read, or is not what its name says, is no layer;
-    /// it is set aside and goes.
+    /// All layers. Directories without a valid record, or with one that does not match their name,
+    /// are set aside and removed.
     pub(crate) fn read_layers(&self) -> Result<Vec<LayerRecord>, Fault> {
         let mut layers = Vec::new();
         for path in list(&self.layers())? {
@@ -139,12 +139,12 @@ impl Home {
         Ok(layers)
     }
 
-    /// Gives the layer in `stage` its name. It and its files are on the disk when this returns.
+    /// Renames the layer in `stage` to its final name, after syncing its files to disk.
     pub(crate) fn keep_layer(&self, stage: Stage, record: &LayerRecord) -> Result<(), Fault> {
         stage.write("layer.json", record)?;
         let to = self.layer(&record.diff_id);
         stage.sync()?;
-        // What the caller does not know of is left of a removal that failed.
+        // A directory that the inventory does not know remains from a failed removal.
         if to.exists() {
             drop(self.set_aside(&to)?);
         }
@@ -152,12 +152,12 @@ impl Home {
         sync_directory(&self.layers())
     }
 
-    /// Takes a layer away from under its name; it is removed when the answer is dropped.
+    /// Renames a layer out of the way; dropping the result removes it.
     pub(crate) fn drop_layer(&self, layer: &Digest) -> Result<Stage, Fault> {
         self.set_aside(&self.layer(layer))
     }
 
-    /// Every image that is here; records that cannot be read are passed over.
+    /// All images; unreadable records are skipped.
     pub(crate) fn read_images(&self) -> Result<Vec<Image>, Fault> {
         let mut images = Vec::new();
         for path in list(&self.images())? {
@@ -172,7 +172,7 @@ impl Home {
         Ok(images)
     }
 
-    /// Writes an image's record, in the place of the one it has.
+    /// Writes an image's record, replacing an earlier one.
     pub(crate) fn keep_image(&self, image: &Image) -> Result<(), Fault> {
         let stage = self.stage()?;
         let from = stage.write("image.json", image)?;
@@ -181,7 +181,7 @@ impl Home {
         sync_directory(&self.images())
     }
 
-    /// Removes an image's record; success when there is none.
+    /// Removes an image's record. Idempotent.
     pub(crate) fn drop_image(&self, name: &ImageName) -> Result<(), Fault> {
         let path = self.image(name);
         match fs::remove_file(&path) {
@@ -211,7 +211,7 @@ impl Home {
         self.images().join(hash).with_extension("json")
     }
 
-    /// A path in `tmp/` that nothing has.
+    /// An unused path in `tmp/`.
     fn spare(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.tmp().join(number.to_string())
@@ -224,7 +224,7 @@ impl Home {
     }
 }
 
-/// Something in `tmp/`, removed when it is dropped.
+/// A path in `tmp/`, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Stage {
     path: PathBuf,
@@ -235,10 +235,10 @@ impl Stage {
         &self.path
     }
 
-    /// A new, empty directory in it, with the mode of a root directory.
+    /// Creates an empty directory in it, with the mode of a root directory.
     pub(crate) fn directory(&self, name: &str) -> Result<PathBuf, Fault> {
         let path = self.path.join(name);
-        // The mode is set apart from making it, so that this program's umask has no say.
+        // Set the mode separately, so that the umask has no effect.
         DirBuilder::new()
             .mode(PRIVATE)
             .create(&path)
@@ -264,8 +264,8 @@ impl Stage {
         Ok(path)
     }
 
-    /// Writes everything out. One call for the whole file system is quicker than one for each of
-    /// thirty thousand files.
+    /// Syncs everything to disk. One `syncfs` is faster than one `fsync` for each of thirty
+    /// thousand files.
     fn sync(&self) -> Result<(), Fault> {
         let failed = |e| Fault::io("write out", &self.path, e);
         let directory = File::open(&self.path).map_err(failed)?;
@@ -281,7 +281,7 @@ impl Drop for Stage {
     }
 }
 
-/// Reads a file of ours; none when it is no such file.
+/// Reads a record file; `None` if it is not one.
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Fault> {
     let mut bytes = Vec::new();
     let whole = File::open(path).and_then(|file| file.take(RECORD_MAX).read_to_end(&mut bytes));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_after_a_restart() {
+    fn stored_images_are_read_after_a_restart() {
         let root = tempfile::tempdir().unwrap();
         let home = Home::open(root.path()).unwrap();
         let stage = home.stage().unwrap();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_is_cleared_and_a_second_owner_refused() {
+    fn leftovers_of_a_crash_are_removed_and_a_second_owner_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let home = Home::open(root.path()).unwrap();
         assert!(matches!(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_version_wrote_is_not_thrown_away() {
+    fn a_store_of_a_later_version_is_not_deleted() {
         let root = tempfile::tempdir().unwrap();
         drop(Home::open(root.path()).unwrap());
         let later = root.path().join("images/later.json");

@@ -1,7 +1,7 @@
-//! What goes wrong with an image, before it is known whose image it was.
+//! Faults of an image, before the image's name is known.
 //!
-//! A layer is shared by images and a download by its callers, so a fault can be cloned and names
-//! no image; it becomes an [`ImageError`] where a call ends.
+//! A layer is shared by images, and a download by its callers. A fault therefore can be cloned and
+//! names no image. It becomes an [`ImageError`] at the end of a call.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use shoal_node::Interrupted;
 
 use super::unpack::UnpackError;
 
-/// Why it failed.
+/// The cause of a failure.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("not found")]
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
 }
 
 impl From<Interrupted> for Fault {
-    /// A panic continues where it would have gone without the thread.
+    /// A panic continues as it would have without the thread.
     fn from(interrupted: Interrupted) -> Self {
         interrupted.resume_panic();
         Self::refused("the program is ending")
@@ -57,7 +57,7 @@ impl Fault {
         Self::Refused(detail.into())
     }
 
-    /// A call to the system that failed; a full disk is told apart.
+    /// A failed system call; a full disk is a separate fault.
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         if is_full(&source) {
             return Self::NoSpace;
@@ -69,8 +69,8 @@ impl Fault {
         }
     }
 
-    /// The same without what the network said: who names an image must not learn from it what listens
-    /// at which address.
+    /// The same fault without the network's error text. A tenant who names an image must not learn
+    /// from it which addresses have a listener.
     pub(crate) fn without_details(self) -> Self {
         match self {
             Self::Unreachable { registry, detail } => {
@@ -86,12 +86,12 @@ impl Fault {
         }
     }
 
-    /// Whether the same call may succeed a moment later.
+    /// Whether a retry may succeed.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. })
     }
 
-    /// The error of a call that was about the store at `root` and no image.
+    /// The error of a call on the store at `root` without an image.
     pub(crate) fn of_store(self, root: &Path) -> ImageError {
         match self {
             Self::Io {
@@ -111,7 +111,7 @@ impl Fault {
         }
     }
 
-    /// The error of the call that was about `name`.
+    /// The error of a call on the image `name`.
     pub(crate) fn of(self, name: &ImageName) -> ImageError {
         let name = name.clone();
         match self {
@@ -151,7 +151,7 @@ impl From<UnpackError> for Fault {
     }
 }
 
-/// Whether the disk, or the caller's share of it, is full.
+/// Whether the disk or a quota is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded)
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_apart_wherever_it_is_met() {
+    fn a_full_disk_is_distinguished_in_every_operation() {
         let name: ImageName = "a".parse().unwrap();
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let fault = Fault::io("write", Path::new("/x"), full());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_network_did_is_tried_again() {
+    fn only_network_failures_are_retried() {
         let unreachable = Fault::Unreachable {
             registry: "r".into(),
             detail: "reset".into(),

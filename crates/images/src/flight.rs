@@ -1,4 +1,4 @@
-//! One work at a time for each key, whoever asks for it.
+//! Single flight: concurrent calls with the same key share one operation.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,15 +14,14 @@ use super::fault::Fault;
 type Outcome<V> = Result<V, Fault>;
 type Work<V> = BoxFuture<'static, Outcome<V>>;
 
-/// Shares work that is under way.
+/// Shares operations that are in progress.
 ///
-/// Who asks first begins the work, who asks while it lasts waits for the same one. It goes on as
-/// long as anybody waits, and is given up when the last one has gone: dropping the future is how
-/// a download is cancelled.
+/// The first caller starts the operation; later callers wait for it. It runs while any caller
+/// waits, and is cancelled when the last one has gone: dropping the future cancels a download.
 ///
-/// When the work fails, that is the answer for the one who began it. The others begin again, as
-/// the fault may have been the first one's own, as wrong credentials are. Every failure ends at
-/// least one call, so this ends.
+/// A failure is returned to the caller that started the operation. The other callers start again,
+/// because the fault may be specific to the first one, like wrong credentials. Every failure ends
+/// at least one call, so this terminates.
 pub(crate) struct Flights<K, V> {
     under_way: Mutex<HashMap<K, Flight<V>>>,
 }
@@ -41,7 +40,8 @@ impl<K, V> Default for Flights<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    /// Waits for the work on `key`, beginning it when nobody has. `sink` hears of its progress.
+    /// Waits for the operation on `key`, and starts it if none is running. `sink` receives its
+    /// progress.
     pub(crate) async fn join(
         &self,
         key: K,
@@ -66,7 +66,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
     ) -> (Shared<Work<V>>, bool) {
         let mut under_way = self.under_way.lock();
         if let Some(flight) = under_way.get(key) {
-            // What has ended, well or not, or was given up, is not joined.
+            // Operations that have ended or were cancelled are not joined.
             let live = flight.work.upgrade().filter(|work| work.peek().is_none());
             if let Some(work) = live {
                 flight.audience.add(Arc::clone(sink));
@@ -83,7 +83,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
         (shared, true)
     }
 
-    /// Forgets the work, unless another one has begun since.
+    /// Removes the operation, unless another one has started since.
     fn land(&self, key: &K, shared: &Shared<Work<V>>) {
         let mut under_way = self.under_way.lock();
         let mine = under_way
@@ -96,14 +96,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
     }
 }
 
-/// Those who hear of the progress of shared work.
+/// The progress sinks of a shared operation.
 #[derive(Default, Clone)]
 pub(crate) struct Audience {
     sinks: Arc<Mutex<Vec<Arc<dyn ProgressSink>>>>,
 }
 
 impl Audience {
-    /// Adds one who hears of it from now on.
+    /// Adds a sink for further progress.
     pub(crate) fn add(&self, sink: Arc<dyn ProgressSink>) {
         self.sinks.lock().push(sink);
     }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_for_one_key_share_one_work_and_its_progress() {
+    async fn callers_with_one_key_share_the_work_and_its_progress() {
         let flights = Flights::<u8, usize>::default();
         let begun = Arc::new(AtomicUsize::new(0));
         let begin = |audience: Audience| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fault_ends_only_the_call_that_began() {
+    async fn a_fault_fails_only_the_call_that_started_the_work() {
         let flights = Flights::<u8, usize>::default();
         let begun = AtomicUsize::new(0);
         let begin = |_: Audience| {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_nobody_waits_for_is_given_up() {
+    async fn work_without_waiting_callers_is_cancelled() {
         let flights = Arc::new(Flights::<u8, ()>::default());
         let (alive, mut given_up) = oneshot::channel::<()>();
         let alive = Arc::new(Mutex::new(Some(alive)));

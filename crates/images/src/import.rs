@@ -1,6 +1,6 @@
-//! Images that come as files: OCI layouts and the archives of `docker save`.
+//! Images in files: OCI layouts and archives of `docker save`.
 //!
-//! They are read where they lie. What they say is checked as if a registry had said it.
+//! Files are read in place, and checked like a registry's responses.
 
 mod archive;
 mod layout;
@@ -29,7 +29,7 @@ use super::manifest::{
 use super::registry::check;
 use super::unpack::{Limits, decoded, is_compressed};
 
-/// How an entry of an index says what it is called.
+/// The annotations with an entry's name in an index.
 const NAMES: [&str; 2] = [
     "org.opencontainers.image.ref.name",
     "io.containerd.image.name",
@@ -37,11 +37,11 @@ const NAMES: [&str; 2] = [
 
 /// Files by their path, in a directory or an archive.
 pub(crate) trait Files: Send + Sync {
-    /// A file, and how long it is; none when there is none of that path.
+    /// Opens a file and returns its length; `None` if it does not exist.
     fn open(&self, path: &str) -> Result<Option<Part>, Fault>;
 }
 
-/// A file that was opened.
+/// An open file.
 pub(crate) struct Part {
     pub(crate) size: u64,
     pub(crate) reader: Box<dyn Read + Send>,
@@ -53,18 +53,18 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// Opens a layout or an archive. A compressed archive is written to `stage` without its
-    /// compression first, as its parts are not in the order in which they are needed.
+    /// Opens a layout or an archive. A compressed archive is first decompressed into `stage`,
+    /// because its parts are not in the order in which they are needed.
     pub(crate) fn open(path: &Path, stage: Stage, limits: &Limits) -> Result<Self, Fault> {
         let failed = |e| Fault::io("read", path, e);
         let found = fs::metadata(path).map_err(failed)?;
         let files: Arc<dyn Files> = if found.is_dir() {
             Arc::new(Directory::open(path)?)
         } else if !found.is_file() {
-            // A pipe would be waited for.
+            // Reading a pipe would block.
             return Err(Fault::refused("it is neither a file nor a directory"));
         } else {
-            // It may be something else by now.
+            // The path may have been replaced meanwhile.
             let file = open_named(path).map_err(failed)?;
             Arc::new(Archive::open(
                 plain(file, path, &stage, limits)?,
@@ -75,7 +75,7 @@ impl Import {
         Ok(Self { files })
     }
 
-    /// What has to be unpacked for the image; `name` chooses when there are several.
+    /// The layers to unpack for the image; `name` selects one of several images.
     pub(crate) fn plan(&self, name: &ImageName) -> Result<Plan, Fault> {
         if self.files.open("index.json")?.is_some() {
             return self.plan_oci(name);
@@ -97,7 +97,7 @@ impl Import {
         Plan::new(manifest.config.digest, &config, manifest.blobs()?)
     }
 
-    /// The manifest behind a descriptor; an index on the way is one of platforms.
+    /// The manifest of a descriptor; an index on the way selects a platform.
     fn manifest(&self, descriptor: &Descriptor) -> Result<Manifest, Fault> {
         let entries = match Document::parse(&self.blob(descriptor, "manifest")?)? {
             Document::Manifest(manifest) => return Ok(manifest),
@@ -121,7 +121,7 @@ impl Import {
         };
         let bytes = self.document(&image.config)?;
         let digest = Digest::of(&bytes);
-        // It is mostly called by its digest, and then must be that.
+        // Its name usually is its digest, which then must match.
         let file = image.config.rsplit('/').next().unwrap_or_default();
         let said = Digest::from_hex(file.strip_suffix(".json").unwrap_or(file));
         check(&bytes, said, "configuration")?;
@@ -143,7 +143,7 @@ impl Import {
         Ok(bytes)
     }
 
-    /// A short file, whole.
+    /// Reads a short file completely.
     fn document(&self, path: &str) -> Result<Vec<u8>, Fault> {
         let part = self.files.open(path)?;
         let part = part.ok_or_else(|| Fault::corrupt(format!("it lacks {path}")))?;
@@ -177,7 +177,7 @@ impl Blobs for Import {
     }
 }
 
-/// An image in the archive of `docker save`.
+/// An image in an archive of `docker save`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Saved {
@@ -192,7 +192,7 @@ impl Saved {
     }
 }
 
-/// The entry that is meant: the only one, the one that is called so, the one for this machine.
+/// Selects an entry: the only one, the one with this name, or the one for this machine.
 fn named<'a>(entries: &'a [IndexEntry], name: &ImageName) -> Result<&'a Descriptor, Fault> {
     if let [entry] = entries {
         return Ok(&entry.descriptor);
@@ -224,7 +224,7 @@ fn path_of(blob: &Blob) -> String {
     }
 }
 
-/// The archive in a file, without its compression.
+/// The uncompressed archive.
 fn plain(file: File, path: &Path, stage: &Stage, limits: &Limits) -> Result<File, Fault> {
     let failed = |e| Fault::io("read", path, e);
     let mut first = Vec::new();
@@ -244,7 +244,7 @@ fn plain(file: File, path: &Path, stage: &Stage, limits: &Limits) -> Result<File
     File::open(&target).map_err(|e| Fault::io("read", &target, e))
 }
 
-/// Copies, telling a source that is damaged from a disk that is full.
+/// Copies, and distinguishes a damaged source from a full disk.
 fn write_out(mut from: impl Read, to: &mut File, target: &Path) -> Result<u64, Fault> {
     let mut buffer = vec![0; 64 * 1024];
     let mut written = 0;

@@ -1,4 +1,4 @@
-//! A planned image is brought here.
+//! Installing a planned image in the store.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use super::manifest::{LayerPlan, Plan, Settings};
 use super::registry::{RegistryConfig, retry};
 use super::unpack::{decoded, unpack};
 
-/// How many layers of one image are fetched at once: enough to fill a line, few enough not to be
-/// taken for an attack.
+/// How many layers of one image are fetched concurrently: enough to use the bandwidth, few enough
+/// not to look like an attack.
 const LAYERS_AT_ONCE: usize = 4;
 
-/// How many layers of all images are fetched at once. Unpacking takes a processor and the disk.
+/// How many layers of all images are fetched concurrently. Unpacking keeps a processor and the disk
+/// busy.
 const LAYERS_IN_ALL: usize = 8;
 
-/// How often progress is reported: after so many bytes.
+/// How many bytes there are between progress reports.
 const REPORT_EVERY: u64 = 256 << 10;
 
-/// Brings images here, each of their layers once.
+/// Installs images, each layer once.
 pub(crate) struct Installer {
     inventory: Arc<Inventory>,
     limits: ImageLimits,
@@ -56,7 +57,7 @@ impl Installer {
         })
     }
 
-    /// Brings the image here; layers that are here are not fetched.
+    /// Installs the image; layers that are present are not fetched.
     pub(crate) async fn install(
         self: &Arc<Self>,
         name: &ImageName,
@@ -68,8 +69,8 @@ impl Installer {
         let pin = self.inventory.pin(layers.clone());
         let outcome = self.gather(name, plan, from, sink).await;
         drop(pin);
-        // After a failure that may pass, what has arrived is kept for the next call. What was
-        // refused does not stay.
+        // After a transient failure the completed layers are kept for the next call. Those of a
+        // refused image are not.
         if outcome.as_ref().is_err_and(|fault| !fault.is_transient()) {
             let inventory = Arc::clone(&self.inventory);
             blocking(move || inventory.sweep(Some(&layers))).await?;
@@ -113,7 +114,7 @@ impl Installer {
         ))
     }
 
-    /// The layer, fetched unless it is here. Whoever else wants it waits for the same download.
+    /// Returns the layer, and fetches it if necessary. Concurrent callers share one download.
     async fn layer(
         self: &Arc<Self>,
         layer: &LayerPlan,
@@ -149,7 +150,7 @@ impl Installer {
     ) -> Result<(), Fault> {
         let place = self.places.acquire().await;
         let _place = place.map_err(|_| Fault::refused("the store is closed"))?;
-        // Another call may have brought it while this one waited for its place.
+        // Another call may have installed it while this one waited for a permit.
         if self.inventory.layer(&layer.diff_id).is_some() {
             return Ok(());
         }
@@ -183,13 +184,13 @@ impl Installer {
             Ok::<_, Fault>((stage, record))
         });
         match join(pump, unpacked).await {
-            // The thread sees only that the transfer ended; why, the pump knows.
+            // The thread only sees that the transfer ended; the pump has the cause.
             (Err(cause), Err(_)) => Err(cause),
             (_, unpacked) => unpacked,
         }
     }
 
-    /// The record of an image whose layers are here.
+    /// The record of an image whose layers are installed.
     fn describe(&self, name: &ImageName, plan: &Plan) -> Result<Image, Fault> {
         let layers: Vec<Digest> = plan.layers.iter().map(|layer| layer.diff_id).collect();
         let records: Option<Vec<LayerRecord>> = layers
@@ -228,7 +229,7 @@ pub(crate) fn record(
     }
 }
 
-/// Unpacks a layer while it comes in, and then compares what came with what was to come.
+/// Unpacks a layer while it is downloaded, and then compares its digests with the expected ones.
 fn unpack_checked(
     mut arriving: Metered,
     layer: &LayerPlan,
@@ -243,7 +244,7 @@ fn unpack_checked(
     );
     let unpacked = unpack(&mut plain, &root, limits).map_err(|error| named(error.into(), layer))?;
     let (diff_id, _) = plain.finish();
-    // A decoder may leave what follows its data.
+    // A decoder may not read trailing data.
     io::copy(&mut arrived, &mut io::sink())
         .map_err(|e| Fault::corrupt(format!("layer {}: {e}", layer.blob.step())))?;
     let (digest, length) = arrived.finish();
@@ -270,7 +271,7 @@ fn unpack_checked(
     })
 }
 
-/// A fault that says which layer it was.
+/// Adds the layer's name to a fault.
 fn named(fault: Fault, layer: &LayerPlan) -> Fault {
     let step = layer.blob.step();
     match fault {
@@ -280,7 +281,7 @@ fn named(fault: Fault, layer: &LayerPlan) -> Fault {
     }
 }
 
-/// Tells a thread that nobody waits for it any more.
+/// Tells a thread that no caller waits any more.
 #[derive(Default)]
 pub(crate) struct StopOnDrop(pub(crate) Arc<AtomicBool>);
 
@@ -290,7 +291,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Reads a content of a known length, no further, and reports how far it is.
+/// Reads a blob up to its known length and reports progress.
 struct Metered {
     inner: Box<dyn Read + Send>,
     stop: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! What is here: the images, their layers, and who needs them.
+//! The inventory of the store: images, layers, and their users.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use super::digest::Digest;
 use super::disk::{Home, LayerRecord, Stage};
 use super::fault::Fault;
 
-/// Knows which layers running and paused sandboxes stand on.
+/// Knows which layers running and paused sandboxes use.
 pub trait LayerUsers: Send + Sync {
-    /// A sandbox that stands on this layer (`sha256:…`), if there is one. It is asked while
-    /// images are being removed, layer by layer: it must be quick, and not ask the store anything.
+    /// A sandbox that uses this layer (`sha256:…`), if any. It is called for each layer while
+    /// images are being removed, so it must be fast and must not call the store.
     fn user_of(&self, layer: &str) -> Option<String>;
 }
 
-/// No sandbox stands on any layer: for a store without sandboxes.
+/// No layer is in use: for a store without sandboxes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoLayerUsers;
 
@@ -30,14 +30,14 @@ impl LayerUsers for NoLayerUsers {
 
 /// The images and layers of one store.
 ///
-/// Disk and memory say the same: every change is made on disk first. A layer stays as long as an
-/// image names it, a sandbox stands on it, or a [`Pin`] holds it.
+/// Memory never claims more than the disk has: every change is made on disk first. A layer stays
+/// while an image refers to it, a sandbox uses it, or a [`Pin`] holds it.
 pub(crate) struct Inventory {
     home: Home,
     users: Arc<dyn LayerUsers>,
-    /// Held over every change, and so over writing to disk; never over an await.
+    /// Held during every change, including disk writes; never across an await.
     changes: Mutex<()>,
-    /// What is here. Never held over writing to disk.
+    /// The current contents. Never held during disk writes.
     here: Mutex<Here>,
 }
 
@@ -49,7 +49,7 @@ struct Here {
 }
 
 impl Inventory {
-    /// Reads what is here. Images that lack a layer are none.
+    /// Reads the store. Images without all their layers are dropped.
     pub(crate) fn open(home: Home, users: Arc<dyn LayerUsers>) -> Result<Arc<Self>, Fault> {
         let layers: HashMap<_, _> = home
             .read_layers()?
@@ -82,7 +82,7 @@ impl Inventory {
         &self.home
     }
 
-    /// Every image, in the order of their names.
+    /// All images, by name.
     pub(crate) fn images(&self) -> Vec<Image> {
         self.here.lock().images.values().cloned().collect()
     }
@@ -95,7 +95,7 @@ impl Inventory {
         self.here.lock().layers.get(layer).cloned()
     }
 
-    /// Holds the layers of an image; none when the image is not here.
+    /// Pins the layers of an image; `None` if the image does not exist.
     pub(crate) fn hold(self: &Arc<Self>, name: &ImageName) -> Option<(Image, Pin)> {
         let mut here = self.here.lock();
         let image = here.images.get(name)?.clone();
@@ -105,7 +105,7 @@ impl Inventory {
         Some((image, self.pin_of(layers)))
     }
 
-    /// Holds these layers, the lowest first; none when one of them is not here.
+    /// Pins these layers, lowest first; `None` if one does not exist.
     pub(crate) fn hold_layers(self: &Arc<Self>, layers: &[String]) -> Option<(Vec<PathBuf>, Pin)> {
         let layers: Vec<Digest> = layers
             .iter()
@@ -121,7 +121,7 @@ impl Inventory {
         Some((directories, self.pin_of(layers)))
     }
 
-    /// Holds layers, whether they are here yet or not.
+    /// Pins layers, whether or not they exist yet.
     pub(crate) fn pin(self: &Arc<Self>, layers: Vec<Digest>) -> Pin {
         self.here.lock().pin(&layers);
         self.pin_of(layers)
@@ -134,8 +134,8 @@ impl Inventory {
         }
     }
 
-    /// Takes in a layer that was built in `stage`, unless it is here, or nobody holds it any more:
-    /// who wanted it has gone, and would not sweep it.
+    /// Adds a layer that was built in `stage`, unless it exists, or is no longer pinned: its caller
+    /// has gone and would not sweep it.
     pub(crate) fn add_layer(&self, stage: Stage, record: LayerRecord) -> Result<(), Fault> {
         let _changing = self.changes.lock();
         let unwanted = {
@@ -150,18 +150,18 @@ impl Inventory {
         Ok(())
     }
 
-    /// Takes in an image whose layers are here, in the place of the one of that name.
+    /// Adds an image whose layers exist, replacing one of the same name.
     pub(crate) fn add_image(&self, image: Image) -> Result<(), Fault> {
         let changing = self.changes.lock();
         self.home.keep_image(&image)?;
         let replaced = self.here.lock().images.insert(image.name.clone(), image);
         let gone = self.sweep_among(replaced.iter().flat_map(layers_of));
         drop(changing);
-        // Removing trees takes its time; nobody has to wait for it with a change.
+        // Removing trees is slow, so it happens outside the lock.
         gone.map(drop)
     }
 
-    /// Forgets an image, and the layers that only it needed.
+    /// Removes an image, and the layers that only it used.
     pub(crate) fn remove(&self, name: &ImageName) -> Result<(), ImageError> {
         let changing = self.changes.lock();
         let Some(image) = self.image(name) else {
@@ -177,7 +177,7 @@ impl Inventory {
         gone.map(drop).map_err(|fault| fault.of(name))
     }
 
-    /// Removes, of these layers, those that nobody needs.
+    /// Removes those of these layers that are not in use.
     pub(crate) fn sweep(&self, layers: Option<&[Digest]>) -> Result<(), Fault> {
         let changing = self.changes.lock();
         let all: Vec<Digest> = match layers {
@@ -189,8 +189,8 @@ impl Inventory {
         gone.map(drop)
     }
 
-    /// A sandbox that stands on a layer that would go with this image. Layers that another image
-    /// has too stay, whoever stands on them.
+    /// A sandbox that uses a layer which would be removed with this image. Layers that another
+    /// image shares stay anyway.
     fn user_of(&self, image: &Image) -> Option<String> {
         let others: BTreeSet<Digest> = {
             let here = self.here.lock();
@@ -205,8 +205,8 @@ impl Inventory {
             .find_map(|layer| self.users.user_of(&layer.to_string()))
     }
 
-    /// Takes away, of these layers, those that no image names, no pin holds and no sandbox stands
-    /// on. The caller holds `changes`. Their trees are removed when the answer is dropped.
+    /// Takes out those of these layers that no image, pin or sandbox uses. The caller holds
+    /// `changes`. Dropping the result removes their trees.
     fn sweep_among(&self, layers: impl Iterator<Item = Digest>) -> Result<Vec<Stage>, Fault> {
         let mut gone = Vec::new();
         for layer in layers {
@@ -228,9 +228,8 @@ impl Inventory {
         Ok(gone)
     }
 
-    /// The directories of these layers, the top one first. A layer that is there twice counts
-    /// where it is highest: what lies below is hidden by itself, and overlayfs takes no directory
-    /// twice.
+    /// The directories of these layers, topmost first. Of a repeated layer only the highest
+    /// occurrence counts: it hides the lower one, and overlayfs does not accept a directory twice.
     pub(crate) fn lower_dirs(&self, image: &Image) -> Vec<PathBuf> {
         self.directories(layers_of(image).collect())
     }
@@ -264,11 +263,11 @@ impl Here {
 
 /// The layers of an image, lowest first.
 fn layers_of(image: &Image) -> impl Iterator<Item = Digest> {
-    // Records are written by this store, so every layer is a digest.
+    // The store writes these records, so every layer is a digest.
     image.layers.iter().filter_map(|layer| layer.parse().ok())
 }
 
-/// Layers that stay as long as this is held.
+/// Layers that stay in the store while this is held.
 pub(crate) struct Pin {
     inventory: Arc<Inventory>,
     layers: Vec<Digest>,

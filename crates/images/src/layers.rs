@@ -1,4 +1,4 @@
-//! Where the read-only layers of a sandbox come from.
+//! The read-only layers of sandboxes.
 
 use std::fs;
 use std::io;
@@ -15,20 +15,20 @@ use crate::{ImageStore, LayerUsers};
 
 /// The layers of an image on this node.
 pub struct LayerStack {
-    /// Their digests, the lowest first.
+    /// Their digests, lowest first.
     pub digests: Vec<String>,
-    /// Their directories, the top one first, as an overlay wants them.
+    /// Their directories, topmost first, as overlayfs expects them.
     pub directories: Vec<PathBuf>,
-    /// Keeps them until the sandbox's manifest says that it stands on them.
+    /// Keeps the layers until the sandbox's manifest records them.
     pub held: Option<Box<dyn Send + Sync>>,
 }
 
-/// Knows the layers of images.
+/// Provides the layers of images.
 pub trait LayerSource: Send + Sync {
-    /// The layers of `image`; none when it is not here.
+    /// The layers of `image`; `None` if it is not on this node.
     fn layers(&self, image: &ImageName) -> Option<LayerStack>;
 
-    /// The layers with these digests, the lowest first; none when one is not here.
+    /// The layers with these digests, lowest first; `None` if one is not on this node.
     fn by_digest(&self, digests: &[String]) -> Option<LayerStack>;
 }
 
@@ -52,7 +52,7 @@ impl LayerSource for ImageStore {
     }
 }
 
-/// The sandboxes and snapshots that stand on layers, as their manifests say.
+/// The users of layers: sandboxes and snapshots, according to their manifests.
 #[derive(Debug, Clone)]
 pub struct SandboxLayers {
     sandboxes: PathBuf,
@@ -60,7 +60,7 @@ pub struct SandboxLayers {
 }
 
 impl SandboxLayers {
-    /// Those of the installation in `data`.
+    /// The users in the installation in `data`.
     #[must_use]
     pub fn of(data: &Path) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl SandboxLayers {
 
 impl LayerUsers for SandboxLayers {
     fn user_of(&self, layer: &str) -> Option<String> {
-        // A layer that may be in use is: a server without descriptors sees no sandbox.
+        // When in doubt, a layer is in use: a server without descriptors finds no sandbox.
         self.find_user(layer)
             .unwrap_or_else(|error| Some(format!("something that cannot be read now: {error}")))
     }
@@ -95,7 +95,7 @@ impl SandboxLayers {
                     return Ok(Some(format!("a snapshot of sandbox {source}")));
                 }
                 Err(saved::Unreadable::Disk(error)) if is_exhausted(&error) => return Err(error),
-                // What cannot be read starts nothing.
+                // A manifest that cannot be parsed starts no sandbox.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -103,7 +103,7 @@ impl SandboxLayers {
     }
 }
 
-/// What is in a directory; where there is none yet, nothing stands on anything.
+/// The entries of a directory; empty if it does not exist.
 fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -1,8 +1,9 @@
-//! Images on this node: pulled from registries, imported from archives, made from a distribution.
+//! Images on this node: pulled from registries, imported from archives, or built from a
+//! distribution.
 //!
-//! An [`ImageStore`] owns a directory. A layer lies there once, unpacked for overlayfs and named
-//! by the digest of its content, however many images have it and however it came. What is in the
-//! directory is whole; what is being made is beside it, and a crash leaves nothing else.
+//! An [`ImageStore`] owns a directory. Each layer is there once, unpacked for overlayfs and named
+//! by its digest, whatever its source and however many images use it. Named entries are complete.
+//! Incomplete ones are built in a separate directory, which is all that a crash leaves behind.
 //!
 //! ```text
 //!   reference ─▶ registry ┐
@@ -14,10 +15,12 @@
 pub mod beneath;
 mod blob;
 pub mod bootstrap;
+mod config;
 mod digest;
 mod disk;
 mod fault;
 mod flight;
+mod held;
 mod import;
 mod install;
 mod inventory;
@@ -35,74 +38,30 @@ use shoal_core::BoxFuture;
 use shoal_core::image::{Image, ImageError, ImageName, Images, ProgressSink, Reach, RegistryAuth};
 use shoal_node::blocking;
 
-use self::bootstrap::{BootstrapConfig, Bootstrapper, InvalidRecipe, Recipe};
+use self::bootstrap::{Bootstrapper, InvalidRecipe, Recipe};
+pub use self::config::{ImageLimits, StoreConfig};
 pub use self::digest::{Digest, InvalidDigest};
 use self::disk::Home;
 use self::fault::Fault;
 use self::flight::{Audience, Flights};
+pub use self::held::{HeldImage, HeldLayers};
 use self::import::Import;
 use self::install::Installer;
-use self::inventory::{Inventory, Pin};
+use self::inventory::Inventory;
 pub use self::inventory::{LayerUsers, NoLayerUsers};
 pub use self::layers::{LayerSource, LayerStack, SandboxLayers};
 use self::reference::Reference;
 pub use self::registry::RegistryConfig;
 use self::registry::Repository;
 
-/// What an image may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ImageLimits {
-    /// Of one layer, and of the disk.
-    pub layer: unpack::Limits,
-    /// Bytes of all layers of an image, unpacked.
-    pub image_bytes: u64,
-}
-
-impl Default for ImageLimits {
-    fn default() -> Self {
-        let layer = unpack::Limits::default();
-        Self {
-            layer,
-            image_bytes: layer.bytes,
-        }
-    }
-}
-
-/// A store's settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// Its directory. Layers are used from there, so it must be on a file system that can be the
-    /// lower one of an overlay.
-    pub root: PathBuf,
-    /// What images may hold.
-    pub limits: ImageLimits,
-    /// How registries are talked to.
-    pub registry: RegistryConfig,
-    /// Where packages come from.
-    pub bootstrap: BootstrapConfig,
-}
-
-impl StoreConfig {
-    /// The defaults, for a store at `root`.
-    #[must_use]
-    pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self {
-            root: root.into(),
-            limits: ImageLimits::default(),
-            registry: RegistryConfig::default(),
-            bootstrap: BootstrapConfig::default(),
-        }
-    }
-}
-
-/// The images on this node. Cloning it gives another handle to the same store.
+/// The images on this node. Clones are handles to the same store.
 ///
 /// # Guarantees
-/// * What [`Images::find`] answers is whole: record and layers are on the disk.
-/// * Calls that want the same image, or images that share a layer, share the download, as long
-///   as one of them waits for it; when the last one is dropped, it is given up.
-/// * A layer is not removed while an image names it, a sandbox stands on it (see
-///   [`LayerUsers`]), or a [`HeldImage`] holds it.
+/// * An image that [`Images::find`] returns is complete: record and layers are on disk.
+/// * Concurrent calls for the same image, or for images that share a layer, share the download. It
+///   is cancelled when the last caller has gone.
+/// * A layer is not removed while an image refers to it, a sandbox uses it (see [`LayerUsers`]), or
+///   a [`HeldImage`] holds it.
 #[derive(Clone)]
 pub struct ImageStore {
     shared: Arc<Shared>,
@@ -117,13 +76,12 @@ struct Shared {
     bootstraps: Flights<(ImageName, Digest), Image>,
 }
 
-/// Pulls that are the same: not those with other credentials, as they may be given less, nor those of
-/// who may ask other registries.
+/// The key of equal pulls. Calls with other credentials may have access to less, and calls with
+/// another reach may connect to fewer registries, so neither share a pull.
 type PullKey = (ImageName, Option<Digest>, Reach);
 
 impl ImageStore {
-    /// Opens the store, making it if it is not there, and clears what a crash has left. It blocks
-    /// meanwhile.
+    /// Opens the store, creates it if it does not exist, and removes leftovers of a crash. Blocks.
     ///
     /// # Errors
     /// When another process has it open, a later version wrote it, or the disk fails.
@@ -152,17 +110,17 @@ impl ImageStore {
         })
     }
 
-    /// The directories of the image's layers, the top one first, as overlayfs wants them; none
-    /// when the image is not here. A layer that an image has twice is named once.
+    /// The directories of the image's layers, topmost first, as overlayfs expects them; `None` if
+    /// the image does not exist. A repeated layer is listed once.
     ///
-    /// The directories are read only while somebody keeps them: a sandbox, or [`Self::hold`].
+    /// The directories are valid only while a sandbox or [`Self::hold`] keeps them.
     #[must_use]
     pub fn lower_dirs(&self, name: &ImageName) -> Option<Vec<PathBuf>> {
         self.hold(name).map(|held| held.lower_dirs())
     }
 
-    /// Holds an image, so that none of its layers is removed before a sandbox is known to stand
-    /// on them; none when it is not here.
+    /// Holds an image, so that none of its layers is removed before a sandbox is recorded as their
+    /// user; `None` if it does not exist.
     #[must_use]
     pub fn hold(&self, name: &ImageName) -> Option<HeldImage> {
         let (image, pin) = self.shared.inventory.hold(name)?;
@@ -173,8 +131,8 @@ impl ImageStore {
         })
     }
 
-    /// Holds layers by their digests, the lowest first, whatever image they came with: a snapshot
-    /// stands on them after its image has been replaced. None when one of them is not here.
+    /// Holds layers by their digests, lowest first, independent of images: a snapshot still uses
+    /// them after its image was replaced. `None` if one does not exist.
     #[must_use]
     pub fn hold_layers(&self, layers: &[String]) -> Option<HeldLayers> {
         let (directories, pin) = self.shared.inventory.hold_layers(layers)?;
@@ -184,9 +142,9 @@ impl ImageStore {
         })
     }
 
-    /// Removes layers that no image names and no sandbox stands on. They are left by an image
-    /// that was replaced while a sandbox used it, and by a pull that a crash ended. Call it when
-    /// [`LayerUsers`] knows all sandboxes.
+    /// Removes layers that no image and no sandbox uses. They remain when an image is replaced
+    /// while a sandbox uses it, and when a crash ends a pull. Call it once [`LayerUsers`] knows all
+    /// sandboxes.
     ///
     /// # Errors
     /// When the disk fails.
@@ -196,13 +154,13 @@ impl ImageStore {
         swept.map_err(|fault| fault.of_store(&self.shared.config.root))
     }
 
-    /// Makes an image from a distribution's packages, in the place of the one of that name, from
-    /// the mirrors that this machine's apt is configured with. Calls for the same recipe under
-    /// the same name share the work.
+    /// Builds an image from a distribution's packages, replacing one of the same name. The packages
+    /// come from the mirrors in this machine's apt configuration. Concurrent calls for the same
+    /// recipe and name share one build.
     ///
     /// # Errors
-    /// [`ImageError::Tool`] when `mmdebstrap` is missing or fails, or when no mirror is
-    /// configured that may have the release; else see [`ImageError`].
+    /// [`ImageError::Tool`] when `mmdebstrap` is missing or fails, or when no configured mirror can
+    /// have the release; otherwise see [`ImageError`].
     pub async fn bootstrap(
         &self,
         name: ImageName,
@@ -231,7 +189,7 @@ impl ImageStore {
         self.shared.bootstraps.join(key, sink, begin).await
     }
 
-    /// The smallest system of a release, made once.
+    /// Builds the smallest system of a release, once.
     async fn pull_suite(
         &self,
         name: &ImageName,
@@ -310,8 +268,9 @@ impl Images for ImageStore {
         async { Ok(found) }.boxed()
     }
 
-    /// A name without a digest is asked for again, as its tag may have moved. `mmdebstrap:` and
-    /// a release is the smallest system of that release; it is not made again while it is here.
+    /// A name without a digest is resolved again on each call, because its tag may have moved.
+    /// `mmdebstrap:<release>` is the smallest system of that release; it is not rebuilt while it
+    /// exists.
     fn pull(
         &self,
         name: ImageName,
@@ -332,7 +291,7 @@ impl Images for ImageStore {
         .boxed()
     }
 
-    /// A release is made by root of this machine, in minutes: an operator asks for it.
+    /// Root of this machine builds a release, in minutes: only an operator may request it.
     fn pull_public(
         &self,
         name: ImageName,
@@ -373,41 +332,5 @@ impl Images for ImageStore {
                 .map_err(|fault: Fault| fault.of(&failed))?
         }
         .boxed()
-    }
-}
-
-/// An image whose layers stay as long as this is held.
-pub struct HeldImage {
-    image: Image,
-    inventory: Arc<Inventory>,
-    pin: Pin,
-}
-
-impl HeldImage {
-    /// The image.
-    #[must_use]
-    pub fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// The directories of its layers, the top one first.
-    #[must_use]
-    pub fn lower_dirs(&self) -> Vec<PathBuf> {
-        debug_assert!(!self.pin.layers().is_empty(), "an image has layers");
-        self.inventory.lower_dirs(&self.image)
-    }
-}
-
-/// Layers that are held.
-pub struct HeldLayers {
-    directories: Vec<PathBuf>,
-    _pin: Pin,
-}
-
-impl HeldLayers {
-    /// Their directories, the top one first.
-    #[must_use]
-    pub fn lower_dirs(&self) -> &[PathBuf] {
-        &self.directories
     }
 }

@@ -1,6 +1,7 @@
-//! What a registry or an archive says of an image: index, manifest and configuration.
+//! An image's documents from a registry or an archive: index, manifest and configuration.
 //!
-//! Only what is used is read, and leniently, as there are many writers; what is used is checked.
+//! Parsing is lenient and ignores unused fields, because there are many writers. Used fields are
+//! validated.
 
 use std::collections::HashMap;
 
@@ -9,14 +10,14 @@ use serde::{Deserialize, Deserializer};
 use super::digest::Digest;
 use super::fault::Fault;
 
-/// The longest index, manifest or configuration. Registries refuse manifests of more than 4 MiB;
-/// configurations carry the whole history and are a little longer at most.
+/// The longest index, manifest or configuration. Registries refuse manifests of more than 4 MiB.
+/// Configurations contain the whole history, which makes them slightly longer.
 pub(crate) const DOCUMENT_MAX: u64 = 8 << 20;
 
-/// The most layers of an image: what other tools allow, and few enough for one overlay mount.
+/// The maximum number of layers: what other tools allow, and few enough for one overlay mount.
 const LAYERS_MAX: usize = 127;
 
-/// The media types of manifests that are understood.
+/// The supported media types of manifests.
 pub(crate) const MANIFEST_TYPES: [&str; 4] = [
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -24,7 +25,7 @@ pub(crate) const MANIFEST_TYPES: [&str; 4] = [
     "application/vnd.docker.distribution.manifest.v2+json",
 ];
 
-/// A content and how long it is.
+/// A blob with its length.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -34,7 +35,7 @@ pub(crate) struct Descriptor {
     pub(crate) size: u64,
 }
 
-/// An image for one of several platforms, or under one of several names.
+/// An image for one of several platforms, or with one of several names.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct IndexEntry {
     #[serde(flatten)]
@@ -44,7 +45,7 @@ pub(crate) struct IndexEntry {
     pub(crate) annotations: HashMap<String, String>,
 }
 
-/// What an image runs on.
+/// The platform of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub(crate) struct Platform {
     #[serde(default)]
@@ -53,7 +54,7 @@ pub(crate) struct Platform {
     pub(crate) architecture: String,
 }
 
-/// What a manifest's bytes are.
+/// A parsed index or manifest.
 #[derive(Debug)]
 pub(crate) enum Document {
     Index(Vec<IndexEntry>),
@@ -81,8 +82,8 @@ struct Shape {
 }
 
 impl Document {
-    /// Reads an index or a manifest. Which one it is shows in its members; the media type is
-    /// optional in it and may lie.
+    /// Parses an index or a manifest. The fields decide which one it is: its media type is optional
+    /// and may be wrong.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
         let shape: Shape = serde_json::from_slice(bytes)
             .map_err(|e| Fault::corrupt(format!("its manifest cannot be read: {e}")))?;
@@ -111,7 +112,7 @@ impl Document {
     }
 }
 
-/// The entry for the platform of this program.
+/// The entry for this program's platform.
 pub(crate) fn choose(entries: &[IndexEntry]) -> Result<&Descriptor, Fault> {
     let here = |entry: &&IndexEntry| {
         let platform = entry.platform.as_ref();
@@ -120,14 +121,14 @@ pub(crate) fn choose(entries: &[IndexEntry]) -> Result<&Descriptor, Fault> {
     if let Some(entry) = entries.iter().find(here) {
         return Ok(&entry.descriptor);
     }
-    // An index of one image that does not say what it is for; the configuration will.
+    // A single image without a platform in its index; its configuration has one.
     match entries {
         [entry] if entry.platform.is_none() => Ok(&entry.descriptor),
         _ => Err(Fault::WrongArchitecture(architecture())),
     }
 }
 
-/// The architecture of this program, as images call it.
+/// The architecture of this program, in the notation of images.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -136,7 +137,7 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// What an image's configuration says of its processes.
+/// The process settings in an image's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Settings {
@@ -167,7 +168,7 @@ struct RootFs {
     diff_ids: Vec<Digest>,
 }
 
-/// An image that is to be brought here: everything but the layers themselves.
+/// A planned image: everything but its layers' contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Digest of its configuration.
@@ -177,27 +178,27 @@ pub(crate) struct Plan {
     pub(crate) layers: Vec<LayerPlan>,
 }
 
-/// A layer that is to be brought here.
+/// A layer of a planned image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LayerPlan {
-    /// What it arrives as.
+    /// The blob to fetch.
     pub(crate) blob: Blob,
-    /// Digest of its archive without compression.
+    /// The digest of its uncompressed archive.
     pub(crate) diff_id: Digest,
 }
 
-/// A content where it comes from.
+/// A blob in its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blob {
-    /// What it is found by: its digest, or its path in an archive.
+    /// Its name in the source: its digest, or its path in an archive.
     pub(crate) name: String,
-    /// What it must be. Layers in the archives of `docker save` have none but their diff id.
+    /// Its expected digest. Layers in archives of `docker save` only have a diff id.
     pub(crate) digest: Option<Digest>,
     pub(crate) size: u64,
 }
 
 impl Blob {
-    /// What progress on it is reported as: its digest in short, when it has one.
+    /// Its name in progress reports: its short digest, if it has one.
     pub(crate) fn step(&self) -> String {
         self.digest
             .map_or_else(|| self.name.clone(), |digest| digest.short())
@@ -215,7 +216,7 @@ impl From<&Descriptor> for Blob {
 }
 
 impl Manifest {
-    /// The layers, lowest first, when all of them are archives that can be had here.
+    /// The layers, lowest first, if all of them are archives that the registry serves.
     pub(crate) fn blobs(&self) -> Result<Vec<Blob>, Fault> {
         match self
             .layers
@@ -232,7 +233,7 @@ impl Manifest {
 }
 
 impl Plan {
-    /// From the bytes of a configuration, whose digest was checked, and the layers in order.
+    /// From a configuration whose digest was checked, and the layers in order.
     pub(crate) fn new(
         digest: Digest,
         configuration: &[u8],
@@ -270,12 +271,12 @@ impl Plan {
     }
 }
 
-/// Whether a content of this type is an archive of files that the registry itself has. Encrypted
-/// layers are none, nor are those to be had elsewhere.
+/// Whether a blob of this media type is an archive that the registry itself serves. Encrypted and
+/// foreign layers are not.
 fn is_layer(media_type: &str) -> bool {
     matches!(
         media_type,
-        // Archives say nothing: their contents are told by their bytes.
+        // Archives have no media types; the contents are detected by their first bytes.
         "" | "application/vnd.oci.image.layer.v1.tar"
             | "application/vnd.oci.image.layer.v1.tar+gzip"
             | "application/vnd.oci.image.layer.v1.tar+zstd"
@@ -285,7 +286,7 @@ fn is_layer(media_type: &str) -> bool {
     )
 }
 
-/// Some writers say `null` where they mean nothing.
+/// Some writers write `null` for an absent value.
 fn null_is_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {

@@ -1,4 +1,4 @@
-//! Where an image is, by its name.
+//! The location of an image, parsed from its name.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use shoal_core::image::ImageName;
 use super::digest::Digest;
 use super::fault::Fault;
 
-/// The host that serves what is named as `docker.io`.
+/// The host that serves `docker.io`.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// An image in a registry.
@@ -18,18 +18,18 @@ pub(crate) struct Reference {
     pub(crate) registry: String,
     /// The repository there.
     pub(crate) repository: String,
-    /// The tag that is asked for when there is no digest.
+    /// The tag, used when there is no digest.
     tag: String,
-    /// What it must be.
+    /// The expected digest.
     pub(crate) digest: Option<Digest>,
 }
 
 impl Reference {
-    /// Reads a name as Docker does: without a registry it is Docker Hub's, without a tag `latest`.
+    /// Parses a name like Docker: the default registry is Docker Hub, and the default tag `latest`.
     pub(crate) fn parse(name: &ImageName) -> Result<Self, Fault> {
         let parsed = distribution::Reference::try_from(name.as_str())
             .map_err(|e| Fault::refused(format!("its name is no registry reference: {e}")))?;
-        // The parser takes a first part in capitals for a registry, and then puts it back.
+        // The parser takes a first part in capitals for a registry, and then undoes that.
         if parsed.repository().bytes().any(|b| b.is_ascii_uppercase()) {
             return Err(Fault::refused("its name has capitals in the repository"));
         }
@@ -50,13 +50,13 @@ impl Reference {
         })
     }
 
-    /// What its manifest is asked for by.
+    /// The tag or digest with which its manifest is requested.
     pub(crate) fn wanted(&self) -> String {
         self.digest
             .map_or_else(|| self.tag.clone(), |digest| digest.to_string())
     }
 
-    /// Whether the registry is on this very machine, where nobody can listen in.
+    /// Whether the registry is on this machine, where connections cannot be intercepted.
     pub(crate) fn is_loopback(&self) -> bool {
         let host = match self.registry.rsplit_once(':') {
             Some((host, _)) => host,
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_docker_reads_them() {
+    fn names_are_parsed_like_docker() {
         for (name, registry, repository, wanted) in [
             (
                 "python:3.11",
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_wanted_before_a_tag() {
+    fn a_digest_takes_precedence_over_a_tag() {
         let digest = Digest::of(b"x");
         let reference = parse(&format!("ghcr.io/a/b:1@{digest}")).unwrap();
         assert_eq!(reference.wanted(), digest.to_string());

@@ -1,8 +1,8 @@
-//! A registry, as far as pulling needs one.
+//! A registry client for pulls.
 //!
-//! Anybody who may name an image may name a registry of his own, so what it answers is bounded in
-//! length and time, credentials go only where TLS or this machine protects them, and every
-//! content is checked against its digest.
+//! A tenant who may name an image may name a hostile registry. Its responses are therefore bounded
+//! in length and time, credentials are sent only over TLS or within this machine, and every blob is
+//! checked against its digest.
 
 mod authorization;
 mod aws;
@@ -31,33 +31,34 @@ use super::manifest::{
 };
 use super::reference::Reference;
 
-/// How long a manifest, a configuration or a token may take as a whole.
+/// The total time for a manifest, a configuration or a token.
 const DOCUMENT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long a layer may take as a whole: ten GiB on a line of two megabytes a second. It ends a
-/// registry that trickles.
+/// The total time for a layer: ten GiB at two megabytes per second. It stops a registry that sends
+/// slowly forever.
 const LAYER_DEADLINE: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// How registries are talked to.
+/// Settings for registries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryConfig {
-    /// Registries (host, and port if any) that are talked to without TLS. Those on this machine
-    /// always are.
+    /// Registries (host, and port if any) that are used without TLS. Those on this machine always
+    /// are.
     pub plain_http: Vec<String>,
-    /// Who is asked instead of the API of AWS, as `scheme://host`, for what its registries take.
+    /// The endpoint that exchanges AWS keys for credentials, as `scheme://host`; AWS by default.
     pub aws: Option<String>,
-    /// Registries (host, and port if any) that tenants may name although they are at addresses that are
-    /// not public, and all that these lead to.
+    /// Registries (host, and port if any) that tenants may use although their addresses are not
+    /// public, together with their redirects.
     pub private: Vec<String>,
-    /// What tenants' registries may not be at beside what is not public: where sandboxes are.
+    /// Addresses that tenants' registries may not have, in addition to non-public ones: those of
+    /// sandboxes.
     pub denied: Vec<IpNet>,
-    /// How often a request is tried whose failure may pass.
+    /// How often a request is tried after transient failures.
     pub attempts: u32,
-    /// How long to wait before the second try; twice as long before each further one.
+    /// The delay before the second try; it doubles for each further one.
     pub first_delay: Duration,
-    /// How long a connection may take to come about.
+    /// The time for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long a registry may say nothing.
+    /// How long a registry may send nothing.
     pub idle_timeout: Duration,
 }
 
@@ -76,15 +77,15 @@ impl Default for RegistryConfig {
     }
 }
 
-/// One repository of a registry, with what was agreed on to read it.
+/// One repository of a registry, with the authorization to read it.
 pub(crate) struct Repository {
     client: reqwest::Client,
     reference: Reference,
     plain: bool,
     auth: Option<RegistryAuth>,
-    /// What may be asked, when a tenant has named the image.
+    /// Restricts the addresses, when a tenant named the image.
     guard: Option<Guard>,
-    /// What the registry last accepted.
+    /// The authorization that the registry last accepted.
     accepted: Mutex<Option<Authorization>>,
     config: RegistryConfig,
 }
@@ -112,7 +113,7 @@ impl Repository {
         })
     }
 
-    /// What has to be fetched for the image.
+    /// The layers to fetch for the image.
     pub(crate) async fn plan(&self) -> Result<Plan, Fault> {
         let manifest = self.manifest().await?;
         let blob = Blob::from(&manifest.config);
@@ -152,7 +153,7 @@ impl Repository {
         Ok(bytes)
     }
 
-    /// A short content, whole.
+    /// Fetches a short document completely.
     async fn document(&self, path: &str, accept: Option<&str>) -> Result<Vec<u8>, Fault> {
         retry(&self.config, || async {
             let read = async {
@@ -164,7 +165,7 @@ impl Repository {
         .await
     }
 
-    /// Asks for `path` in the repository, with what the registry wants of us.
+    /// Requests `path` in the repository, with the authorization that the registry requires.
     async fn get(&self, path: &str, accept: Option<&str>) -> Result<Response, Fault> {
         let scheme = if self.plain { "http" } else { "https" };
         let Reference {
@@ -179,7 +180,7 @@ impl Repository {
         if first.status() != StatusCode::UNAUTHORIZED {
             return self.judge(first);
         }
-        // None yet, or it has expired.
+        // No authorization yet, or it has expired.
         let authorization = self.authorize(&first).await?;
         let second = self.send(url, accept, Some(&authorization)).await?;
         *self.accepted.lock() = Some(authorization);
@@ -215,7 +216,7 @@ impl Repository {
             .map_err(|e| http::unreachable(&self.reference.registry, e))
     }
 
-    /// What the registry wants, as far as the caller gave it.
+    /// The authorization that the registry requires, as far as the caller's credentials allow.
     async fn authorize(&self, refusal: &Response) -> Result<Authorization, Fault> {
         let refused = || Fault::Unauthorized(self.reference.registry.clone());
         match Challenge::find(refusal.headers()).ok_or_else(refused)? {
@@ -245,7 +246,7 @@ impl Repository {
         }
     }
 
-    /// The caller's account with the registry.
+    /// The caller's credentials for the registry.
     async fn account(&self) -> Result<Option<RegistryAuth>, Fault> {
         let Some(auth) = &self.auth else {
             return Ok(None);
@@ -255,7 +256,8 @@ impl Repository {
         };
         let endpoint = self.config.aws.as_deref();
         let registry = &self.reference.registry;
-        // What they are exchanged for opens other registries of AWS too: nobody else is shown it.
+        // The exchanged credentials are valid for other AWS registries too, so only AWS may see
+        // them.
         if endpoint.is_none() && !aws::is_registry(registry, region) {
             return Err(Fault::refused(format!(
                 "keys of AWS are for its registries in {region:?}, and {registry} is none"
@@ -266,7 +268,7 @@ impl Repository {
         within.await.map(Some)
     }
 
-    /// What the status means.
+    /// Turns an error status into a fault.
     fn judge(&self, response: Response) -> Result<Response, Fault> {
         let registry = &self.reference.registry;
         match response.status() {
@@ -301,7 +303,7 @@ impl Blobs for Repository {
     }
 }
 
-/// Waits for `work`, but not for ever.
+/// Waits for `work`, up to a deadline.
 async fn within<T>(
     deadline: Duration,
     registry: &str,
@@ -317,7 +319,7 @@ async fn within<T>(
         })
 }
 
-/// The image is there, but a part of it is not.
+/// The image exists, but one of its blobs is missing.
 fn lacks(blob: &Blob) -> impl FnOnce(Fault) -> Fault {
     let name = blob.name.clone();
     move |fault| match fault {
@@ -326,7 +328,7 @@ fn lacks(blob: &Blob) -> impl FnOnce(Fault) -> Fault {
     }
 }
 
-/// Whether `bytes` are what they must be.
+/// Checks that `bytes` have the expected digest.
 pub(crate) fn check(bytes: &[u8], digest: Option<Digest>, what: &str) -> Result<(), Fault> {
     let found = Digest::of(bytes);
     match digest {

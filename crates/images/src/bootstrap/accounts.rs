@@ -1,8 +1,8 @@
-//! The files that say which users there are.
+//! The files with a system's users and groups.
 
 use super::recipe::UserSpec;
 
-/// The files below `/etc`, as text.
+/// The contents of the files below `/etc`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Accounts {
     pub(super) passwd: String,
@@ -23,7 +23,7 @@ pub(super) enum Taken {
 }
 
 impl Accounts {
-    /// Adds a user with a group of its own, and no password that opens it.
+    /// Adds a user with its own group and a locked password.
     pub(super) fn add(&mut self, user: &UserSpec) -> Result<(), Taken> {
         let UserSpec {
             name,
@@ -57,7 +57,7 @@ impl Accounts {
     }
 }
 
-/// The line with this in a field.
+/// The line with this value in a field.
 fn find<'a>(text: &'a str, field: usize, value: &str) -> Option<&'a str> {
     text.lines()
         .find(|line| line.split(':').nth(field) == Some(value))
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_is_there_stays_as_it_is() {
+    fn an_existing_user_is_unchanged() {
         let mut accounts = system();
         assert_eq!(
             accounts.add(&user("root", 5)),

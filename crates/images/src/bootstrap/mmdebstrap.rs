@@ -15,27 +15,26 @@ use super::recipe::Recipe;
 use super::sources::SourceFiles;
 use super::{Fault, Stage};
 
-/// The program, as errors call it.
+/// The program's name in errors.
 const TOOL: &str = "mmdebstrap";
 
-/// Where it and what it needs are looked for; the programs of the image itself are found there
-/// too.
+/// The search path for the program, its tools, and the programs of the image itself.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long it may take: a thousand packages over a slow line.
+/// The maximum duration: a thousand packages over a slow line.
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
 
-/// How often it is asked whether anybody still waits.
+/// How often cancellation is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long its processes may take to die.
+/// How long its processes may take to end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How many lines are kept to explain a failure, and how much of each.
+/// How many lines are kept to explain a failure, and the length of each.
 const LINES_KEPT: usize = 12;
 const LINE_KEPT: usize = 300;
 
-/// How lines begin that say what went wrong.
+/// The prefixes of error lines.
 const ERRORS: [&str; 4] = [
     "E: ",
     "dpkg: error",
@@ -43,19 +42,19 @@ const ERRORS: [&str; 4] = [
     "Errors were encountered",
 ];
 
-/// The longest line that is read as one.
+/// The longest line; longer ones are split.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// What the making of one image has at hand.
+/// The context of one build.
 pub(super) struct Run<'a> {
     pub(super) stage: &'a Stage,
     pub(super) sink: &'a dyn ProgressSink,
-    /// Set when nobody waits any more.
+    /// Set when no caller waits any more.
     pub(super) stop: &'a AtomicBool,
 }
 
 impl Run<'_> {
-    /// Says that a step begins.
+    /// Reports the start of a step.
     pub(super) fn report(&self, step: &str) {
         let step = step.to_owned();
         self.sink.report(Progress {
@@ -66,11 +65,11 @@ impl Run<'_> {
     }
 }
 
-/// Makes the system that the recipe wants in `root`, which is empty.
+/// Builds the recipe's system in the empty directory `root`.
 ///
-/// It runs in namespaces of its own: its mounts are nowhere else, so that nothing that removes
-/// `root` can reach the machine through one, and all its processes end when the first one does.
-/// That one ends with this thread (`setpriv --pdeathsig`), and this thread waits for it.
+/// It runs in its own namespaces. Its mounts exist only there, so removing `root` cannot reach the
+/// machine through one. All its processes end with the first one, which ends with this thread
+/// (`setpriv --pdeathsig`), and this thread waits for it.
 pub(super) fn run(
     run: &Run<'_>,
     recipe: &Recipe,
@@ -98,7 +97,7 @@ pub(super) fn run(
         .stdout(writer)
         .stderr(errors)
         .spawn();
-    // It holds the pipe's other end, without which reading would never end.
+    // It holds the write end of the pipe; without dropping it, reading would never end.
     drop(command);
     let mut running = Running {
         child: spawned.map_err(|e| failed(e.to_string()))?,
@@ -115,7 +114,7 @@ pub(super) fn run(
 fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
-        // Nothing of this program's environment is a package's business.
+        // Packages must not see this program's environment.
         .env_clear()
         .env("PATH", PATH)
         .env("LC_ALL", "C.UTF-8")
@@ -139,7 +138,7 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
             "--format=directory",
         ])
         .arg("--aptopt=Acquire::Retries \"3\"")
-        // What a crash leaves half-written is thrown away as a whole, here and in a sandbox.
+        // The partial result of a crash is discarded as a whole, here and in a sandbox.
         .arg("--dpkgopt=force-unsafe-io");
     for pattern in &recipe.exclude {
         command.arg(format!("--dpkgopt=path-exclude={pattern}"));
@@ -158,7 +157,7 @@ fn command(stage: &Stage, recipe: &Recipe, sources: &SourceFiles, root: &Path) -
     command
 }
 
-/// The program, ended when it is let go before its end.
+/// The running program; dropping this kills it.
 struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -167,17 +166,17 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            // It may end by itself between the two; then there is nothing to kill.
+            // It may exit first; then there is nothing to kill.
             let _ = self.child.kill();
             let _ = self.child.wait();
-            // The processes that it has started die after it. The last one lets go of the pipe,
-            // and only then does nobody write into the tree any more.
+            // Its child processes end after it. When the last one closes the pipe, no process
+            // writes into the tree any more.
             while self.lines.recv_timeout(GRACE).is_ok() {}
         }
     }
 }
 
-/// Reports what the program says until it says no more, and keeps the end of it.
+/// Reports progress until the output ends, and keeps its last lines.
 fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<Said, Fault> {
     let mut follower = Follower::default();
     let mut said = Said::default();
@@ -205,8 +204,8 @@ fn follow(run: &Run<'_>, lines: &Receiver<String>) -> Result<Said, Fault> {
     }
 }
 
-/// Lines as they come, read by a thread of their own. It ends with the program, whose end of the
-/// pipe closes.
+/// The output's lines, read by a separate thread. The thread ends when the program closes its end
+/// of the pipe.
 fn lines(output: io::PipeReader) -> Receiver<String> {
     let (to, from) = sync_channel(64);
     std::thread::spawn(move || {
@@ -226,12 +225,12 @@ fn lines(output: io::PipeReader) -> Receiver<String> {
     from
 }
 
-/// What of the output may explain a failure.
+/// The part of the output that may explain a failure.
 #[derive(Debug, Default)]
 struct Said {
     last: VecDeque<String>,
     errors: VecDeque<String>,
-    /// Whether the last line was an error, which the next one may go on with.
+    /// Whether the last line was an error, which may continue on the next line.
     open: bool,
 }
 
@@ -246,7 +245,7 @@ impl Said {
         push(&mut self.last, kept);
     }
 
-    /// The errors; the end of the output when nothing in it is marked as one.
+    /// The errors; the end of the output if no line is marked as one.
     fn why(self) -> String {
         let lines = if self.errors.is_empty() {
             self.last

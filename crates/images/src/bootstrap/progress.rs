@@ -1,14 +1,14 @@
-//! How far `mmdebstrap` is, by what it says.
+//! The progress of `mmdebstrap`, derived from its output.
 
 use shoal_core::image::Progress;
 
-/// The step in which packages come in; it is counted in bytes.
+/// The download step, measured in bytes.
 const DOWNLOAD: &str = "downloading packages";
 
-/// The step in which they are unpacked and set up; it is counted in packages.
+/// The unpacking and configuration step, measured in packages.
 const INSTALL: &str = "installing packages";
 
-/// Follows the output.
+/// Parses the output.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
     fetched: u64,
@@ -18,7 +18,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// What one line tells.
+    /// The progress in one line.
     pub(super) fn line(&mut self, line: &str) -> Option<Progress> {
         if let Some(step) = line.strip_prefix("I: ") {
             let step = step.trim_end_matches('.').to_owned();
@@ -29,7 +29,7 @@ impl Follower {
             });
         }
         if let Some(rest) = line.strip_prefix("Need to get ") {
-            // `29.7 MB of archives`, or `1,000 kB/29.7 MB` when some are here.
+            // `29.7 MB of archives`, or `1,000 kB/29.7 MB` when some are already present.
             let amount = rest.split(" of ").next()?;
             self.to_fetch += bytes(amount.split('/').next()?)?;
             return Some(self.download());
@@ -59,13 +59,13 @@ impl Follower {
         Progress {
             step: DOWNLOAD.to_owned(),
             done: self.fetched,
-            // Sizes are rounded before they are said.
+            // The announced sizes are rounded.
             total: Some(self.to_fetch.max(self.fetched)),
         }
     }
 }
 
-/// A size as apt says it: `37.6 kB`, `1,234 B`.
+/// A size in apt's notation: `37.6 kB`, `1,234 B`.
 fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.trim().rsplit_once(' ')?;
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_a_run_is_followed() {
+    fn progress_is_parsed_from_real_output() {
         let output = "\
 I: running apt-get update...
 Get:1 http://mirror.example/debian bookworm InRelease [151 kB]
@@ -121,7 +121,7 @@ W: something else [1 kB]";
     }
 
     #[test]
-    fn what_is_no_size_is_passed_over() {
+    fn an_invalid_size_is_ignored() {
         for text in [
             "",
             "1",

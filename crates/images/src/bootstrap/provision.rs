@@ -1,4 +1,4 @@
-//! What a recipe adds to the packages.
+//! The recipe's additions to the packages.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -13,10 +13,10 @@ use super::recipe::{Owner, PathPattern, Recipe, UserSpec};
 use super::sources::SourceFiles;
 use crate::beneath::{FileOwner, Tree, TreePath, child, look, names, remove};
 
-/// The longest file of an image that is read to be changed.
+/// The largest file of an image that is read for a change.
 const FILE_MAX: u64 = 4 << 20;
 
-/// What the making leaves behind that is of no use in an image, or differs from one to the next.
+/// Files of the build that are useless in an image, or that differ between builds.
 const LEFTOVERS: [&str; 9] = [
     "/etc/apt/sources.list.d/0000*",
     "/etc/hostname",
@@ -29,7 +29,7 @@ const LEFTOVERS: [&str; 9] = [
     "/var/log/apt/*",
 ];
 
-/// Puts in what the recipe adds, and takes out what it does not want.
+/// Applies the recipe's additions and removals.
 pub(super) fn provision(tree: &Tree, recipe: &Recipe, sources: &SourceFiles) -> Result<(), Fault> {
     remove_all(tree, &recipe.remove)?;
     write_sources(tree, sources)?;
@@ -56,7 +56,7 @@ pub(super) fn provision(tree: &Tree, recipe: &Recipe, sources: &SourceFiles) -> 
     Ok(())
 }
 
-/// Where the image's own apt finds packages: where this machine's does.
+/// Configures the image's own apt with this machine's sources.
 fn write_sources(tree: &Tree, sources: &SourceFiles) -> Result<(), Fault> {
     let mut text = sources.text.clone();
     for (from, to) in &sources.keys {
@@ -71,7 +71,7 @@ fn write_sources(tree: &Tree, sources: &SourceFiles) -> Result<(), Fault> {
     write(tree, &list, text.as_bytes(), 0o644, FileOwner::ROOT)
 }
 
-/// One of the files that say which users there are: its mode, and what it is in [`Accounts`].
+/// A file with users or groups: its path, its mode, and its field in [`Accounts`].
 type AccountFile = (&'static str, u32, fn(&mut Accounts) -> &mut String);
 
 const ACCOUNT_FILES: [AccountFile; 4] = [
@@ -108,7 +108,7 @@ fn add_user(tree: &Tree, user: &UserSpec) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes the user's home, with what the distribution puts into every home.
+/// Creates the user's home with the distribution's skeleton files.
 fn make_home(tree: &Tree, user: &UserSpec) -> Result<(), Fault> {
     let home = user.home.in_tree();
     let owner = FileOwner {
@@ -123,7 +123,7 @@ fn make_home(tree: &Tree, user: &UserSpec) -> Result<(), Fault> {
         return Ok(());
     };
     for name in names(from.as_fd()).map_err(failed)? {
-        // Plain files: a skeleton has nothing else.
+        // Only regular files: a skeleton has nothing else.
         let content = tree.read(&skeleton.join(&name), FILE_MAX).map_err(failed)?;
         write(tree, &home.join(&name), &content, 0o644, owner)?;
     }
@@ -145,7 +145,7 @@ fn parsed(path: &str) -> Result<TreePath, Fault> {
     TreePath::parse(path.as_bytes()).map_err(|why| Fault::refused(format!("{path}: {why}")))
 }
 
-/// Removes what these patterns and [`LEFTOVERS`] name.
+/// Removes the files that these patterns and [`LEFTOVERS`] match.
 fn remove_all(tree: &Tree, patterns: &[PathPattern]) -> Result<(), Fault> {
     let mut builder = GlobSetBuilder::new();
     let wanted = patterns.iter().map(PathPattern::as_str);

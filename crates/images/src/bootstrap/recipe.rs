@@ -1,4 +1,4 @@
-//! What an image is made of.
+//! Recipes of images.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 use crate::beneath::TreePath;
 use crate::digest::Digest;
 
-/// The most packages, files and patterns of a recipe; the builtin template has a tenth of it.
+/// The maximum number of packages, files and patterns of a recipe; the builtin template has a tenth
+/// of it.
 const ITEMS_MAX: usize = 2000;
 
-/// The most bytes of one file of a recipe. Larger ones belong into a package.
+/// The maximum size of a file in a recipe, in bytes. Larger ones belong into a package.
 const CONTENT_MAX: usize = 1 << 20;
 
-/// The most bytes of a recipe.
+/// The maximum size of a recipe, in bytes.
 const RECIPE_MAX: usize = 8 << 20;
 
-/// A text that cannot be what it should be.
+/// Why a text of a recipe is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidRecipe(String);
 
-/// How an image is made from a distribution's packages.
+/// How an image is built from a distribution's packages.
 ///
 /// ```toml
 /// suite = "bookworm"
@@ -49,67 +50,67 @@ pub struct InvalidRecipe(String);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// The release, as `bookworm`.
+    /// The release, for example `bookworm`.
     pub suite: Suite,
-    /// Packages beside those that every system has. Recommended ones are not taken along.
+    /// Packages in addition to those of every system. Recommended packages are not installed.
     #[serde(default)]
     pub packages: BTreeSet<PackageName>,
-    /// Files of packages that are not unpacked, now and later, as dpkg's `path-exclude`.
+    /// Package files that are never unpacked, as dpkg's `path-exclude`.
     #[serde(default)]
     pub exclude: Vec<PathPattern>,
-    /// Files that are unpacked nevertheless, as dpkg's `path-include`.
+    /// Exceptions that are unpacked, as dpkg's `path-include`.
     #[serde(default)]
     pub include: Vec<PathPattern>,
-    /// What is removed in the end: patterns in which `*` stands for a part of a name and `**` for
+    /// Files that are removed at the end: patterns in which `*` matches a part of a name, and `**`
     /// any number of directories.
     #[serde(default)]
     pub remove: Vec<PathPattern>,
     /// Environment of its processes.
     #[serde(default)]
     pub env: BTreeMap<EnvName, String>,
-    /// Where its processes start.
+    /// The working directory of its processes.
     #[serde(default)]
     pub workdir: Option<ImagePath>,
-    /// A user to be made, as whom its processes run.
+    /// A user to create, which runs its processes.
     #[serde(default)]
     pub user: Option<UserSpec>,
-    /// Files to be written, in the place of those of packages.
+    /// Files to write, replacing those of packages.
     #[serde(default)]
     pub files: BTreeMap<ImagePath, FileSpec>,
 }
 
-/// A user to be made.
+/// A user to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserSpec {
     /// Its name, and its group's.
     pub name: UserName,
-    /// Its number, and its group's.
+    /// Its user id and group id.
     pub uid: u32,
-    /// Its home, which is made from `/etc/skel`.
+    /// Its home, created from `/etc/skel`.
     pub home: ImagePath,
-    /// What it logs in to.
+    /// Its login shell.
     pub shell: ImagePath,
-    /// Whether it may do everything as root without a password.
+    /// Whether it may use `sudo` without a password.
     #[serde(default)]
     pub sudo: bool,
 }
 
-/// A file to be written.
+/// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSpec {
-    /// What is in it.
+    /// Its contents.
     pub content: String,
     /// Its mode.
     #[serde(default)]
     pub mode: Mode,
-    /// Whose it is.
+    /// Its owner.
     #[serde(default)]
     pub owner: Owner,
 }
 
-/// Whose a file is.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Owner {
@@ -158,7 +159,7 @@ impl From<Mode> for String {
     }
 }
 
-/// A text of a recipe that is checked when it is read.
+/// A text of a recipe that is validated when it is parsed.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $good:expr, $expected:literal) => {
         $(#[$doc])*
@@ -210,29 +211,29 @@ macro_rules! checked_text {
 }
 
 checked_text!(
-    /// The name of a release: it becomes an argument of a program, and a part of an address.
+    /// The name of a release, which becomes a program argument and a part of a URL.
     Suite,
     |text| word(text, "+.-"),
     "the name of a release"
 );
 
 checked_text!(
-    /// The name of a package. apt would take a minus at its end for a removal, and patterns for
-    /// more than one.
+    /// The name of a package. apt would interpret a trailing minus as a removal, and a pattern as
+    /// several packages.
     PackageName,
     |text| word(text, "+.-") && text.len() > 1 && !text.ends_with('-'),
     "the name of a package"
 );
 
 checked_text!(
-    /// The name of a user, as the tools of the distribution take it.
+    /// The name of a user, as the distribution's tools accept it.
     UserName,
     |text| word(text, "_-") && text.len() <= 32 && !text.as_bytes()[0].is_ascii_digit(),
     "the name of a user"
 );
 
 checked_text!(
-    /// The name of a variable of the environment.
+    /// The name of an environment variable.
     EnvName,
     |text| !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
@@ -241,7 +242,7 @@ checked_text!(
 );
 
 checked_text!(
-    /// An absolute path in an image, to something in it.
+    /// An absolute path in an image, other than its root.
     ImagePath,
     |text| text.starts_with('/')
         && plain(text)
@@ -257,7 +258,7 @@ checked_text!(
     "an absolute pattern of paths"
 );
 
-/// Lower-case letters and digits, and these, which do not begin it.
+/// Lower-case letters and digits, and the characters of `also` except at the start.
 fn word(text: &str, also: &str) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     text.bytes().next().is_some_and(plain)
@@ -272,9 +273,9 @@ fn plain(text: &str) -> bool {
 }
 
 impl ImagePath {
-    /// The path as files are reached by it.
+    /// The path for access to a file.
     pub(crate) fn in_tree(&self) -> TreePath {
-        // It was read as one.
+        // It was validated when it was parsed.
         TreePath::parse(self.0.as_bytes()).unwrap_or_else(|_| TreePath::root())
     }
 }
@@ -296,10 +297,9 @@ impl Recipe {
         }
     }
 
-    /// Reads a recipe.
+    /// Parses a recipe.
     ///
-    /// # Errors
-    /// When it is not one, or too long.
+    /// # Errors When it is invalid or too long.
     pub fn from_toml(text: &str) -> Result<Self, InvalidRecipe> {
         if text.len() > RECIPE_MAX {
             return Err(InvalidRecipe(format!(
@@ -311,12 +311,12 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// The same for the same recipe.
+    /// A digest that is equal for equal recipes.
     pub(crate) fn fingerprint(&self) -> Digest {
         Digest::of(format!("{self:?}").as_bytes())
     }
 
-    /// Whether it keeps to its bounds.
+    /// Checks the limits.
     pub(crate) fn check(&self) -> Result<(), InvalidRecipe> {
         let wrong = |text: &str| Err(InvalidRecipe(text.to_owned()));
         let patterns = self.exclude.len() + self.include.len() + self.remove.len();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_recipe_does_not_know_is_an_error() {
+    fn an_unknown_field_of_a_recipe_is_an_error() {
         for (from, to) in [
             ("suite = ", "release = "),
             ("uid = 1000", "uid = 0"),

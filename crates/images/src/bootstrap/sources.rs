@@ -1,7 +1,11 @@
-//! Which mirrors this machine's apt is configured with.
+//! The package mirrors in this machine's apt configuration.
 //!
-//! No mirror has its name in this program: an image comes from where its machine's own packages
-//! come from, which its operator has chosen.
+//! No mirror is named in this program: an image's packages come from the same sources as those of
+//! its machine, which the operator chose.
+//!
+//! apt's files are parsed here, because `apt-get indextargets` does not say enough. It omits
+//! sources whose indexes are not downloaded, as in most container images, and it does not print
+//! `Signed-By`.
 
 mod deb822;
 mod one_line;
@@ -16,10 +20,10 @@ use super::recipe::Suite;
 use super::{BootstrapConfig, Fault, Stage};
 use crate::manifest::architecture;
 
-/// The longest file of apt's configuration that is read.
+/// The largest configuration file that is read.
 const FILE_MAX: u64 = 1 << 20;
 
-/// A source of packages, as apt reads it.
+/// A package source in apt's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) uris: Vec<String>,
@@ -30,16 +34,16 @@ pub(super) struct Entry {
     pub(super) signed_by: Option<SignedBy>,
 }
 
-/// Whose signature a source must have.
+/// The keys that must have signed a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SignedBy {
-    /// What `Signed-By` says in one line: files of keys, or fingerprints.
+    /// `Signed-By` in one line: key files, or fingerprints.
     Named(String),
-    /// The keys themselves.
+    /// Embedded keys.
     Keys(String),
 }
 
-/// The sources that are configured here.
+/// The sources configured on this machine.
 #[derive(Debug)]
 pub(super) struct Apt {
     entries: Vec<Entry>,
@@ -61,18 +65,18 @@ struct Source {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Sources(Vec<Source>);
 
-/// Sources on disk.
+/// Sources written to disk.
 pub(super) struct SourceFiles {
-    /// What apt reads.
+    /// The file for apt.
     pub(super) list: PathBuf,
-    /// What it says.
+    /// Its contents.
     pub(super) text: String,
-    /// Files of keys that it names: where they are, and where an image has to have them.
+    /// The key files that it names: their paths on this machine and in the image.
     pub(super) keys: Vec<(PathBuf, String)>,
 }
 
 impl Apt {
-    /// Reads `sources.list` and `sources.list.d`; what apt would not read is passed over.
+    /// Reads `sources.list` and `sources.list.d`; files that apt ignores are skipped.
     pub(super) fn read(config: &BootstrapConfig) -> Result<Self, Fault> {
         let mut entries = Vec::new();
         let list = config.apt.join("sources.list");
@@ -108,8 +112,8 @@ impl Apt {
         })
     }
 
-    /// The sources of a release with its updates: those that are configured, or else those of
-    /// another release of the same distribution, on whose mirror it is taken to be.
+    /// The sources of a release with its updates. If it is not configured, those of another release
+    /// of the same distribution are used, because its mirror usually has both.
     pub(super) fn sources_for(&self, suite: &Suite) -> Result<Sources, Fault> {
         let suite = suite.as_str();
         let configured = self.sources(|name| (base(name) == suite).then(|| name.to_owned()));
@@ -123,7 +127,7 @@ impl Apt {
             .find(|name| wanted.is_some() && Distribution::of_suite(name).or(self.here) == wanted);
         let translated = self.sources(|name| {
             let extra = name.strip_prefix(sibling?)?;
-            // A release that is never finished has no updates beside it.
+            // A rolling release has no separate updates.
             let rolling = !extra.is_empty() && release::is_rolling(suite);
             (!rolling && base(name) == sibling?).then(|| format!("{suite}{extra}"))
         });
@@ -133,14 +137,14 @@ impl Apt {
         Err(Fault::Tool {
             tool: "mmdebstrap",
             detail: format!(
-                "no source of packages for {suite:?} is configured in {}, nor one of another \
+                "no package source for {suite:?} is configured in {}, nor one of another \
                  release of its distribution",
                 self.directory.display()
             ),
         })
     }
 
-    /// The sources of this machine's architecture, with their suites as `wanted` names them.
+    /// The sources for this machine's architecture, with suites renamed by `wanted`.
     fn sources<'a>(&'a self, wanted: impl Fn(&'a str) -> Option<String>) -> Sources {
         let mut sources: Vec<Source> = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.is_for_here()) {
@@ -176,7 +180,7 @@ impl Entry {
 }
 
 impl Sources {
-    /// Writes them down for apt, with the keys that they carry.
+    /// Writes the sources in apt's format, with their embedded keys.
     pub(super) fn write(&self, stage: &Stage) -> Result<SourceFiles, Fault> {
         let mut text = String::new();
         let mut keys: Vec<(PathBuf, String)> = Vec::new();
@@ -214,7 +218,7 @@ impl Sources {
     }
 }
 
-/// A file of configuration; none when it is not there, or is no text.
+/// Reads a configuration file; `None` if it does not exist, or is not text.
 fn read(path: &Path) -> Result<Option<String>, Fault> {
     let mut bytes = Vec::new();
     match File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut bytes)) {

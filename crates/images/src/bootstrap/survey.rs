@@ -1,4 +1,4 @@
-//! A tree's content in one digest.
+//! A digest of a tree's content.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -11,20 +11,20 @@ use rustix::io::Errno;
 use crate::beneath::{Tree, TreePath, child, look, names};
 use crate::digest::{Digest, Hashing};
 
-/// Tells this format of a digest from others.
+/// Distinguishes this digest's format from others.
 const FORMAT: &[u8] = b"shoal tree 1\n";
 
-/// The longest list of attributes, and the longest attribute, that the kernel gives.
+/// The longest list of attributes, and the longest attribute, that the kernel returns.
 const XATTR_MAX: usize = 64 * 1024;
 
-/// What a tree is.
+/// The digest and size of a tree.
 pub(super) struct Survey {
-    /// The same for the same names, kinds, modes, owners, attributes and contents. Times do not
-    /// count: they are those of the making.
+    /// Equal for equal names, kinds, modes, owners, attributes and contents. Times are excluded:
+    /// they are those of the build.
     pub(super) digest: Digest,
-    /// Bytes of files, those with several names once.
+    /// Bytes of files; hard links count once.
     pub(super) bytes: u64,
-    /// How many names there are.
+    /// The number of names.
     pub(super) entries: u64,
 }
 
@@ -47,9 +47,9 @@ pub(super) fn survey(tree: &Tree) -> io::Result<Survey> {
 }
 
 struct Surveyor {
-    /// A line for each name, some hundred bytes each.
+    /// One line per name, about a hundred bytes each.
     text: Vec<u8>,
-    /// Files with several names that were counted.
+    /// Files with several names that have been counted.
     seen: HashSet<u64>,
     bytes: u64,
     entries: u64,
@@ -92,7 +92,7 @@ impl Surveyor {
         Ok(())
     }
 
-    /// Adds what there is to say of one name. No name and no content has a zero byte in it.
+    /// Adds the line of one name. Neither names nor contents contain a zero byte.
     fn line(&mut self, path: &TreePath, stat: &Stat, content: &[u8]) {
         let Stat {
             st_mode,
@@ -109,7 +109,7 @@ impl Surveyor {
     }
 }
 
-/// The extended attributes of a file, in order.
+/// The extended attributes of a file, sorted.
 fn attributes(file: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut list = vec![0; XATTR_MAX];
     let length = match flistxattr(file, &mut list[..]) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_content_has_the_same_digest_whenever_it_was_made() {
+    fn equal_content_has_the_same_digest_whenever_it_was_created() {
         let (one, two) = (grown(), grown());
         let file = File::open(two.path().join("d/f")).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();

@@ -1,4 +1,4 @@
-//! A tar archive whose parts are read where they lie in it.
+//! A tar archive whose members are read in place.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,25 +12,25 @@ use crate::disk::Stage;
 use crate::fault::Fault;
 use crate::unpack::{Kind, Limits, Members};
 
-/// The most members of an archive of images: three for each layer of some fifty images. Their
-/// names are remembered.
+/// The maximum number of members in an archive of images: three for each layer of about fifty
+/// images. Their names are kept in memory.
 const MEMBERS_MAX: u64 = 20_000;
 
-/// How often a link may lead to a link. `docker save` links a layer that two images share once.
+/// The maximum length of a chain of links. `docker save` links a layer that two images share once.
 const LINKS_MAX: usize = 8;
 
-/// The members of an archive by their paths.
+/// The members of an archive by path.
 pub(super) struct Archive {
     file: Arc<File>,
     members: HashMap<TreePath, Place>,
-    /// Where the file is, when it was written here.
+    /// The decompressed copy of the archive, if there is one.
     _stage: Option<Stage>,
 }
 
 enum Place {
-    /// Where its data lies.
+    /// The position of its data.
     At { offset: u64, size: u64 },
-    /// Another member.
+    /// A link to another member.
     Link(TreePath),
 }
 
@@ -99,7 +99,7 @@ fn parsed(path: &[u8]) -> Result<TreePath, Fault> {
     })
 }
 
-/// What a symbolic link at `path` leads to. `docker save` writes `../<other>/layer.tar`.
+/// The target of a symbolic link at `path`. `docker save` writes `../<other>/layer.tar`.
 fn beside(path: &TreePath, target: &[u8]) -> Result<TreePath, Fault> {
     let (mut at, _) = path.split().unwrap_or_else(|| (TreePath::root(), b""));
     let mut rest = target;

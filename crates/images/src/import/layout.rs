@@ -10,8 +10,8 @@ use super::{Files, Part};
 use crate::beneath::{Tree, TreePath};
 use crate::fault::Fault;
 
-/// The files below a directory. The directory is the caller's, but what is in it may have been
-/// unpacked from anywhere: links may not lead out of it, and only plain files are read, as
+/// The files below a directory. The directory is the caller's, but its contents may have been
+/// unpacked from anywhere. Links may not lead out of it, and only regular files are read, because
 /// others may never end.
 pub(super) struct Directory(Tree);
 

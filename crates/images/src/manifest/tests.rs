@@ -20,7 +20,7 @@ fn plan(configuration: &Value, layers: usize) -> Result<Plan, Fault> {
 }
 
 #[test]
-fn a_manifest_is_known_by_its_members() {
+fn a_manifest_is_recognised_by_its_fields() {
     let image = json!({"schemaVersion": 2, "config": descriptor("c"), "layers": []});
     assert!(matches!(document(&image), Ok(Document::Manifest(_))));
     let index = json!({"schemaVersion": 2, "manifests": []});
@@ -65,7 +65,7 @@ fn the_entry_for_this_machine_is_chosen() {
 }
 
 #[test]
-fn a_configuration_says_how_processes_start() {
+fn a_configuration_defines_how_processes_start() {
     let configuration = json!({
         "architecture": architecture(), "os": "linux",
         "config": {"User": "app", "Env": ["A=b"], "Cmd": ["sh"], "Entrypoint": null},
@@ -80,7 +80,7 @@ fn a_configuration_says_how_processes_start() {
 }
 
 #[test]
-fn a_configuration_that_does_not_fit_is_refused() {
+fn a_configuration_that_does_not_match_its_layers_is_refused() {
     let diff_ids = |n: usize| json!({"diff_ids": vec![Digest::of(b"l"); n]});
     let silent = json!({"config": null, "rootfs": diff_ids(1)});
     assert!(plan(&silent, 1).is_ok());
@@ -98,7 +98,7 @@ fn a_configuration_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn layers_that_cannot_be_had_here_are_refused() {
+fn foreign_and_encrypted_layers_are_refused() {
     let manifest = |media_type: &str| {
         let value = json!({"config": descriptor("c"), "layers": [descriptor(media_type)]});
         serde_json::from_value::<Manifest>(value).unwrap()

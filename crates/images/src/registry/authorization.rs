@@ -1,4 +1,4 @@
-//! What a registry wants of its callers, and what they show it.
+//! Authorization at registries.
 
 use http_auth::ChallengeRef;
 use http_auth::parser::ChallengeParser;
@@ -9,10 +9,10 @@ use shoal_core::image::RegistryAuth;
 
 use crate::digest::Digest;
 
-/// The longest answer of a token server. Tokens are a few KiB.
+/// The longest response of a token server. Tokens have a few KiB.
 pub(super) const TOKEN_MAX: u64 = 256 << 10;
 
-/// What tells one caller's credentials from another's, without keeping them.
+/// Distinguishes one caller's credentials from another's without storing them.
 pub(crate) fn fingerprint(auth: &RegistryAuth) -> Digest {
     let RegistryAuth {
         username,
@@ -24,7 +24,7 @@ pub(crate) fn fingerprint(auth: &RegistryAuth) -> Digest {
     Digest::of(format!("{lengths}:{username}:{region}:{password}").as_bytes())
 }
 
-/// What a registry asks for in a refusal.
+/// The challenge in a registry's refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
@@ -35,7 +35,7 @@ pub(super) enum Challenge {
 }
 
 impl Challenge {
-    /// The first challenge that can be met.
+    /// The first supported challenge.
     pub(super) fn find(headers: &HeaderMap) -> Option<Self> {
         headers
             .get_all(WWW_AUTHENTICATE)
@@ -68,7 +68,7 @@ impl Challenge {
     }
 }
 
-/// What a request shows.
+/// The authorization of a request.
 #[derive(Clone)]
 pub(super) enum Authorization {
     Basic(RegistryAuth),
@@ -76,14 +76,14 @@ pub(super) enum Authorization {
 }
 
 impl Authorization {
-    /// A token; none when it cannot be said in HTTP.
+    /// A token; `None` when it is invalid in an HTTP header.
     pub(super) fn bearer(token: &str) -> Option<Self> {
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
         value.set_sensitive(true);
         Some(Self::Bearer(value))
     }
 
-    /// Shows it.
+    /// Adds it to a request.
     pub(super) fn on(&self, request: RequestBuilder) -> RequestBuilder {
         match self {
             Self::Basic(auth) => request.basic_auth(&auth.username, Some(&auth.password)),
@@ -92,7 +92,7 @@ impl Authorization {
     }
 }
 
-/// Where a token to read `repository` is had.
+/// The URL for a token to read `repository`.
 pub(super) fn token_url(realm: &str, service: Option<String>, repository: &str) -> Option<Url> {
     let mut url = Url::parse(realm).ok()?;
     {
@@ -105,7 +105,7 @@ pub(super) fn token_url(realm: &str, service: Option<String>, repository: &str) 
     Some(url)
 }
 
-/// The token in a token server's answer.
+/// The token in a token server's response.
 pub(super) fn token(answer: &[u8]) -> Option<Authorization> {
     #[derive(Deserialize)]
     struct Answer {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_challenge_that_can_be_met_is_taken() {
+    fn the_first_supported_challenge_is_used() {
         let bearer = r#"Bearer realm="https://auth.example/token",service="r",scope="x""#;
         let expected = Challenge::Bearer {
             realm: "https://auth.example/token".into(),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_asked_for_one_repository() {
+    fn a_token_is_requested_for_one_repository() {
         let url = token_url(
             "https://auth.example/token?a=b",
             Some("r&x".into()),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_cannot_be_sent_is_none() {
+    fn an_unsendable_token_is_ignored() {
         assert!(token(br#"{"token":"abc"}"#).is_some());
         assert!(token(br#"{"access_token":"abc"}"#).is_some());
         for bad in [

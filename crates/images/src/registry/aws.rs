@@ -1,7 +1,7 @@
-//! Keys of AWS, which its registries do not take: a call of its API exchanges them for a password.
+//! AWS keys, which its registries do not accept: a call of AWS's API exchanges them for a password.
 //!
-//! The call is signed as AWS wants it (Signature Version 4). Forty lines: the libraries for it bring
-//! a client of their own.
+//! The call is signed with AWS's Signature Version 4, in forty lines of our own. The `aws-sigv4`
+//! crate signs too, but brings far more code than that.
 
 use std::time::SystemTime;
 
@@ -18,25 +18,25 @@ use shoal_core::image::RegistryAuth;
 use super::http;
 use crate::fault::Fault;
 
-/// The longest answer: a password has some two KiB.
+/// The longest response: a password has about two KiB.
 const ANSWER_MAX: u64 = 64 << 10;
 
-/// How much of what AWS says is told, in characters.
+/// How much of AWS's error message is quoted, in characters.
 const SAID_MAX: usize = 300;
 
 const TARGET: &str = "AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken";
 const JSON: &str = "application/x-amz-json-1.1";
 
-/// A request to be signed: its lines are those of AWS's documentation, in its order.
+/// A request to be signed; its lines are those of AWS's documentation, in the same order.
 struct Signed<'a> {
     method: &'a str,
     query: &'a str,
-    /// In the order of their names, which are in small letters.
+    /// Sorted by name, with lower-case names.
     headers: &'a [(&'a str, &'a str)],
     body: &'a [u8],
 }
 
-/// When and for what a request is signed.
+/// The time and scope of a signature.
 struct Scope<'a> {
     /// `20150830T123600Z`.
     time: &'a str,
@@ -49,7 +49,7 @@ fn hash(of: impl AsRef<[u8]>) -> String {
 }
 
 fn mac(key: &[u8], text: &str) -> Vec<u8> {
-    // A key of any length is taken.
+    // HMAC accepts keys of any length.
     let mac = Hmac::<Sha256>::new_from_slice(key);
     let mut mac = mac.unwrap_or_else(|_| Hmac::new(&Default::default()));
     mac.update(text.as_bytes());
@@ -90,7 +90,7 @@ fn sign(request: &Signed<'_>, scope: &Scope<'_>, keys: &RegistryAuth) -> String 
     )
 }
 
-/// `20150830T123600Z`: an RFC 3339 time without what is not needed.
+/// `20150830T123600Z`: an RFC 3339 time without separators and fractions.
 fn compact(now: Timestamp) -> String {
     let text = now.to_string();
     let seconds = text.get(..19).unwrap_or_default();
@@ -103,7 +103,7 @@ fn now() -> Timestamp {
     Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
-/// The domain of a region's registries and their API, below the name of the service.
+/// The domain of a region's registries and their API, without the service's name.
 fn domain_of(region: &str) -> Option<String> {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     let is_name = (1..=32).contains(&region.len()) && region.bytes().all(good);
@@ -111,12 +111,12 @@ fn domain_of(region: &str) -> Option<String> {
     is_name.then(|| format!("{region}.amazonaws.com{china}"))
 }
 
-/// Where the API of a region is.
+/// The API endpoint of a region.
 fn endpoint_of(region: &str) -> Option<String> {
     Some(format!("https://api.ecr.{}", domain_of(region)?))
 }
 
-/// Whether a registry is AWS's own, in this region.
+/// Whether a host is a registry of AWS in this region.
 pub(super) fn is_registry(host: &str, region: &str) -> bool {
     let account = domain_of(region).and_then(|domain| {
         let account = host.strip_suffix(domain.as_str())?;
@@ -138,7 +138,7 @@ struct Given {
     authorization_token: String,
 }
 
-/// The account in an answer: `AWS:<password>` in base64.
+/// The account in a response: `AWS:<password>` in base64.
 fn account(answer: &[u8]) -> Option<RegistryAuth> {
     let answer: Answer = serde_json::from_slice(answer).ok()?;
     let token = &answer.authorization_data.first()?.authorization_token;
@@ -151,7 +151,7 @@ fn account(answer: &[u8]) -> Option<RegistryAuth> {
     })
 }
 
-/// Whether AWS was asked too often, which it says with a status that says something else.
+/// Whether AWS throttled the call, which it reports with an unspecific status.
 fn is_throttled(answer: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Refusal {
@@ -162,11 +162,10 @@ fn is_throttled(answer: &[u8]) -> bool {
     refusal.is_some_and(|refusal| refusal.kind.ends_with("ThrottlingException"))
 }
 
-/// Exchanges keys for an account of the registries of `region`. `endpoint` is asked instead of AWS,
-/// if there is one.
+/// Exchanges keys for an account of the registries of `region`. Uses `endpoint` instead of AWS, if
+/// set.
 ///
-/// # Errors
-/// When AWS cannot be reached, or does not take the keys; in its own words then.
+/// # Errors When AWS cannot be reached, or rejects the keys; then the text is AWS's.
 pub(super) async fn exchange(
     client: &Client,
     keys: &RegistryAuth,
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn only_registries_of_aws_are_shown_what_it_gives() {
+    fn only_registries_of_aws_receive_its_credentials() {
         let own = "123456789012.dkr.ecr.eu-central-1.amazonaws.com";
         assert!(is_registry(own, "eu-central-1"));
         assert!(!is_registry(own, "us-east-1"));

@@ -1,9 +1,9 @@
-//! Which addresses a tenant's image may be fetched from.
+//! The addresses from which a tenant's image may be fetched.
 //!
-//! The name of an image is a URL that this machine asks on behalf of whoever wrote it. Names are
-//! resolved once, by [`Guard`], and the connection goes to what it has let pass: a name that means
-//! something else a moment later changes nothing. Addresses in URLs are judged before the first request
-//! and at each redirect.
+//! An image name is a URL that this machine requests on behalf of a tenant. [`Guard`] resolves each
+//! name once, and the connection uses the addresses that it permitted. A name that resolves
+//! differently a moment later (DNS rebinding) has no effect. Addresses in URLs are checked before
+//! the first request and at each redirect.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -13,36 +13,36 @@ use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use shoal_core::network::is_public;
 
-/// Judges the addresses of registries, token servers and storage that a tenant has chosen.
+/// Checks the addresses of registries, token servers and storage that a tenant chose.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     denied: Arc<[IpNet]>,
 }
 
-/// Nothing behind the name may be asked. Said as a name is that does not resolve.
+/// No permitted address for the name. The text is that of a name that does not resolve.
 #[derive(Debug, thiserror::Error)]
 #[error("no address that may be asked")]
 struct NoAddress;
 
 impl Guard {
-    /// Lets public addresses pass that are neither in `denied` nor this machine's own.
+    /// Permits public addresses that are neither in `denied` nor this machine's own.
     pub(super) fn new(denied: &[IpNet]) -> Self {
         Self {
             denied: denied.into(),
         }
     }
 
-    /// Whether a connection to `address` may be made.
+    /// Whether a connection to `address` is permitted.
     fn permits(&self, address: IpAddr) -> bool {
         is_public(address)
             && !self.denied.iter().any(|net| net.contains(&address))
             && !is_own(address)
     }
 
-    /// Whether the host of a URL may be asked, as far as the URL says it. Names are judged when they are
-    /// resolved.
+    /// Whether the host of a URL is permitted, as far as the URL shows. Names are checked when they
+    /// are resolved.
     pub(super) fn permits_url(&self, url: &Url) -> bool {
-        // A URL that was read has an address in its usual spelling, whatever it was written as.
+        // A parsed URL has its address in canonical form, however it was written.
         let Some(host) = url.host_str() else {
             return false;
         };
@@ -70,8 +70,8 @@ impl Resolve for Guard {
     }
 }
 
-/// Whether this machine has the address: behind it are this machine's own servers, also those that a
-/// firewall keeps from others.
+/// Whether the address belongs to this machine. Its own servers listen there, including those that
+/// a firewall hides from others.
 fn is_own(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_judged_however_they_are_written() {
+    fn addresses_are_checked_however_they_are_written() {
         let guard = Guard::new(&["203.0.114.0/24".parse().unwrap()]);
         for public in ["8.8.8.8", "8.8.8.8:5000", "[2606:4700::1]:443", "ghcr.io"] {
             assert!(permits(&guard, public), "{public}");

@@ -1,4 +1,4 @@
-//! HTTP with bounds.
+//! An HTTP client with bounds.
 
 use std::error::Error;
 use std::io::{self, Read};
@@ -19,10 +19,10 @@ use crate::blob::Body;
 use crate::fault::Fault;
 use crate::reference::Reference;
 
-/// How often a registry may send us elsewhere: to its storage, and on from there.
+/// The maximum number of redirects: to the registry's storage, and further.
 const REDIRECTS_MAX: usize = 5;
 
-/// How many pieces of a layer wait to be unpacked; a piece is what came in one read.
+/// How many chunks of a layer may wait to be unpacked; a chunk is the result of one read.
 const PIECES: usize = 16;
 
 /// A client for one registry.
@@ -41,7 +41,7 @@ pub(super) fn client(
         .with_safe_default_protocol_versions()
         .map_err(|e| unusable(e.to_string()))?;
     let tls = if plain {
-        // No certificate is needed, and none may be installed.
+        // No certificate is needed, and the machine may have none installed.
         tls.with_root_certificates(RootCertStore::empty())
     } else {
         tls.with_platform_verifier()
@@ -54,7 +54,7 @@ pub(super) fn client(
         .read_timeout(config.idle_timeout)
         .redirect(redirects(plain, guard.cloned()));
     if let Some(guard) = guard {
-        // A proxy would resolve names by itself, and be where it likes.
+        // A proxy would resolve names itself, without the guard.
         builder = builder.no_proxy().dns_resolver(guard.clone());
     }
     if reference.is_loopback() {
@@ -63,8 +63,8 @@ pub(super) fn client(
     builder.build().map_err(|e| unusable(chain(&e)))
 }
 
-/// A registry that was reached over TLS may not send us where there is none: that is how a
-/// stranger's registry would make this machine ask its neighbours.
+/// Refuses redirects from TLS to plain HTTP: with those, a hostile registry could make this machine
+/// send requests to its neighbours.
 fn redirects(plain: bool, guard: Option<Guard>) -> Policy {
     Policy::custom(move |attempt| {
         if attempt.previous().len() > REDIRECTS_MAX {
@@ -82,7 +82,7 @@ fn redirects(plain: bool, guard: Option<Guard>) -> Policy {
     })
 }
 
-/// Whether the same request may be answered otherwise a moment later.
+/// Whether a retry of the request may succeed.
 pub(super) fn may_pass(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(
@@ -91,7 +91,7 @@ pub(super) fn may_pass(status: StatusCode) -> bool {
         )
 }
 
-/// Reads an answer, which must be short.
+/// Reads a response of bounded length.
 pub(super) async fn read(
     mut response: Response,
     most: u64,
@@ -113,7 +113,7 @@ pub(super) async fn read(
     Ok(bytes)
 }
 
-/// An answer of any length, read by a thread while it comes in.
+/// A response body of any length, which a thread reads while it arrives.
 pub(super) fn body(mut response: Response, registry: String) -> Body {
     let (to, from) = mpsc::channel(PIECES);
     let pump = async move {
@@ -122,7 +122,7 @@ pub(super) fn body(mut response: Response, registry: String) -> Body {
                 Ok(Some(piece)) if piece.is_empty() => (),
                 Ok(piece) => {
                     let last = piece.is_none();
-                    // The reader is gone when it has found a fault of its own.
+                    // The reader stops early when it finds a fault.
                     if to.send(piece.unwrap_or_default()).await.is_err() || last {
                         return Ok(());
                     }
@@ -141,7 +141,7 @@ pub(super) fn body(mut response: Response, registry: String) -> Body {
     }
 }
 
-/// Reads what is pumped. An empty piece is the end; that the pump has gone without one is not.
+/// Reads the pumped chunks. An empty chunk is the end; a pump that ends without one has failed.
 struct Pieces {
     from: mpsc::Receiver<Bytes>,
     piece: Bytes,
@@ -163,16 +163,16 @@ impl Read for Pieces {
     }
 }
 
-/// A request that did not come to an answer.
+/// A request without a response.
 pub(super) fn unreachable(registry: &str, error: reqwest::Error) -> Fault {
     Fault::Unreachable {
         registry: registry.to_owned(),
-        // The address may be one that a registry has signed for its storage.
+        // The URL may be a signed one of the registry's storage.
         detail: chain(&error.without_url()),
     }
 }
 
-/// An error with its causes, the innermost of which mostly says it.
+/// An error with its causes; usually the innermost is the informative one.
 fn chain(error: &reqwest::Error) -> String {
     let mut text = String::new();
     let mut next: Option<&dyn Error> = Some(error);
@@ -192,12 +192,12 @@ fn chain(error: &reqwest::Error) -> String {
     text
 }
 
-/// What went wrong with TLS, if that did.
+/// The TLS fault among the causes, if any.
 fn tls_fault<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(fault) = error.downcast_ref() {
         return Some(fault);
     }
-    // An error of a connection does not give what it wraps as its source.
+    // A connection error does not expose the wrapped error as its source.
     let wrapped = error
         .downcast_ref::<io::Error>()
         .and_then(io::Error::get_ref);
@@ -207,7 +207,7 @@ fn tls_fault<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> 
     }
 }
 
-/// What an operator can do about it.
+/// Advice for the operator.
 fn cure(fault: &rustls::Error) -> Option<&'static str> {
     match fault {
         rustls::Error::InvalidMessage(_) => Some(

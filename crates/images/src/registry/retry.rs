@@ -1,4 +1,4 @@
-//! Again, after a while.
+//! Retries with backoff.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::RegistryConfig;
 use crate::fault::Fault;
 
-/// Tries `work` until it succeeds, fails for good, or was tried often enough.
+/// Runs `work` until it succeeds, fails permanently, or all attempts are used.
 pub(crate) async fn retry<T, F>(
     config: &RegistryConfig,
     mut work: impl FnMut() -> F,
@@ -29,9 +29,9 @@ where
     }
 }
 
-/// Up to half as long again, so that those who failed together do not return together.
+/// Adds up to half of the delay, so that clients that failed together do not retry together.
 fn jittered(delay: Duration) -> Duration {
-    // A new `RandomState` has new keys; nothing here needs better numbers.
+    // A new `RandomState` has new keys, which is random enough here.
     let chance = RandomState::new().hash_one(()) % 1000;
     delay + delay.mul_f64(f64::from(u32::try_from(chance).unwrap_or(0)) / 2000.0)
 }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_is_tried_again_and_not_for_ever() {
+    async fn transient_failures_are_retried_a_limited_number_of_times() {
         let (outcome, tried) = tries(&[Err(unreachable()), Err(unreachable()), Ok(())]).await;
         assert!(outcome.is_ok());
         assert_eq!(tried, 3);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_stays_is_not_tried_again() {
+    async fn permanent_failures_are_not_retried() {
         let (outcome, tried) = tries(&[Err(Fault::NotFound), Ok(())]).await;
         assert!(matches!(outcome, Err(Fault::NotFound)));
         assert_eq!(tried, 1);

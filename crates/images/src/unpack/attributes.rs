@@ -1,4 +1,4 @@
-//! Which extended attributes an archive may set.
+//! The extended attributes that an archive may set.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,13 +7,13 @@ use rustix::io::Errno;
 
 use super::{Dialect, Refusal};
 
-/// Tells overlayfs that a directory hides what lies below it.
+/// Makes overlayfs hide the contents of lower layers in a directory.
 pub const OPAQUE: &str = "trusted.overlay.opaque";
 
-/// The access lists of a file, which mean something in the sandbox alone.
+/// The access control lists of a file, which only matter inside the sandbox.
 const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-/// What becomes of an attribute.
+/// The treatment of an attribute.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Keep,
@@ -38,7 +38,7 @@ fn verdict(dialect: Dialect, name: &[u8]) -> Verdict {
             Verdict::Refuse
         }
     } else {
-        // Labels of another machine's security module and its access lists mean nothing here.
+        // Labels of another machine's security module, and its access lists, have no meaning here.
         Verdict::Drop
     }
 }
@@ -46,7 +46,7 @@ fn verdict(dialect: Dialect, name: &[u8]) -> Verdict {
 /// An attribute's name and value.
 pub(crate) type Attribute = (Vec<u8>, Vec<u8>);
 
-/// The attributes of `member` that are to be set.
+/// The attributes of `member` to set.
 pub(super) fn kept<'a>(
     dialect: Dialect,
     member: &str,
@@ -74,7 +74,7 @@ pub(super) fn set(file: BorrowedFd<'_>, attributes: &[&Attribute]) -> Result<(),
         .try_for_each(|(name, value)| fsetxattr(file, &name[..], value, XattrFlags::empty()))
 }
 
-/// Lets a directory hide what lies below it.
+/// Makes a directory hide the contents of lower layers.
 pub(super) fn make_opaque(directory: BorrowedFd<'_>) -> Result<(), Errno> {
     fsetxattr(directory, OPAQUE, b"y", XattrFlags::empty())
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_cannot_speak_to_overlayfs() {
+    fn a_layer_cannot_set_overlayfs_attributes() {
         for (name, expected) in [
             ("trusted.overlay.redirect", Verdict::Refuse),
             ("trusted.x", Verdict::Refuse),

@@ -1,28 +1,27 @@
-//! The compression of a layer, told by its first bytes.
+//! The compression of a layer, detected from its first bytes.
 
 use std::io::{self, BufReader, Cursor, Read};
 
 use flate2::bufread::MultiGzDecoder;
 
-/// How much is read at once from a compressed layer.
+/// How much is read at a time from a compressed layer.
 const BUFFER: usize = 128 * 1024;
 
-/// The largest window that zstd may ask for, as a power of two: what its own tool takes without
-/// being told to.
+/// The largest zstd window, as a power of two: the default limit of the `zstd` tool.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Whether a content that begins so is compressed; four bytes say it.
+/// Whether a blob that starts with these four bytes is compressed.
 pub(crate) fn is_compressed(first: &[u8]) -> bool {
     first.starts_with(&GZIP) || first.starts_with(&ZSTD)
 }
 
-/// Reads `source` without its compression.
+/// Decompresses `source`.
 ///
-/// The bytes decide and not the media type: archives made by hand often say the wrong one, and
-/// the digests say what must come out in either case.
+/// The bytes decide, not the media type: archives made by hand often have a wrong one, and the
+/// digests verify the result in either case.
 pub(crate) fn decoded<'a>(
     mut source: impl Read + Send + 'a,
 ) -> io::Result<Box<dyn Read + Send + 'a>> {

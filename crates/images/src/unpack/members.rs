@@ -1,71 +1,27 @@
 //! The members of a tar archive, one after the other.
 //!
-//! The `tar` crate reads the headers; the framing around them is done here, because the crate
-//! reads extended headers of any length into memory, cuts their values at a line feed (which a
-//! capability may contain), and does not know PAX sparse files.
+//! The `tar` crate parses the headers; the framing around them is our own. The crate reads extended
+//! headers of any length into memory, cuts their values at a line feed (which a capability may
+//! contain), and does not support PAX sparse files.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Seek};
 
 use tar::{EntryType, Header};
 
-use super::attributes::Attribute;
-use super::pax::{Mark, Records};
+use super::member::{Kind, Member};
+use super::pax::Records;
 use super::sparse::{self, Segment};
 use super::{Limits, Refusal, UnpackError};
 
-/// The unit of a tar archive.
+/// The block size of a tar archive.
 pub const BLOCK: u64 = 512;
 
-/// The longest extended header or long name: the kernel takes at most 64 KiB for all extended
-/// attributes of one file on most file systems, and a path is shorter still.
+/// The longest extended header or long name. Most file systems allow at most 64 KiB for all
+/// extended attributes of a file, and a path is shorter.
 const EXTENDED_MAX: u64 = 1 << 20;
 
-/// What a member is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A regular file.
-    File,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A hard link to an earlier member.
-    HardLink,
-    /// A named pipe.
-    Fifo,
-    /// A block or character device.
-    Device,
-}
-
-/// One member of an archive.
-#[derive(Debug)]
-pub struct Member {
-    /// Its name in the archive, as it is written there.
-    pub path: Vec<u8>,
-    /// The target of a link.
-    pub link: Vec<u8>,
-    /// What it is.
-    pub kind: Kind,
-    /// The permission bits.
-    pub mode: u32,
-    /// The number of its owner.
-    pub uid: u32,
-    /// The number of its group.
-    pub gid: u32,
-    /// Seconds and nanoseconds since 1970.
-    pub changed: (i64, u32),
-    /// How long the file is.
-    pub size: u64,
-    /// Where its data lies in it: the whole, unless it is sparse.
-    pub segments: Vec<Segment>,
-    /// The extended attributes.
-    pub xattrs: Vec<Attribute>,
-    /// What it is to overlayfs; only exports say it.
-    pub mark: Option<Mark>,
-}
-
-/// What goes before a member and speaks of it.
+/// Extended headers that describe the next member.
 #[derive(Default)]
 struct Preamble {
     pax: Option<Records>,
@@ -83,21 +39,21 @@ impl Preamble {
 pub struct Members<'a, R> {
     inner: R,
     limits: &'a Limits,
-    /// How data is passed over where it need not be read.
+    /// Skips data that need not be read, if the source can seek.
     seek: Option<fn(&mut R, i64) -> io::Result<()>>,
-    /// Where in the archive this is.
+    /// The position in the archive.
     position: u64,
     /// Bytes of the archive read so far.
     read: u64,
     /// Headers read so far.
     headers: u64,
-    /// Bytes of the present member's data that were not read yet, and of what fills its block.
+    /// Unread bytes of the current member's data and its padding.
     remaining: u64,
     padding: u64,
 }
 
 impl<'a, R: Read> Members<'a, R> {
-    /// Reads an archive without compression from `inner`.
+    /// Reads an uncompressed archive from `inner`.
     pub fn new(inner: R, limits: &'a Limits) -> Self {
         Self {
             inner,
@@ -111,7 +67,7 @@ impl<'a, R: Read> Members<'a, R> {
         }
     }
 
-    /// Reads an archive in a file, passing over data that nobody asks for.
+    /// Reads an archive in a file, skipping data that is not requested.
     pub(crate) fn seeking(inner: R, limits: &'a Limits) -> Self
     where
         R: Seek,
@@ -122,12 +78,12 @@ impl<'a, R: Read> Members<'a, R> {
         }
     }
 
-    /// Where in the archive the present member's data begins, or what was not read of it.
+    /// The position of the current member's data, or of its unread part.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next member; what was not read of the one before is skipped.
+    /// The next member; unread data of the previous one is skipped.
     pub fn next_member(&mut self) -> Result<Option<Member>, UnpackError> {
         let mut preamble = Preamble::default();
         loop {
@@ -158,7 +114,7 @@ impl<'a, R: Read> Members<'a, R> {
         }
     }
 
-    /// Reads of the present member's data.
+    /// Reads data of the current member.
     pub fn read_data(&mut self, into: &mut [u8]) -> Result<usize, UnpackError> {
         let most = usize::try_from(self.remaining).map_or(into.len(), |n| n.min(into.len()));
         if most == 0 {
@@ -172,7 +128,7 @@ impl<'a, R: Read> Members<'a, R> {
         Ok(n)
     }
 
-    /// Reads what follows the archive, to the end of the source, and gives the source back.
+    /// Reads to the end of the source after the archive, and returns the source.
     pub fn drain(mut self) -> Result<R, UnpackError> {
         let mut buffer = [0; 32 * 1024];
         while self.pull(&mut buffer)? > 0 {}
@@ -194,7 +150,7 @@ impl<'a, R: Read> Members<'a, R> {
         Ok(n)
     }
 
-    /// Fills `into`; false when the source ends before its first byte.
+    /// Fills `into`; false if the source ends before its first byte.
     fn fill(&mut self, into: &mut [u8]) -> Result<bool, UnpackError> {
         let mut filled = 0;
         while filled < into.len() {
@@ -207,7 +163,7 @@ impl<'a, R: Read> Members<'a, R> {
         Ok(true)
     }
 
-    /// The next header; none at the end of the archive.
+    /// The next header; `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<Header>, UnpackError> {
         self.skip_data()?;
         let mut header = Header::new_old();
@@ -216,7 +172,7 @@ impl<'a, R: Read> Members<'a, R> {
         }
         let bytes = header.as_bytes();
         let sum = |from: &[u8]| from.iter().map(|b| u32::from(*b)).sum::<u32>();
-        // The checksum is made as if its own eight bytes were spaces.
+        // The checksum counts its own eight bytes as spaces.
         let expected = sum(&bytes[..148]) + sum(&bytes[156..]) + 8 * u32::from(b' ');
         if header.cksum().map_err(bad_header)? != expected {
             return Err(corrupt("a header's checksum does not match"));
@@ -241,7 +197,7 @@ impl<'a, R: Read> Members<'a, R> {
         if let Some(seek) = self.seek {
             let length = std::mem::take(&mut self.remaining) + std::mem::take(&mut self.padding);
             let offset = i64::try_from(length).map_err(|_| corrupt("it is too long"))?;
-            // Behind the end is the end: whose data is not all there shows when it is read.
+            // Seeking past the end succeeds; incomplete data shows when it is read.
             seek(&mut self.inner, offset).map_err(|e| corrupt(e.to_string()))?;
             self.position = self.position.saturating_add(length);
             return Ok(());
@@ -249,15 +205,14 @@ impl<'a, R: Read> Members<'a, R> {
         let mut buffer = [0; 32 * 1024];
         while self.read_data(&mut buffer)? > 0 {}
         let padding = usize::try_from(std::mem::take(&mut self.padding)).unwrap_or(0);
-        // The last member of an archive that was cut at its end may lack its filling; what
-        // follows is then the end of the archive.
+        // A truncated archive may lack the last member's padding; the next read then finds its end.
         if padding > 0 {
             self.fill(&mut buffer[..padding])?;
         }
         Ok(())
     }
 
-    /// The data of an extended header.
+    /// Reads the data of an extended header.
     fn extended(&mut self, size: u64) -> Result<Vec<u8>, UnpackError> {
         if size > EXTENDED_MAX {
             return Err(Refusal::LongHeader(size).into());
@@ -287,13 +242,13 @@ impl<'a, R: Read> Members<'a, R> {
                 .link_name_bytes()
                 .map_or_else(Vec::new, Cow::into_owned)
         });
-        let kind = kind_of(entry_type, &path)?;
+        let kind = Kind::of(entry_type, &path)?;
         let stored = match pax.size {
             Some(size) => size,
             None => number(&header.as_old().size, header.entry_size())?,
         };
-        // Only files have data, whatever the header says: so the tool that makes most images
-        // writes and reads it.
+        // Only files have data, whatever the header says: the tool that makes most images reads and
+        // writes it that way.
         let stored = if kind == Kind::File { stored } else { 0 };
         let mut extra = Vec::new();
         if entry_type == EntryType::GNUSparse {
@@ -333,7 +288,7 @@ impl<'a, R: Read> Members<'a, R> {
         })
     }
 
-    /// The blocks that follow a GNU sparse header with more of its map.
+    /// The further blocks of a sparse map after a GNU header.
     fn gnu_extensions(&mut self, header: &Header) -> Result<Vec<Segment>, UnpackError> {
         let mut segments = Vec::new();
         let mut more = header.as_gnu().is_some_and(tar::GnuHeader::is_extended);
@@ -348,7 +303,7 @@ impl<'a, R: Read> Members<'a, R> {
         Ok(segments)
     }
 
-    /// How much of the present member's data is left.
+    /// The unread bytes of the current member's data.
     pub(super) fn remaining(&self) -> u64 {
         self.remaining
     }
@@ -361,21 +316,7 @@ fn announce<T>(place: &mut Option<T>, value: T) -> Result<(), UnpackError> {
     }
 }
 
-fn kind_of(entry_type: EntryType, path: &[u8]) -> Result<Kind, UnpackError> {
-    Ok(match entry_type {
-        // Archives from before 1988 mark a directory by a slash alone.
-        EntryType::Regular if path.ends_with(b"/") => Kind::Directory,
-        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
-        EntryType::Directory => Kind::Directory,
-        EntryType::Symlink => Kind::Symlink,
-        EntryType::Link => Kind::HardLink,
-        EntryType::Fifo => Kind::Fifo,
-        EntryType::Char | EntryType::Block => Kind::Device,
-        other => return Err(Refusal::UnknownKind(other.as_byte()).into()),
-    })
-}
-
-/// An owner's number. The highest one means *nobody in particular* to the kernel.
+/// An owner's id. To the kernel, the highest value means "unchanged".
 fn owner(pax: Option<u64>, header: Result<u64, UnpackError>) -> Result<u32, UnpackError> {
     let number = match pax {
         Some(number) => number,
@@ -387,7 +328,7 @@ fn owner(pax: Option<u64>, header: Result<u64, UnpackError>) -> Result<u32, Unpa
     }
 }
 
-/// A number in a header. Some writers leave the field empty where they mean zero.
+/// A number in a header. Some writers leave the field empty for zero.
 fn number<T: Default>(field: &[u8], read: io::Result<T>) -> Result<T, UnpackError> {
     if field.iter().all(|b| matches!(b, 0 | b' ')) {
         return Ok(T::default());

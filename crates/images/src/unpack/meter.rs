@@ -1,4 +1,4 @@
-//! What unpacking has used, and what is left on the disk.
+//! Limits on unpacking, and the disk's free space.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,24 +6,24 @@ use rustix::fs::{StatVfs, fstatvfs};
 
 use super::{Limits, UnpackError, Unpacked};
 
-/// How many bytes may be written before the disk is asked again what is left.
+/// How many bytes are written between checks of the free space.
 const BYTES_BETWEEN_LOOKS: u64 = 16 << 20;
 
-/// How many members may be made before the disk is asked again.
+/// How many members are created between checks of the free space.
 const ENTRIES_BETWEEN_LOOKS: u64 = 1024;
 
-/// Counts, and stops before the disk is full: a disk that is full stops the sandboxes that run.
+/// Counts usage, and stops before the disk is full, which would stop running sandboxes.
 pub struct Meter<'a> {
     disk: BorrowedFd<'a>,
     limits: &'a Limits,
     used: Unpacked,
-    /// What may still be written before the next look.
+    /// Bytes that may be written before the next check.
     bytes: u64,
     entries: u64,
 }
 
 impl<'a> Meter<'a> {
-    /// Begins to count, with a look at the disk.
+    /// Starts counting, with a check of the free space.
     pub fn new(disk: BorrowedFd<'a>, limits: &'a Limits) -> Result<Self, UnpackError> {
         let mut meter = Self {
             disk,
@@ -46,7 +46,7 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
-    /// Asks leave to write so many bytes.
+    /// Counts bytes before they are written.
     pub fn write(&mut self, bytes: u64) -> Result<(), UnpackError> {
         if self.bytes < bytes {
             self.look()?;
@@ -56,7 +56,7 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
-    /// What was used in all.
+    /// The total usage.
     pub(super) fn used(&self) -> Unpacked {
         self.used
     }
@@ -78,7 +78,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Inodes that are free; file systems that make them as they need them say zero of zero.
+/// The free inodes. File systems that create inodes on demand report zero of zero.
 fn inodes(disk: &StatVfs) -> u64 {
     if disk.f_files == 0 {
         u64::MAX

@@ -5,20 +5,20 @@ use super::attributes::Attribute;
 use super::members::corrupt;
 use super::sparse::PaxMap;
 
-/// The record with which an export says what a member is to overlayfs.
+/// The record with which an export stores a member's meaning for overlayfs.
 pub const MARK: &str = "SHOAL.overlay";
 
-/// What a member is to overlayfs.
+/// A member's meaning for overlayfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It hides the name that it has.
+    /// Hides its name in lower layers.
     Whiteout,
-    /// It is a directory that hides what lies below it.
+    /// A directory that hides the contents of lower layers.
     Opaque,
 }
 
 impl Mark {
-    /// How a record says it.
+    /// The value of the record.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Whiteout => "whiteout",
@@ -27,7 +27,7 @@ impl Mark {
     }
 }
 
-/// What an extended header says of the member that follows; what else it says is passed over.
+/// The known records of an extended header; others are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     pub(super) path: Option<Vec<u8>>,
@@ -45,11 +45,11 @@ impl Records {
     pub(super) fn parse(data: Vec<u8>) -> Result<Self, UnpackError> {
         let mut records = Self::default();
         let mut rest = &data[..];
-        // Some writers fill the rest of the block with zeros and count them in.
+        // Some writers pad the block with zeros and include them in the size.
         while !rest.iter().all(|b| *b == 0) {
             let (key, value, after) = split(rest).ok_or_else(|| corrupt(MALFORMED))?;
             rest = after;
-            // An empty value takes back what a global header said; those are not read.
+            // An empty value revokes that of a global header; global headers are not read.
             if !value.is_empty() {
                 records.take(key, value)?;
             }
@@ -87,8 +87,8 @@ impl Records {
 
 const MALFORMED: &str = "an extended header is malformed";
 
-/// The first record: its key, its value, and what follows. The length says where the record
-/// ends, as a value may hold any byte.
+/// The first record: its key, its value, and the rest. The length determines the record's end,
+/// because a value may contain any byte.
 fn split(data: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = data.iter().position(|b| *b == b' ')?;
     let length: usize = std::str::from_utf8(&data[..space]).ok()?.parse().ok()?;
@@ -107,7 +107,7 @@ pub(super) fn number(text: &[u8]) -> Result<u64, UnpackError> {
         .ok_or_else(|| corrupt("an extended header has a number that is none"))
 }
 
-/// Seconds since 1970 with a fraction; what was before is 1970.
+/// Seconds since 1970 with a fraction; earlier times become 1970.
 fn moment(text: &[u8]) -> Result<(i64, u32), UnpackError> {
     let (negative, text) = match text.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_an_error() {
+    fn malformed_documents_are_errors() {
         for bad in [
             &b"path=x\n"[..],
             b"999 path=x\n",

@@ -1,4 +1,4 @@
-//! Puts members in their places.
+//! Creates the members of an archive in a directory.
 
 mod parents;
 
@@ -13,29 +13,30 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use self::parents::Parents;
-use super::members::{Kind, Member, Members};
+use super::member::{Kind, Member};
+use super::members::Members;
 use super::meter::Meter;
 use super::pax::Mark;
 use super::{Dialect, Limits, Refusal, UnpackError, Unpacked, attributes};
 use crate::beneath::{Tree, TreePath, child, look, set_changed_at};
 
-/// How much is copied at once; a run of zeros of this length becomes a hole.
+/// How much is copied at a time; a run of zeros of this length becomes a hole.
 const CHUNK: usize = 64 * 1024;
 const HOLE: i64 = 64 * 1024;
 
-/// Begins the name of a member that takes something away.
+/// The name prefix of whiteouts.
 const WHITEOUT: &[u8] = b".wh.";
 
-/// Hides all that lies below the directory it is in.
+/// Hides the contents of lower layers in its directory.
 const OPAQUE_WHITEOUT: &[u8] = b".wh..wh..opq";
 
-/// Other names of this kind are aufs's own records.
+/// Other names with this prefix are internal records of aufs.
 const AUFS: &[u8] = b".wh..wh.";
 
-/// The kind of a whiteout's device number; overlayfs knows it by that.
+/// The device number of a whiteout, by which overlayfs recognises it.
 const NO_DEVICE: u64 = 0;
 
-/// Puts members in their places in a tree.
+/// Creates members in a tree.
 pub struct Unpacker<'a> {
     tree: &'a Tree,
     dialect: Dialect,
@@ -45,10 +46,10 @@ pub struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Unpacks into `tree`, which is empty.
+    /// Unpacks into the empty directory `tree`.
     ///
     /// # Errors
-    /// When the disk cannot be asked for its free space, or has too little.
+    /// When the free space cannot be determined, or is too small.
     pub fn new(tree: &'a Tree, limits: &'a Limits, dialect: Dialect) -> Result<Self, UnpackError> {
         Ok(Self {
             tree,
@@ -59,7 +60,7 @@ impl<'a> Unpacker<'a> {
         })
     }
 
-    /// Takes in one member; the data of a file is read from `members`.
+    /// Creates one member; a file's data is read from `members`.
     pub fn take<R: Read>(
         &mut self,
         member: &Member,
@@ -111,13 +112,13 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Ends: the last directory gets its time back.
+    /// Finishes: the last directory gets its time back.
     pub fn finish(mut self) -> Result<Unpacked, UnpackError> {
         self.parents.let_go()?;
         Ok(self.meter.used())
     }
 
-    /// The tree's own root, which is there already.
+    /// Sets the attributes of the tree's own root, which already exists.
     fn root(&mut self, member: &Member) -> Result<(), UnpackError> {
         if member.kind != Kind::Directory {
             return Err(Refusal::ReplacesDirectory("/".to_owned()).into());
@@ -131,7 +132,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn directory(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
-        // Its time is set below, and must not be taken back later.
+        // Its time is set below, and must not be restored later.
         self.parents.let_go()?;
         let (parent, name) = self.parents.of(path)?;
         let mut hides = false;
@@ -174,7 +175,7 @@ impl<'a> Unpacker<'a> {
             &mut self.meter,
             &mut self.chunk,
         )?;
-        // The owner first: a new owner takes the mode's setuid bit and the capabilities away.
+        // Set the owner first: a change of owner clears the setuid bit and the capabilities.
         fchown(
             &file,
             Some(Uid::from_raw(member.uid)),
@@ -188,7 +189,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn symlink(&mut self, path: &TreePath, member: &Member) -> Result<(), UnpackError> {
-        // It may point anywhere: it is read by the sandbox, and never followed here.
+        // Any target is allowed: the sandbox resolves it, and this code never follows it.
         let target = &member.link[..];
         if target.is_empty() || target.len() > 4095 || target.contains(&0) {
             return Err(Refusal::Symlink(path.to_string()).into());
@@ -214,7 +215,7 @@ impl<'a> Unpacker<'a> {
         let stat = look(above.as_fd(), old)
             .map_err(failed("look at", &target))?
             .ok_or_else(refused)?;
-        // Not to a whiteout either: that would hide a second name.
+        // Not to a whiteout either: a second name for it would be hidden too.
         if !is(&stat, FileType::RegularFile) && !is(&stat, FileType::Symlink) {
             return Err(refused().into());
         }
@@ -239,10 +240,10 @@ impl<'a> Unpacker<'a> {
         .map_err(failed("set the mode of", path))
     }
 
-    /// Hides `name` of the layers below.
+    /// Hides `name` of the lower layers.
     fn hide(&mut self, above: &TreePath, name: &[u8]) -> Result<(), UnpackError> {
         let path = above.join(name);
-        // The prefix may have hidden a name that is none.
+        // The part after the prefix may not be a valid name.
         let good = TreePath::parse(name).is_ok_and(|parsed| parsed.as_bytes() == name);
         if !good || name.is_empty() {
             let name = shown(path.as_bytes());
@@ -252,7 +253,8 @@ impl<'a> Unpacker<'a> {
         self.parents.let_go()?;
         let (parent, name) = self.parents.of(&path)?;
         match look(parent, name).map_err(failed("look at", &path))? {
-            // This layer hides the old and brings a new one: a file hides by itself.
+            // This layer hides the old entry and adds a new one: a file hides the old one by
+            // itself.
             Some(stat) if is(&stat, FileType::Directory) => {
                 let directory = child(parent, name).map_err(failed("open", &path))?;
                 attributes::make_opaque(directory.as_fd()).map_err(failed("hide below", &path))
@@ -269,14 +271,14 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    /// Hides whatever the layers below have in `directory`.
+    /// Hides the contents of lower layers in `directory`.
     fn hide_below(&mut self, directory: &TreePath) -> Result<(), UnpackError> {
         let (directory_fd, _) = self.parents.of(&directory.join(OPAQUE_WHITEOUT))?;
         attributes::make_opaque(directory_fd).map_err(failed("hide below", directory))
     }
 }
 
-/// Copies a member's data into its file, leaving holes where it has none.
+/// Copies a member's data into its file and leaves holes in between.
 fn fill<R: Read>(
     file: &mut File,
     path: &TreePath,
@@ -316,7 +318,7 @@ fn fill<R: Read>(
     file.set_len(member.size).map_err(written)
 }
 
-/// Takes away what an earlier member put here; a directory stays.
+/// Removes an entry of an earlier member; a directory stays.
 fn make_room(parent: BorrowedFd<'_>, name: &[u8], path: &TreePath) -> Result<(), UnpackError> {
     match unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -343,7 +345,7 @@ fn finish_directory(
     set_changed_at(directory, moment(member)).map_err(failed("set the time of", path))
 }
 
-/// The owner and the time of what cannot be opened.
+/// Sets the owner and the time of an entry that cannot be opened.
 fn finish_entry(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -384,13 +386,13 @@ fn is_whiteout(stat: &Stat) -> bool {
     is(stat, FileType::CharacterDevice) && stat.st_rdev == NO_DEVICE
 }
 
-/// A name from an archive, as an error shows it.
+/// A name from an archive, for error messages.
 fn shown(name: &[u8]) -> String {
     const SHOWN: usize = 200;
     name[..name.len().min(SHOWN)].escape_ascii().to_string()
 }
 
-/// The error of doing `action` to `path`.
+/// The error of a failed `action` on `path`.
 fn failed(action: &'static str, path: &TreePath) -> impl FnOnce(Errno) -> UnpackError {
     move |error| UnpackError::Io {
         action,

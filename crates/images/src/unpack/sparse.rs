@@ -1,4 +1,4 @@
-//! Where the data of a sparse file lies: the old GNU map in the header, and the three PAX ones.
+//! The maps of sparse files: the old GNU format in the header, and the three PAX formats.
 
 use std::io::Read;
 
@@ -8,15 +8,15 @@ use super::members::{BLOCK, Members, corrupt};
 use super::pax::number;
 use super::{Refusal, UnpackError};
 
-/// The most parts of one file: enough for the image of a disk, little enough to remember.
+/// The maximum number of segments of a file: enough for a disk image, few enough for memory.
 const SEGMENTS_MAX: usize = 1 << 16;
 
 /// A run of data in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// Its length.
     pub length: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn of_gnu(
     checked(size, segments, stored)
 }
 
-/// Adds the parts that one block of an old GNU map names.
+/// Adds the segments in one block of an old GNU map.
 pub(super) fn add_gnu(
     segments: &mut Vec<Segment>,
     block: &[GnuSparseHeader],
@@ -52,20 +52,20 @@ pub(super) fn add_gnu(
     Ok(())
 }
 
-/// What a PAX header says of a sparse file.
+/// The records of a sparse file in a PAX header.
 #[derive(Debug, Default)]
 pub(super) struct PaxMap {
-    /// The file's name; the member has a made-up one.
+    /// The file's name; the member itself has a placeholder.
     pub(super) name: Option<Vec<u8>>,
     size: Option<u64>,
     in_data: bool,
     segments: Vec<Segment>,
-    /// An offset that waits for its length, in the oldest format.
+    /// An offset without its length yet, in the oldest format.
     pending: Option<u64>,
 }
 
 impl PaxMap {
-    /// Takes the record `GNU.sparse.` and `key`.
+    /// Parses the record `GNU.sparse.` plus `key`.
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), UnpackError> {
         match key {
             b"name" => self.name = Some(value.to_vec()),
@@ -90,7 +90,7 @@ impl PaxMap {
         Ok(())
     }
 
-    /// The length and the map of the file; a map before the data is read.
+    /// The length and the map of the file. A map in front of the data is read.
     pub(super) fn read<R: Read>(
         mut self,
         members: &mut Members<'_, R>,
@@ -106,7 +106,7 @@ impl PaxMap {
     }
 }
 
-/// The map at the beginning of the data: decimal numbers in lines, filled up to a block.
+/// The map in front of the data: decimal numbers in lines, padded to a block.
 fn in_data<R: Read>(members: &mut Members<'_, R>) -> Result<Vec<Segment>, UnpackError> {
     let mut lines = Lines {
         members,
@@ -122,7 +122,7 @@ fn in_data<R: Read>(members: &mut Members<'_, R>) -> Result<Vec<Segment>, Unpack
     Ok(segments)
 }
 
-/// Reads numbers from whole blocks, so that the data begins where the last one ends.
+/// Reads numbers from whole blocks; the data starts after the last block.
 struct Lines<'a, 'b, R> {
     members: &'a mut Members<'b, R>,
     block: [u8; 512],
@@ -168,7 +168,7 @@ fn add(segments: &mut Vec<Segment>, segment: Segment) -> Result<(), UnpackError>
 
 const BAD_MAP: &str = "the map of a sparse file is wrong";
 
-/// A map must be in order, within the file, and name exactly the data that is stored.
+/// Checks that a map is sorted, within the file, and covers exactly the stored data.
 fn checked(
     size: u64,
     segments: Vec<Segment>,

@@ -17,14 +17,14 @@ const SMALL: Limits = Limits {
     reserve_inodes: 0,
 };
 
-/// An archive in the making, with whatever a hostile one would have in it.
+/// An archive under construction, which may contain anything that a hostile one would.
 #[derive(Default)]
 struct Archive(Vec<u8>);
 
 impl Archive {
     fn member(self, kind: EntryType, path: &str, link: &str, data: &[u8]) -> Self {
         let mut header = Header::new_ustar();
-        // The crate's own setters refuse what is tested here.
+        // The crate's own setters refuse the values tested here.
         header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
         header.as_mut_bytes()[157..157 + link.len()].copy_from_slice(link.as_bytes());
         header.set_entry_type(kind);
@@ -97,7 +97,7 @@ impl Out {
         unpack_bytes(archive, &self.path(""), &SMALL)
     }
 
-    /// Nothing may appear beside the directory that was named.
+    /// No file may appear outside the target directory.
     fn is_contained(&self) -> bool {
         fs::read_dir(self.0.path()).unwrap().count() == 1
     }
@@ -169,7 +169,7 @@ fn fields_that_were_left_empty_are_zero() {
 }
 
 #[test]
-fn a_directory_keeps_its_time_whatever_is_put_into_it() {
+fn a_directory_keeps_its_time_when_entries_are_added() {
     let out = Out::new();
     let archive = Archive::default()
         .directory("a")
@@ -191,7 +191,7 @@ fn a_directory_keeps_its_time_whatever_is_put_into_it() {
 }
 
 #[test]
-fn a_later_member_takes_the_place_of_an_earlier_one() {
+fn a_later_member_replaces_an_earlier_one() {
     let out = Out::new();
     let archive = Archive::default()
         .file("x", b"old")
@@ -276,7 +276,7 @@ fn a_hard_link_reaches_only_files_of_its_own_layer() {
 }
 
 #[test]
-fn devices_are_passed_over_below_dev_and_refused_elsewhere() {
+fn devices_are_skipped_below_dev_and_refused_elsewhere() {
     let out = Out::new();
     let archive = Archive::default()
         .directory("dev")
@@ -357,7 +357,7 @@ fn is_opaque(path: &Path) -> bool {
 }
 
 #[test]
-fn what_a_layer_takes_away_is_written_as_overlayfs_reads_it() {
+fn whiteouts_are_translated_for_overlayfs() {
     if !is_root("marking a directory opaque") {
         return;
     }
@@ -446,7 +446,7 @@ fn an_archive_that_asks_for_too_much_is_refused() {
         archive.member(EntryType::XGlobalHeader, "g", "", b"")
     });
     assert_eq!(refusal(headers), Refusal::TooManyEntries(1000));
-    // A size that is only claimed, so that nothing of it has to be sent.
+    // A declared size, so that no data has to be sent.
     let mut header = Header::new_gnu();
     header.set_path("big").unwrap();
     header.set_size(1 << 60);
@@ -491,7 +491,7 @@ fn a_bomb_stops_at_the_limit() {
 }
 
 #[test]
-fn what_is_cut_or_damaged_is_corrupt() {
+fn a_truncated_or_damaged_archive_is_corrupt() {
     let whole = Archive::default()
         .file("a", &[7; 2000])
         .file("b", b"x")
@@ -531,7 +531,7 @@ fn zeros_become_holes() {
     assert!(fs::metadata(out.path("disk")).unwrap().blocks() * 512 < 200_000);
 }
 
-/// A file of 1 MiB with `b"data"` at its end and at 4096, in each format that tar has for it.
+/// A file of 1 MiB with `b"data"` at its end and at 4096, in each sparse format of tar.
 #[test]
 fn sparse_files_of_every_format_are_read() {
     let stored = [&b"data"[..], b"data"].concat();
@@ -595,7 +595,7 @@ fn sparse_files_of_every_format_are_read() {
 }
 
 #[test]
-fn what_gnu_tar_writes_is_read_back() {
+fn archives_of_gnu_tar_are_read() {
     let home = tempfile::tempdir().unwrap();
     let from = home.path().join("from");
     fs::create_dir_all(from.join("sub")).unwrap();
@@ -642,7 +642,7 @@ fn a_disk_that_must_keep_a_reserve_is_not_filled() {
     assert!(matches!(error, UnpackError::NoSpace), "{error}");
 }
 
-/// Names from few letters, so that members meet: the same name twice, a link as a directory.
+/// Names from few letters, so that members collide: equal names, or a link as a directory.
 fn any_name() -> impl Strategy<Value = String> {
     "(\\.\\./|/|\\./)?[abc](/(\\.\\.|[abc]|\\.wh\\.[abc]|\\.wh\\.\\.wh\\.\\.opq)){0,3}/?"
 }
@@ -689,7 +689,7 @@ proptest! {
     }
 
     #[test]
-    fn what_an_archive_says_is_what_is_there(
+    fn the_contents_of_an_archive_are_verified(
         files in prop::collection::btree_map("[a-d]/[e-h]{1,3}", any::<Vec<u8>>(), 0..10),
     ) {
         let files: BTreeMap<String, Vec<u8>> = files;

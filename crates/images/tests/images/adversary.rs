@@ -1,4 +1,4 @@
-//! A registry that answers as a test tells it to.
+//! A registry that a test scripts.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,21 +9,21 @@ use shoal_images::Digest;
 
 use crate::making::Made;
 
-/// What was asked.
+/// A request.
 pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) host: String,
     pub(crate) authorization: Option<String>,
-    /// How often this path was asked for before.
+    /// How often this path was requested before.
     pub(crate) before: usize,
 }
 
-/// What is answered.
+/// A response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    /// How much of the body is really sent; the connection is then cut.
+    /// The number of body bytes that are sent before the connection is cut.
     pub(crate) sent: usize,
 }
 
@@ -47,7 +47,7 @@ impl Answer {
         self
     }
 
-    /// Only so much of the body comes.
+    /// Sends only this much of the body.
     pub(crate) fn cut_after(mut self, sent: usize) -> Self {
         self.sent = sent;
         self
@@ -56,7 +56,7 @@ impl Answer {
 
 type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
 
-/// A registry on a loopback port, as long as the test runs.
+/// A registry on a loopback port for the duration of a test.
 pub(crate) struct Adversary {
     pub(crate) address: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -69,7 +69,7 @@ impl Adversary {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let script: Arc<Script> = Arc::new(script);
         let log = Arc::clone(&asked);
-        // It ends with the process: nothing else can wake it from waiting for a caller.
+        // The thread ends with the process: no event could wake it from `accept`.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (script, log) = (Arc::clone(&script), Arc::clone(&log));
@@ -79,7 +79,7 @@ impl Adversary {
         Self { address, asked }
     }
 
-    /// One that serves this image as `x`, except where `script` answers first.
+    /// Serves this image as `x`, except where `script` responds first.
     pub(crate) fn serving(
         image: &Made,
         script: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static,
@@ -92,7 +92,7 @@ impl Adversary {
         format!("{}/x", self.address)
     }
 
-    /// How often a path with this in it was asked for.
+    /// How often a path that contains `part` was requested.
     pub(crate) fn count(&self, part: &str) -> usize {
         self.asked
             .lock()
@@ -102,7 +102,7 @@ impl Adversary {
     }
 }
 
-/// What a good registry answers.
+/// The response of a well-behaved registry.
 pub(crate) fn honest(image: &Made, path: &str) -> Answer {
     if path.contains("/manifests/") {
         return Answer::ok(image.manifest.clone());

@@ -27,7 +27,7 @@ const TINY: &str = r#"
     content = "hello\n"
 "#;
 
-/// The release that this machine runs, as its mirrors have it.
+/// The release of this machine, if its mirrors have it.
 fn suite() -> Option<String> {
     let text = fs::read_to_string("/etc/os-release").ok()?;
     let suite = text
@@ -36,7 +36,7 @@ fn suite() -> Option<String> {
     Some(suite.to_owned())
 }
 
-/// What a real bootstrap needs; says what is missing.
+/// Whether a real bootstrap can run; prints what is missing.
 fn can_run() -> bool {
     let tool = Command::new("mmdebstrap").arg("--version").output().is_ok();
     if !tool || suite().is_none() {
@@ -56,7 +56,7 @@ impl Place {
 }
 
 #[tokio::test]
-async fn an_image_is_made_from_packages() {
+async fn an_image_is_built_from_packages() {
     if !can_run() {
         return;
     }
@@ -120,7 +120,7 @@ async fn an_image_is_made_from_packages() {
 }
 
 #[tokio::test]
-async fn a_bootstrap_that_fails_says_why_and_leaves_nothing() {
+async fn a_failed_bootstrap_reports_the_reason_and_leaves_no_files() {
     if !can_run() {
         return;
     }
@@ -164,7 +164,7 @@ async fn a_bootstrap_that_fails_says_why_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_bootstrap_that_nobody_waits_for_is_ended() {
+async fn a_bootstrap_without_waiting_callers_is_cancelled() {
     if !can_run() {
         return;
     }
@@ -182,6 +182,6 @@ async fn a_bootstrap_that_nobody_waits_for_is_ended() {
         made = store.pull(image, None, Arc::new(Tell(told))) => panic!("{made:?}"),
         step = begun.recv() => assert!(step.is_some()),
     }
-    // The stage goes when the program and all it has started are gone.
+    // The stage is removed when the program and its children have ended.
     place.is_tidy().await;
 }

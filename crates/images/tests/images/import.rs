@@ -23,7 +23,7 @@ fn two_layers() -> Made {
     image(&[&[file("a", b"a")], &[file("b", &noise(200_000))]])
 }
 
-/// Writes bytes into a file beside the store.
+/// Writes bytes into a file next to the store.
 fn written(place: &Place, bytes: &[u8]) -> PathBuf {
     let path = place.directory.path().join("archive");
     fs::write(&path, bytes).unwrap();
@@ -31,11 +31,11 @@ fn written(place: &Place, bytes: &[u8]) -> PathBuf {
 }
 
 #[tokio::test]
-async fn an_image_is_the_same_in_whatever_form_it_comes() {
+async fn an_image_is_the_same_in_every_format() {
     let made = two_layers();
     let layout = made.layout(Some("1"));
     let oci = archive(&layout);
-    // What docker save writes today: both in one.
+    // The current format of docker save: both in one archive.
     let both = archive(&[&layout[..], &saved(&[("imported:1", &made)])[..]].concat());
     let forms = [
         oci.clone(),
@@ -62,7 +62,7 @@ async fn an_image_is_the_same_in_whatever_form_it_comes() {
 }
 
 #[tokio::test]
-async fn what_other_tools_write_is_read() {
+async fn archives_of_other_tools_are_read() {
     let place = Place::new();
     let made = two_layers();
     let directory = place.directory.path().join("layout");
@@ -85,7 +85,7 @@ async fn what_other_tools_write_is_read() {
         assert!(status.success());
         let store = Place::new();
         let outcome = import(&store.open(), &path).await;
-        // A directory of skopeo's own is no layout.
+        // skopeo's own directory format is not a layout.
         assert_eq!(outcome.is_ok(), form != "dir", "{form}");
     }
 }
@@ -104,7 +104,7 @@ async fn layers_that_images_share_are_linked_in_old_archives() {
             .into_bytes(),
     ));
     let mut builder = tar::Builder::new(archive(&files));
-    // Continue where the first archive ended, before its two empty blocks.
+    // Continue at the end of the first archive, before its two empty blocks.
     builder.get_mut().truncate(archive(&files).len() - 1024);
     let mut link = Header::new_gnu();
     link.set_entry_type(EntryType::Symlink);
@@ -122,7 +122,7 @@ async fn layers_that_images_share_are_linked_in_old_archives() {
 }
 
 #[tokio::test]
-async fn of_several_images_the_named_one_is_taken() {
+async fn the_named_one_of_several_images_is_imported() {
     let (one, two) = (small(b"one"), small(b"two"));
     let place = Place::new();
     let store = place.open();
@@ -167,7 +167,7 @@ async fn of_several_images_the_named_one_is_taken() {
             import(&store, &path).await.unwrap().digest,
             two.config.to_string()
         );
-        // And an index in the index, as builders for several platforms write it.
+        // And a nested index, as builders for several platforms write it.
         let bytes = index.to_string().into_bytes();
         let inner = json!({"mediaType": INDEX, "digest": Digest::of(&bytes), "size": bytes.len()});
         let mut nested = all.clone();
@@ -181,7 +181,7 @@ async fn of_several_images_the_named_one_is_taken() {
 }
 
 #[tokio::test]
-async fn what_does_not_match_its_digest_is_corrupt() {
+async fn content_that_does_not_match_its_digest_is_corrupt() {
     let made = two_layers();
     let tampered = |path: &str, change: &dyn Fn(&mut Vec<u8>)| {
         let mut files = made.layout(None);

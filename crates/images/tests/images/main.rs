@@ -1,4 +1,4 @@
-//! The image store against real registries, real archives and a scripted adversary.
+//! Tests of the image store with real registries, real archives and a scripted adversary.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod adversary;
@@ -21,7 +21,7 @@ use shoal_images::{
     ImageLimits, ImageStore, LayerUsers, NoLayerUsers, RegistryConfig, StoreConfig,
 };
 
-/// Whether this is root; says what is skipped otherwise.
+/// Whether the test runs as root; prints what is skipped otherwise.
 fn is_root(what: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -38,7 +38,7 @@ fn quiet() -> Arc<dyn ProgressSink> {
     Arc::new(NoProgress)
 }
 
-/// A store in a directory of its own, with small limits and short waits.
+/// A store in a temporary directory, with small limits and short waits.
 struct Place {
     directory: tempfile::TempDir,
 }
@@ -89,7 +89,7 @@ impl Place {
         listing(&self.root().join("layers"))
     }
 
-    /// Waits until nothing half-made is left: a thread that was told to stop needs a moment.
+    /// Waits until no incomplete file is left: a cancelled thread needs a moment.
     async fn is_tidy(&self) {
         let tidy = async {
             while !listing(&self.root().join("tmp")).is_empty() {
@@ -110,7 +110,7 @@ fn listing(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Layers that sandboxes stand on.
+/// Layers in use by sandboxes.
 #[derive(Default)]
 struct Sandboxes(Mutex<BTreeMap<String, String>>);
 
@@ -120,7 +120,7 @@ impl LayerUsers for Sandboxes {
     }
 }
 
-/// Remembers what it heard.
+/// Records the reported progress.
 #[derive(Default)]
 struct Heard(Mutex<Vec<Progress>>);
 

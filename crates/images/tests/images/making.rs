@@ -1,4 +1,4 @@
-//! Images made in a few lines, in every form in which they travel.
+//! Test images in every format.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ pub(crate) fn link(kind: EntryType, path: &'static str, link: &'static str) -> M
     }
 }
 
-/// The archive of a layer, whatever the names in it.
+/// The archive of a layer, with any names.
 pub(crate) fn tar(members: &[Member]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in members {
@@ -68,7 +68,7 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 3).unwrap()
 }
 
-/// Bytes that do not become fewer by compression.
+/// Incompressible bytes.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let step = || {
@@ -86,7 +86,7 @@ const PLAIN_LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// An image: its contents by digest, and its manifest.
+/// An image: its blobs by digest, and its manifest.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) blobs: BTreeMap<Digest, Vec<u8>>,
@@ -97,7 +97,7 @@ pub(crate) struct Made {
     pub(crate) diff_ids: Vec<Digest>,
 }
 
-/// How a layer travels.
+/// The compression of a layer.
 #[derive(Clone, Copy)]
 pub(crate) enum Packing {
     Gzip,
@@ -105,7 +105,7 @@ pub(crate) enum Packing {
     Plain,
 }
 
-/// An image of these layers, each as it travels and what it is.
+/// An image of these layers, each with its compression.
 pub(crate) fn image_of(layers: &[(Vec<u8>, Packing)], config: &Value) -> Made {
     let mut blobs = BTreeMap::new();
     let (mut digests, mut diff_ids, mut descriptors) = (Vec::new(), Vec::new(), Vec::new());
@@ -157,12 +157,12 @@ pub(crate) fn image(layers: &[&[Member]]) -> Made {
     image_of(&layers, &json!({}))
 }
 
-/// An image that a test does not look into.
+/// An image with arbitrary contents.
 pub(crate) fn small(content: &[u8]) -> Made {
     image(&[&[file("content", content)]])
 }
 
-/// The architecture of this machine, as images call it.
+/// The architecture of this machine, in the notation of images.
 pub(crate) fn here() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -181,7 +181,7 @@ impl Made {
         json!({"mediaType": MANIFEST, "digest": self.digest(), "size": self.manifest.len()})
     }
 
-    /// The files of an OCI layout, in which it has this name.
+    /// The files of an OCI layout with this image.
     pub(crate) fn layout(&self, name: Option<&str>) -> Vec<(String, Vec<u8>)> {
         let mut entry = self.entry();
         if let Some(name) = name {
@@ -205,7 +205,7 @@ impl Made {
     }
 }
 
-/// The archive of `docker save`, as it was before it had an OCI layout in it.
+/// An archive in the former format of `docker save`, without an OCI layout.
 pub(crate) fn saved(images: &[(&str, &Made)]) -> Vec<(String, Vec<u8>)> {
     let mut files = Vec::new();
     let mut manifest = Vec::new();

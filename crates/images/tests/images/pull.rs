@@ -18,7 +18,7 @@ async fn pull(store: &ImageStore, from: &str) -> Result<Image, ImageError> {
     store.pull(name(from), None, quiet()).await
 }
 
-/// What a store with nothing in it says to an image that an adversary serves.
+/// The error of an empty store for an image of an adversary.
 async fn refusal(adversary: &Adversary) -> ImageError {
     let place = Place::new();
     let store = place.open();
@@ -102,7 +102,7 @@ async fn an_image_is_pulled_whole_with_its_configuration() {
 }
 
 #[tokio::test]
-async fn a_layer_that_is_here_is_not_fetched_again() {
+async fn a_layer_in_the_store_is_not_fetched_again() {
     let base = [file("base", b"base")];
     let first = image(&[&base]);
     let second = image(&[&base, &[file("more", b"more")]]);
@@ -120,7 +120,7 @@ async fn a_layer_that_is_here_is_not_fetched_again() {
 }
 
 #[tokio::test]
-async fn calls_at_the_same_time_share_one_download() {
+async fn concurrent_calls_share_one_download() {
     let shared = [file("shared", &noise(300_000))];
     let first = image(&[&shared, &[file("one", b"1")]]);
     let second = image(&[&shared, &[file("two", b"2")]]);
@@ -143,7 +143,7 @@ async fn calls_at_the_same_time_share_one_download() {
 }
 
 #[tokio::test]
-async fn a_pull_that_nobody_waits_for_leaves_nothing() {
+async fn a_pull_without_waiting_callers_leaves_no_files() {
     let made = small(b"slow");
     let layer = made.layers[0].hex();
     let (reached, hold) = (
@@ -176,7 +176,7 @@ async fn a_pull_that_nobody_waits_for_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn credentials_are_asked_for_and_checked() {
+async fn credentials_are_required_and_checked() {
     let Some(registry) = Registry::guarded() else {
         return;
     };
@@ -192,7 +192,7 @@ async fn credentials_are_asked_for_and_checked() {
         .pull(name(&from), alice("sesame"), quiet())
         .await
         .unwrap();
-    // Here it is, but who may not ask the registry may not ask here either.
+    // The image is present, but a caller without access to the registry may not use it.
     let error = pull(&store, &from).await.unwrap_err();
     assert!(matches!(error, ImageError::Unauthorized(_)), "{error}");
 }
@@ -215,7 +215,7 @@ async fn wrong_credentials_do_not_spoil_a_call_with_good_ones() {
     good.unwrap();
 }
 
-/// A registry that wants a token, which `/token` there gives.
+/// A registry that requires a token, which it issues at `/token`.
 fn guarded_by_tokens(
     made: &Made,
     token: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -257,7 +257,7 @@ async fn a_token_is_fetched_once_for_a_pull() {
         let error = store.pull(from.clone(), auth, quiet()).await.unwrap_err();
         assert!(matches!(error, ImageError::Unauthorized(_)), "{error}");
     }
-    // A token that the caller has already is shown as it is.
+    // A token of the caller is sent as it is.
     let token = RegistryAuth {
         username: String::new(),
         password: "t0ken".into(),
@@ -272,7 +272,7 @@ async fn keys_of_aws_are_exchanged_for_an_account_of_the_registry() {
         return;
     };
     registry.push("team/app", "1", &small(b"x"));
-    // What the registry takes is Alice's account, which AWS stands for here.
+    // The registry accepts Alice's account, which AWS issues in this test.
     let aws = Adversary::start(|asked| {
         let signed = asked.authorization.as_deref().unwrap_or_default();
         let good = "AWS4-HMAC-SHA256 Credential=AKID/";
@@ -307,7 +307,7 @@ async fn keys_of_aws_are_exchanged_for_an_account_of_the_registry() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
+async fn a_missing_image_is_not_found() {
     let Some(registry) = Registry::start() else {
         return;
     };
@@ -358,7 +358,7 @@ async fn what_passes_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_line_that_always_breaks_is_given_up() {
+async fn a_connection_that_always_breaks_is_given_up() {
     let made = small(&noise(100_000));
     let layer = made.layers[0];
     let whole = made.blobs[&layer].clone();
@@ -447,7 +447,7 @@ async fn a_damaged_layer_in_a_real_registry_is_corrupt() {
 }
 
 #[tokio::test]
-async fn everything_is_checked_against_its_digest() {
+async fn every_blob_is_checked_against_its_digest() {
     let made = small(b"good");
     let other = small(b"evil");
     let evil_layer = other.blobs[&other.layers[0]].clone();
@@ -469,7 +469,7 @@ async fn everything_is_checked_against_its_digest() {
         let error = refusal(&registry).await;
         assert!(matches!(error, ImageError::Corrupt { .. }), "{error}");
     }
-    // The right content by its own digest, but not what the configuration says it unpacks to.
+    // The digest of the content is right, but the configuration lists another uncompressed digest.
     let mut lying = made.clone();
     let archive = tar(&[file("content", b"evil")]);
     let text = String::from_utf8(lying.blobs[&made.config].clone()).unwrap();
@@ -487,7 +487,7 @@ async fn everything_is_checked_against_its_digest() {
 }
 
 #[tokio::test]
-async fn a_manifest_asked_for_by_digest_must_be_that_one() {
+async fn a_manifest_requested_by_digest_must_match_it() {
     let (made, other) = (small(b"good"), small(b"evil"));
     let registry = Adversary::serving(&other, |_| None);
     let place = Place::new();
@@ -519,7 +519,7 @@ async fn a_token_that_cannot_be_sent_on_is_refused() {
 }
 
 #[tokio::test]
-async fn hostile_layers_are_refused_and_leave_nothing() {
+async fn hostile_layers_are_refused_and_leave_no_files() {
     let devices = link(EntryType::Char, "etc/sda", "");
     let layers = [
         tar(&[file("../escaped", b"x")]),
@@ -550,7 +550,7 @@ async fn hostile_layers_are_refused_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_too_large_as_a_whole_is_refused() {
+async fn an_image_that_is_too_large_in_total_is_refused() {
     let layers: Vec<_> = (0..3_u8)
         .map(|n| {
             (
@@ -582,14 +582,14 @@ async fn a_layer_longer_than_announced_is_not_read_on() {
 }
 
 #[tokio::test]
-async fn a_registry_may_send_to_its_storage() {
+async fn a_registry_may_redirect_to_its_storage() {
     let made = small(b"moved");
     let (layer, bytes) = (
         made.layers[0].to_string(),
         made.blobs[&made.layers[0]].clone(),
     );
     let storage = Adversary::start(move |asked| {
-        // Who is sent elsewhere does not take his credentials along.
+        // Credentials are not sent along with a redirect.
         if asked.authorization.is_some() {
             Answer::of(400, "")
         } else {
@@ -614,7 +614,7 @@ async fn a_registry_may_send_to_its_storage() {
 }
 
 #[tokio::test]
-async fn a_tenant_learns_nothing_of_what_listens_on_this_machine() {
+async fn a_tenant_cannot_probe_listeners_on_this_machine() {
     let adversary = Adversary::start(|_| Answer::of(404, ""));
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = closed.local_addr().unwrap().port();
@@ -634,7 +634,7 @@ async fn a_tenant_learns_nothing_of_what_listens_on_this_machine() {
     told.dedup();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(adversary.count(""), 0);
-    // Those whom the operator has listed are asked.
+    // Registries that the operator listed are contacted.
     let place = Place::new();
     let mut config = place.config();
     config.registry.private = vec![adversary.address.clone()];

@@ -1,4 +1,4 @@
-//! A real registry on this machine, for one test.
+//! A real registry on this machine for one test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +10,7 @@ use shoal_images::Digest;
 
 use crate::making::{MANIFEST, Made};
 
-/// Who may read from a registry that wants to know: `sesame` in bcrypt.
+/// The accounts of a registry with authentication: password `sesame`, in bcrypt.
 const HTPASSWD: &str = "alice:$2y$04$abcdefghijklmnopqrstuuinwY/tkBVrn3xrxQI/TgnMHhkvl85RW\n";
 const ALICE: &str = "Basic YWxpY2U6c2VzYW1l";
 
@@ -23,12 +23,12 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Starts one that anybody may use; none, with a word about it, when it is not installed.
+    /// Starts a public registry; `None`, with a message, if the program is not installed.
     pub(crate) fn start() -> Option<Self> {
         Self::launch("", "")
     }
 
-    /// Starts one that only Alice may use, whose word is `sesame`.
+    /// Starts a registry that only Alice with the password `sesame` may use.
     pub(crate) fn guarded() -> Option<Self> {
         let auth = "auth:\n  htpasswd:\n    realm: shoal\n    path: DIRECTORY/htpasswd\n";
         Self::launch(auth, ALICE)
@@ -66,7 +66,7 @@ impl Registry {
                 break rest.split('"').next().unwrap().to_owned();
             }
         };
-        // What it says from now on must go somewhere.
+        // The pipe must be drained, or the registry would block.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Some(Self {
             process,
@@ -76,12 +76,12 @@ impl Registry {
         })
     }
 
-    /// The name of an image here.
+    /// The name of an image in this registry.
     pub(crate) fn name(&self, image: &str) -> String {
         format!("{}/{image}", self.address)
     }
 
-    /// Puts an image in, under a tag or its digest.
+    /// Pushes an image under a tag or its digest.
     pub(crate) fn push(&self, repository: &str, tag: &str, image: &Made) {
         for (digest, bytes) in &image.blobs {
             self.push_blob(repository, digest, bytes);
@@ -133,7 +133,7 @@ impl Registry {
         (status, answer)
     }
 
-    /// Where it keeps a content.
+    /// The path where the registry stores a blob.
     pub(crate) fn stored(&self, digest: &Digest) -> PathBuf {
         let hex = digest.hex();
         let blobs = self

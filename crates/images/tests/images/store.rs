@@ -49,7 +49,7 @@ async fn removing_an_image_leaves_the_layers_of_others() {
 }
 
 #[tokio::test]
-async fn an_image_that_a_sandbox_stands_on_is_not_removed() {
+async fn an_image_in_use_by_a_sandbox_is_not_removed() {
     let place = Place::new();
     let sandboxes = Arc::new(Sandboxes::default());
     let store = place.open_with(sandboxes.clone());
@@ -66,7 +66,7 @@ async fn an_image_that_a_sandbox_stands_on_is_not_removed() {
         }
         other => panic!("{other}"),
     }
-    // Its only layer stays with the other image, so nothing is taken from the sandbox.
+    // Its only layer stays for the other image, so the sandbox loses nothing.
     store.remove(&name("base")).await.unwrap();
     assert_eq!(place.layers().len(), 2);
     sandboxes.0.lock().clear();
@@ -160,7 +160,7 @@ async fn a_store_belongs_to_one_process() {
 }
 
 #[tokio::test]
-async fn a_layer_that_an_image_has_twice_is_mounted_once() {
+async fn a_repeated_layer_is_mounted_once() {
     let place = Place::new();
     let store = place.open();
     let (twice, between) = (tar(&[file("a", b"a")]), tar(&[file(".wh.a", b"")]));
@@ -172,7 +172,7 @@ async fn a_layer_that_an_image_has_twice_is_mounted_once() {
     assert!(dirs[0].join("a").exists());
 }
 
-/// Mounted as long as it lives.
+/// A mount for the duration of a test.
 struct Mounted(std::path::PathBuf);
 
 impl Mounted {
@@ -191,7 +191,7 @@ impl Drop for Mounted {
 }
 
 #[tokio::test]
-async fn layers_are_merged_by_overlayfs_as_the_image_means_it() {
+async fn overlayfs_merges_layers_as_the_image_specifies() {
     if !is_root("mounting an overlay") {
         return;
     }
@@ -234,7 +234,7 @@ async fn layers_are_merged_by_overlayfs_as_the_image_means_it() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_up_keeps_its_reserve_and_says_so() {
+async fn a_disk_that_fills_up_keeps_its_reserve_and_reports_it() {
     if !is_root("mounting a small disk") {
         return;
     }
@@ -259,7 +259,7 @@ async fn a_disk_that_fills_up_keeps_its_reserve_and_says_so() {
     let big = image(&[&[file("big", &noise(7 << 20))]]);
     let fair = image(&[&[file("fair", &noise(3 << 20))]]);
     let path = place.directory.path().join("archive");
-    // Without a reserve the disk itself says it; with one, it is not even begun.
+    // Without a reserve the disk reports that it is full; with one, unpacking does not start.
     for (made, bytes, inodes) in [
         (&big, 0, 0),
         (&big, 1 << 20, 0),

@@ -138,7 +138,7 @@ fn a_recipe_adds_a_user_and_files() {
 }
 
 #[test]
-fn what_is_not_wanted_is_removed() {
+fn removal_patterns_are_applied() {
     if !is_root() {
         return;
     }
@@ -160,7 +160,7 @@ fn what_is_not_wanted_is_removed() {
 }
 
 #[test]
-fn the_sources_and_their_keys_are_the_images_own() {
+fn the_image_contains_its_sources_and_their_keys() {
     if !is_root() {
         return;
     }
@@ -173,7 +173,7 @@ fn the_sources_and_their_keys_are_the_images_own() {
 }
 
 #[test]
-fn a_user_that_is_there_already_is_refused() {
+fn an_existing_user_is_refused() {
     if !is_root() {
         return;
     }

@@ -1,9 +1,9 @@
-//! The format of `*.sources`: paragraphs of fields, some of several lines.
+//! The format of `*.sources`: paragraphs of fields, which may have several lines.
 
 use super::one_line::usable;
 use super::{Entry, SignedBy};
 
-/// The sources of packages in a file.
+/// Parses the package sources in a file.
 pub(super) fn parse(text: &str) -> Vec<Entry> {
     paragraphs(text)
         .iter()
@@ -20,7 +20,7 @@ fn paragraphs(text: &str) -> Vec<Vec<Field>> {
         if line.trim().is_empty() {
             all.push(Vec::new());
         } else if line.starts_with('#') {
-            // A comment may stand within a field.
+            // A comment may be inside a field.
         } else if line.starts_with([' ', '\t']) {
             if let Some((_, lines)) = all.last_mut().and_then(|fields| fields.last_mut()) {
                 let text = line.trim();
@@ -61,7 +61,7 @@ fn entry(fields: &[Field]) -> Option<Entry> {
         return None;
     }
     let signed_by = lines("signed-by").map(|lines| match &lines[..] {
-        // Keys begin in the line after the field's name.
+        // The keys start on the line after the field's name.
         [first, rest @ ..] if first.is_empty() && !rest.is_empty() => {
             SignedBy::Keys(rest.join("\n") + "\n")
         }

@@ -2,8 +2,8 @@
 
 use super::{Entry, SignedBy};
 
-/// The sources of packages in a file; lines that are none are passed over, as apt's own check of
-/// its configuration is not ours to repeat.
+/// Parses the package sources in a file. Invalid lines are skipped: apt itself checks its
+/// configuration.
 pub(super) fn parse(text: &str) -> Vec<Entry> {
     text.lines().filter_map(line).collect()
 }
@@ -37,14 +37,13 @@ fn line(line: &str) -> Option<Entry> {
     usable(entry)
 }
 
-/// What an image can be made from: not a disc that has to be put in, and not a mirror without
-/// suites.
+/// Filters out sources that cannot be used for an image: discs, and mirrors without suites.
 pub(super) fn usable(mut entry: Entry) -> Option<Entry> {
     entry.uris.retain(|uri| !uri.starts_with("cdrom:"));
     entry.suites.retain(|suite| !suite.ends_with('/'));
     let whole = !entry.uris.is_empty() && !entry.suites.is_empty() && !entry.components.is_empty();
     let words = [&entry.uris, &entry.suites, &entry.components];
-    // They are written out again, into a file with a syntax of its own.
+    // They are written into a file with its own syntax.
     let clean = words.iter().all(|list| {
         list.iter().all(|word| {
             word.bytes()

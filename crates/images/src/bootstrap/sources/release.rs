@@ -1,14 +1,14 @@
-//! Which distribution a release belongs to.
+//! The distributions of releases.
 
-/// A distribution that `mmdebstrap` makes.
+/// A distribution that `mmdebstrap` can build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Distribution {
     Debian,
     Ubuntu,
 }
 
-/// Debian's releases and the names that move from one to the next. A release that is not here
-/// yet is taken for one of the distribution that this machine runs.
+/// Debian's releases and aliases. An unknown release is assumed to belong to this machine's
+/// distribution.
 const DEBIAN: [&str; 14] = [
     "buster",
     "bullseye",
@@ -26,15 +26,15 @@ const DEBIAN: [&str; 14] = [
     "rc-buggy",
 ];
 
-/// Ubuntu's.
+/// Ubuntu's releases and aliases.
 const UBUNTU: [&str; 9] = [
     "bionic", "focal", "jammy", "noble", "oracular", "plucky", "questing", "resolute", "devel",
 ];
 
-/// Releases that are never finished.
+/// Rolling releases.
 const ROLLING: [&str; 4] = ["sid", "unstable", "experimental", "rc-buggy"];
 
-/// What a suite adds to its release's name.
+/// The suffixes of a release's suites.
 const POCKETS: [&str; 6] = [
     "-updates",
     "-security",
@@ -45,7 +45,7 @@ const POCKETS: [&str; 6] = [
 ];
 
 impl Distribution {
-    /// The distribution of a release whose name is known.
+    /// The distribution of a known release.
     pub(super) fn of_suite(name: &str) -> Option<Self> {
         if DEBIAN.contains(&name) {
             Some(Self::Debian)
@@ -56,7 +56,7 @@ impl Distribution {
         }
     }
 
-    /// The distribution of the machine with this `/etc/os-release`.
+    /// The distribution in a machine's `/etc/os-release`.
     pub(super) fn of_os_release(text: &str) -> Option<Self> {
         let id = text.lines().find_map(|line| line.strip_prefix("ID="))?;
         match id.trim_matches(['"', '\'']) {
@@ -67,13 +67,13 @@ impl Distribution {
     }
 }
 
-/// Whether there are no updates beside it.
+/// Whether a release has no separate updates.
 pub(super) fn is_rolling(suite: &str) -> bool {
     ROLLING.contains(&suite)
 }
 
-/// The release that a suite belongs to as it is, or with updates: packages from elsewhere
-/// (backports, proposed) do not get into an image unasked, so those are releases of their own.
+/// The release of a suite, without the suffix for updates. Optional suites (backports, proposed)
+/// count as releases of their own, so that their packages do not get into an image.
 pub(super) fn base(suite: &str) -> &str {
     let wanted = ["-updates", "-security", "/updates"];
     let unasked = POCKETS.iter().filter(|pocket| !wanted.contains(pocket));

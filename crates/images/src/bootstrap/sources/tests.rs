@@ -72,7 +72,7 @@ impl Machine {
 }
 
 #[test]
-fn the_configured_sources_of_a_release_are_taken_with_its_updates() {
+fn the_configured_sources_of_a_release_include_its_updates() {
     let machine = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
     assert_eq!(
         machine.list("bookworm"),
@@ -85,7 +85,7 @@ fn the_configured_sources_of_a_release_are_taken_with_its_updates() {
 }
 
 #[test]
-fn one_line_sources_are_read_with_their_options() {
+fn one_line_sources_are_parsed_with_their_options() {
     let list = "\
 # comment
 deb [arch=amd64,arm64 signed-by=/k.gpg trusted=yes] http://mirror.example/debian bookworm main # x
@@ -109,7 +109,7 @@ deb [arch=s390x] http://elsewhere.example/debian bookworm main
 }
 
 #[test]
-fn another_release_is_looked_for_on_the_mirror_of_its_distribution() {
+fn another_release_uses_the_mirror_of_its_distribution() {
     let debian = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
     assert_eq!(
         debian.list("trixie"),
@@ -139,7 +139,7 @@ fn another_release_is_looked_for_on_the_mirror_of_its_distribution() {
 }
 
 #[test]
-fn where_nothing_fits_that_is_said() {
+fn a_release_without_a_mirror_is_reported() {
     let nothing = Machine::new(&[]);
     let debian = Machine::new(&[("sources.list.d/debian.sources", DEB822)]);
     for (machine, suite) in [(&nothing, "bookworm"), (&debian, "noble")] {
@@ -150,7 +150,7 @@ fn where_nothing_fits_that_is_said() {
 }
 
 #[test]
-fn sources_are_written_with_the_keys_that_they_carry() {
+fn sources_are_written_with_their_embedded_keys() {
     let root = tempfile::tempdir().unwrap();
     let home = crate::disk::Home::open(root.path()).unwrap();
     let stage = home.stage().unwrap();

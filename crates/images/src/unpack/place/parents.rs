@@ -1,4 +1,4 @@
-//! The directory that members are put into.
+//! The parent directories of members.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -9,18 +9,18 @@ use super::{failed, is_whiteout};
 use crate::beneath::{Tree, TreePath, changed_at, child, look, set_changed_at};
 use crate::unpack::{Refusal, UnpackError, attributes};
 
-/// The time of a directory that no member describes: always the same, so that a layer is.
+/// The time of a directory without a member of its own: constant, so that layers are reproducible.
 const UNKNOWN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
 
-/// Opens the directories of members, and keeps the last one, as the next member mostly lies
-/// beside it.
+/// Opens the directories of members, and caches the last one, because the next member usually is in
+/// the same directory.
 ///
-/// Putting something into a directory changes the directory's time. It gets it back when it is
-/// let go: remembering the times of all directories to the end would let an archive fill the
-/// memory.
+/// Creating an entry changes the directory's time, which is restored when the directory is
+/// released. Remembering the times of all directories until the end would let an archive exhaust
+/// the memory.
 pub(super) struct Parents<'a> {
     tree: &'a Tree,
     held: Option<Held>,
@@ -37,8 +37,8 @@ impl<'a> Parents<'a> {
         Self { tree, held: None }
     }
 
-    /// The directory of `path`, and the name of `path` in it. Directories that are missing are
-    /// made; nothing on the way may be a link.
+    /// The directory of `path`, and the name of `path` in it. Missing directories are created;
+    /// links are not followed.
     pub(super) fn of<'p>(
         &mut self,
         path: &'p TreePath,
@@ -67,7 +67,7 @@ impl<'a> Parents<'a> {
         }
     }
 
-    /// Lets the directory go that is held.
+    /// Releases the cached directory.
     pub(super) fn let_go(&mut self) -> Result<(), UnpackError> {
         match self.held.take() {
             Some(held) => set_changed_at(held.directory.as_fd(), held.changed)
@@ -76,7 +76,7 @@ impl<'a> Parents<'a> {
         }
     }
 
-    /// Makes the directory `path` and those above it, as far as they are missing.
+    /// Creates the directory `path` and its parents, as far as they are missing.
     fn make(&self, path: &TreePath) -> Result<OwnedFd, UnpackError> {
         let mut at = TreePath::root();
         let mut here = self.tree.directory(&at).map_err(failed("open", &at))?;
@@ -85,7 +85,7 @@ impl<'a> Parents<'a> {
             here = match child(here.as_fd(), name) {
                 Ok(directory) => directory,
                 Err(Errno::NOENT) => make_one(here.as_fd(), name, &at, false)?,
-                // A name that was hidden and now has something below it: a new directory.
+                // A hidden name that now has entries below it: a new directory.
                 Err(Errno::NOTDIR) if hidden(here.as_fd(), name) => {
                     make_one(here.as_fd(), name, &at, true)?
                 }
@@ -101,7 +101,7 @@ fn hidden(parent: BorrowedFd<'_>, name: &[u8]) -> bool {
     matches!(look(parent, name), Ok(Some(stat)) if is_whiteout(&stat))
 }
 
-/// Makes one directory, for root and open to all, in the place of a whiteout or of nothing.
+/// Creates one directory, owned by root and readable by all. Replaces a whiteout.
 fn make_one(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -118,7 +118,7 @@ fn make_one(
         if hides {
             attributes::make_opaque(directory.as_fd())?;
         }
-        // Set apart from making it, so that this program's umask has no say.
+        // Set the mode separately, so that the umask has no effect.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(0o755))?;
         set_changed_at(directory.as_fd(), UNKNOWN)?;
         set_changed_at(parent, changed)?;
