@@ -1,6 +1,6 @@
-//! The audit log: who did what, to which thing, with which result.
+//! The audit log: who did what to which object, with which result.
 //!
-//! An event holds ids and names only, never a key, a token, a variable or a request's text.
+//! An event contains only ids and names, never a key, a token, a variable or a request's text.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::auth::{API_KEY_PREFIX, TeamSlug};
 use crate::clock::Timestamp;
 use crate::id::KeyId;
 
-/// The longest id or name that an event holds.
+/// The longest id or name in an event.
 const TARGET_MAX: usize = 128;
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditResult {
-    /// It was done.
+    /// The call succeeded.
     Ok,
-    /// The caller may not.
+    /// The caller lacked the permission.
     Denied,
-    /// The request was wrong, or could not be carried out as things are.
+    /// The request was invalid, or impossible in the current state.
     Refused,
     /// The server failed.
     Failed,
 }
 
 impl AuditResult {
-    /// What an HTTP status means.
+    /// The result that an HTTP status stands for.
     #[must_use]
     pub fn of_status(status: u16) -> Self {
         match status {
@@ -41,7 +41,8 @@ impl AuditResult {
     }
 }
 
-/// Whose event it is. Each source has a file of its own, so that none can wash another's away.
+/// The source of an event. Each source has its own file, so that none can flood out another's
+/// events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuditSource {
     /// A caller with a key of this team.
@@ -54,43 +55,42 @@ pub enum AuditSource {
     Server,
 }
 
-/// One event. The names of its fields on disk are an interface: they are added to, never changed.
+/// One event. The field names on disk are a stable interface: fields are added, never changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditEvent {
-    /// When it was answered.
+    /// The time of the response.
     pub time: WrittenTime,
-    /// What was done: `sandbox.create`, `key.delete`, …
+    /// The action: `sandbox.create`, `key.delete`, …
     pub action: &'static str,
-    /// How it ended.
+    /// The result.
     pub result: AuditResult,
-    /// The status that was answered.
+    /// The HTTP status of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The team of the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamSlug>,
-    /// The id of the key, which is no secret.
+    /// The id of the key, which is not secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
-    /// The address of the connection.
+    /// The client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
-    /// The sandbox, template, snapshot or key that it was done to, as the caller named it or as it
-    /// was made.
+    /// The sandbox, template, snapshot or key, as the caller named it or as it was created.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub target: Vec<String>,
-    /// The method and the pattern of the route.
+    /// The method and the route's pattern.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// The id of the request, which is in the server's log too.
+    /// The request id, which is in the server's log too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// How long it took, in milliseconds.
+    /// The duration in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "millis")]
     pub duration_ms: Option<Duration>,
 }
 
-/// A time that is written in RFC 3339.
+/// A time, serialized as RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrittenTime(pub Timestamp);
 
@@ -107,7 +107,7 @@ fn millis<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok
 }
 
 impl AuditEvent {
-    /// An event of which nothing more is known.
+    /// An event with only these fields.
     #[must_use]
     pub fn new(time: Timestamp, action: &'static str, result: AuditResult) -> Self {
         Self {
@@ -125,8 +125,8 @@ impl AuditEvent {
         }
     }
 
-    /// Adds what it was done to, unless that cannot be an id or a name: a caller may have put a
-    /// secret in its place.
+    /// Adds the object, unless it cannot be an id or a name: a caller may have sent a secret
+    /// instead.
     #[must_use]
     pub fn on(mut self, target: &str) -> Self {
         if is_name(target) {
@@ -136,7 +136,7 @@ impl AuditEvent {
     }
 }
 
-/// Whether a text may be the id or the name of something, and is no key.
+/// Whether a text can be an id or a name, and is not a key.
 fn is_name(text: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._:/@-".contains(&b);
     (1..=TARGET_MAX).contains(&text.len())
@@ -144,13 +144,13 @@ fn is_name(text: &str) -> bool {
         && !text.to_ascii_lowercase().contains(API_KEY_PREFIX)
 }
 
-/// Where events go. Never waits.
+/// Receives events. Never waits.
 pub trait AuditLog: Send + Sync {
-    /// Takes an event.
+    /// Records an event.
     fn record(&self, source: AuditSource, event: AuditEvent);
 }
 
-/// Keeps nothing.
+/// Discards all events.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAudit;
 
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_object_without_what_is_not_known() {
+    fn an_event_is_one_object_without_unknown_fields() {
         let event = AuditEvent::new(
             Timestamp::from_unix_millis(1_700_000_000_123),
             "sandbox.pause",
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_secret_is_no_target() {
+    fn a_possible_secret_is_not_recorded() {
         let on = |text: &str| {
             let event = AuditEvent::new(Timestamp::default(), "x", AuditResult::Ok);
             event.on(text).target

@@ -1,7 +1,7 @@
 //! Keys, tokens and permits.
 //!
-//! A check leaves evidence in a type: [`Principal`] is a caller whose key was good, and a
-//! [`SandboxPermit`] is a caller's right to one sandbox. Use cases take the permit, so that a path
+//! A check leaves evidence in a type: [`Principal`] is a caller with a valid key, and
+//! [`SandboxPermit`] is a caller's right to one sandbox. Use cases take the permit, so that code
 //! without the check does not compile.
 
 use std::fmt;
@@ -17,15 +17,15 @@ use crate::driver::{ExportKey, ShortSecret};
 use crate::id::{KeyId, SandboxId, TeamId};
 use crate::sandbox::SandboxRecord;
 
-/// What every API key begins with.
+/// The prefix of every API key.
 pub const API_KEY_PREFIX: &str = "e2b_";
 
-/// A tenant's short name: `^[a-z0-9][a-z0-9-]{0,62}$`. It is the namespace of its templates.
+/// A team's short name: `^[a-z0-9][a-z0-9-]{0,62}$`. It is the namespace of its templates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TeamSlug(String);
 
-/// A text that is not a tenant's short name.
+/// A text that is not a team's short name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid team {0:?}: 1 to 63 of a-z, 0-9 and -, not beginning with -")]
 pub struct InvalidTeamSlug(String);
@@ -71,22 +71,22 @@ impl fmt::Display for TeamSlug {
     }
 }
 
-/// A caller whose key was good.
+/// A caller with a valid key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The tenant the key belongs to.
+    /// The team of the key.
     pub team: TeamId,
-    /// The tenant's short name.
+    /// The team's short name.
     pub slug: TeamSlug,
     /// The key that was used.
     pub key: KeyId,
-    /// Whether the key may act for every tenant: make keys and tenants, see the machine.
+    /// Whether the key may act for all teams: manage keys and teams, and see the machine.
     pub admin: bool,
 }
 
 impl Principal {
-    /// Whoever makes what is the installation's own: of a team that has no key and no other
-    /// templates, so that nothing of a tenant's is taken for the installation's.
+    /// The owner of the installation's own resources: a team without keys or other templates, so
+    /// that no tenant's resource is mistaken for the installation's.
     #[must_use]
     pub fn installation() -> Self {
         Self {
@@ -106,7 +106,7 @@ pub struct SandboxPermit {
 }
 
 impl SandboxPermit {
-    /// Gives the permit when the sandbox belongs to the caller's team.
+    /// Returns the permit if the sandbox belongs to the caller's team.
     #[must_use]
     pub fn grant(principal: &Principal, sandbox: &SandboxRecord) -> Option<Self> {
         (principal.team == sandbox.team).then(|| Self {
@@ -121,18 +121,18 @@ impl SandboxPermit {
         &self.id
     }
 
-    /// The tenant.
+    /// The team.
     #[must_use]
     pub fn team(&self) -> TeamId {
         self.team
     }
 }
 
-/// The secret of an API key, as its holder sends it. Not printed.
+/// An API key as its holder sends it. Never printed.
 #[derive(Clone)]
 pub struct ApiKey(String);
 
-/// What is stored of an API key: SHA-256 of its decoded bytes, in hexadecimal.
+/// The stored form of an API key: SHA-256 of its decoded bytes, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ApiKeyHash(String);
@@ -143,16 +143,15 @@ pub struct ApiKeyHash(String);
 pub struct InvalidApiKey;
 
 impl ApiKey {
-    /// Makes a new key from 160 random bits.
+    /// Generates a key from 160 random bits.
     #[must_use]
     pub fn from_entropy(entropy: [u8; 20]) -> Self {
         Self(format!("{API_KEY_PREFIX}{}", hex::encode(entropy)))
     }
 
-    /// Reads a key.
+    /// Parses a key.
     ///
-    /// # Errors
-    /// When it has another form. That says nothing of whether it is known.
+    /// # Errors When the format is wrong. A well-formed key may still be unknown.
     pub fn parse(text: &str) -> Result<Self, InvalidApiKey> {
         let digits = text.strip_prefix(API_KEY_PREFIX).ok_or(InvalidApiKey)?;
         let bytes = hex::decode(digits).map_err(|_| InvalidApiKey)?;
@@ -163,13 +162,13 @@ impl ApiKey {
         }
     }
 
-    /// The key itself, for the one time that it is shown.
+    /// The key itself, to be shown once.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is stored of it.
+    /// The hash to be stored.
     #[must_use]
     pub fn hash(&self) -> ApiKeyHash {
         let digits = self.0.strip_prefix(API_KEY_PREFIX).unwrap_or(&self.0);
@@ -178,7 +177,7 @@ impl ApiKey {
         )))
     }
 
-    /// What may be shown of it for ever.
+    /// The mask that may always be shown.
     #[must_use]
     pub fn mask(&self) -> KeyMask {
         let digits = self.0.strip_prefix(API_KEY_PREFIX).unwrap_or(&self.0);
@@ -208,17 +207,17 @@ impl ApiKeyHash {
     }
 }
 
-/// What may be shown of a key.
+/// The parts of a key that may be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyMask {
     /// Always [`API_KEY_PREFIX`].
     pub prefix: String,
-    /// How many digits follow the prefix.
+    /// The number of digits after the prefix.
     pub value_length: usize,
-    /// The first of them.
+    /// The first digits.
     pub masked_value_prefix: String,
-    /// The last of them.
+    /// The last digits.
     pub masked_value_suffix: String,
 }
 
@@ -227,24 +226,23 @@ pub struct KeyMask {
 pub struct KeyRecord {
     /// Its id.
     pub id: KeyId,
-    /// The tenant it speaks for.
+    /// The team.
     pub team: TeamId,
-    /// The tenant's short name.
+    /// The team's short name.
     pub slug: TeamSlug,
-    /// Whether it may act for every tenant.
+    /// Whether it may act for all teams.
     pub admin: bool,
-    /// What its holder calls it.
+    /// Its name.
     pub name: String,
-    /// What may be shown of it.
+    /// The parts that may be shown.
     pub mask: KeyMask,
-    /// What it is recognised by.
+    /// The hash that identifies it.
     pub hash: ApiKeyHash,
-    /// When it was made.
+    /// When it was created.
     pub created_at: crate::clock::Timestamp,
 }
 
-/// What makes the tokens of a sandbox other ones: random, new with each rotation. Without the seed
-/// it says nothing.
+/// Changes the tokens of a sandbox: random, and new with each rotation. Useless without the seed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TokenSalt(String);
@@ -257,7 +255,7 @@ impl TokenSalt {
     }
 }
 
-/// The secret from which the tokens of all sandboxes are derived. Not printed.
+/// The secret from which the tokens of all sandboxes are derived. Never printed.
 #[derive(Clone)]
 pub struct TokenSeed([u8; 32]);
 
@@ -269,7 +267,7 @@ impl TokenSeed {
     }
 
     fn derive(&self, parts: &[&[u8]]) -> Token {
-        // HMAC takes a key of any length, so this cannot fail.
+        // HMAC accepts keys of any length, so this cannot fail.
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.0) else {
             unreachable!("HMAC takes keys of any length")
         };
@@ -279,7 +277,7 @@ impl TokenSeed {
         Token(hex::encode(mac.finalize().into_bytes()))
     }
 
-    /// The token that the daemon inside `sandbox` asks for: the same at each call.
+    /// The token that envd in `sandbox` requires; constant.
     #[must_use]
     pub fn envd_access_token(&self, sandbox: &SandboxId) -> Token {
         self.derive(&[sandbox.as_str().as_bytes()])
@@ -307,13 +305,13 @@ impl TokenSeed {
         ])
     }
 
-    /// The token that the gateway asks for when `sandbox` is not public.
+    /// The token that the gateway requires for `sandbox`, unless that is public.
     #[must_use]
     pub fn traffic_access_token(&self, sandbox: &SandboxId) -> Token {
         self.derive(&[b"sandbox-traffic-", sandbox.as_str().as_bytes()])
     }
 
-    /// What exports of snapshots are sealed with where the operator has given no key.
+    /// The secret that seals exports of snapshots when the operator configured none.
     #[must_use]
     pub fn export_key(&self) -> ExportKey {
         let secret = self.derive(&[b"snapshot-export"]);
@@ -323,7 +321,7 @@ impl TokenSeed {
         }
     }
 
-    /// What signs the right to send these files for the builds of `team`, until a Unix second.
+    /// Signs the right to upload these files for builds of `team` until a Unix second.
     #[must_use]
     pub fn upload_signature(&self, team: TeamId, files: &FilesHash, expires: i64) -> Token {
         let until = format!("{team}/{files}/{expires}");
@@ -337,7 +335,7 @@ impl fmt::Debug for TokenSeed {
     }
 }
 
-/// A secret that opens one sandbox. Not printed; compared in constant time.
+/// A secret that grants access to one sandbox. Never printed; compared in constant time.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(String);
@@ -349,7 +347,7 @@ impl Token {
         &self.0
     }
 
-    /// Whether `offered` is this token, in a time that does not depend on where they differ.
+    /// Whether `offered` is this token. Takes the same time wherever they differ.
     #[must_use]
     pub fn matches(&self, offered: &str) -> bool {
         self.0.as_bytes().ct_eq(offered.as_bytes()).into()
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_key_is_refused() {
+    fn a_text_that_is_not_a_key_is_refused() {
         for bad in [
             "",
             "e2b_",

@@ -1,4 +1,4 @@
-//! Builds: how a template comes to be, from an image or another template and some steps.
+//! Builds: creating a template from an image or another template by running steps.
 
 mod plan;
 mod record;

@@ -1,4 +1,4 @@
-//! The port through which the data path finds a sandbox.
+//! The port through which the gateway finds a sandbox.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,123 +10,123 @@ use crate::network::HostMask;
 use crate::state::FailReason;
 use crate::template::RuntimeName;
 
-/// How to reach a running sandbox, and what to ask of those who want to.
+/// How to reach a running sandbox, and the tokens that protect it.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// Which sandbox.
+    /// The sandbox.
     pub sandbox: SandboxId,
-    /// Whose it is.
+    /// The owner.
     pub team: TeamId,
-    /// Which run of it: an answer from another run is not this one's.
+    /// Its execution: a response from another execution must not count as this one's.
     pub execution: ExecutionId,
-    /// What runs it, for figures.
+    /// Its OCI runtime, for metrics.
     pub runtime: RuntimeName,
-    /// Where its ports answer.
+    /// The address of its ports.
     pub address: IpAddr,
-    /// What the daemon inside asks for.
+    /// The token that envd requires.
     pub guest_token: Token,
-    /// The same, where callers must know it. Those of a sandbox that is not secured need not: the
-    /// gateway shows it to the daemon for them.
+    /// The token that callers of envd must present. `None` for a sandbox that is not secured: the
+    /// gateway then presents the token for them.
     pub envd_access_token: Option<Token>,
-    /// What the gateway asks for; none when the sandbox is public.
+    /// The token that the gateway requires; `None` for a public sandbox.
     pub traffic_access_token: Option<Token>,
-    /// What servers in the sandbox see as `Host`.
+    /// The `Host` header that servers in the sandbox see.
     pub mask_request_host: Option<HostMask>,
 }
 
-/// What is known of a sandbox to which somebody wants to talk.
+/// The state of a sandbox, as the gateway sees it.
 #[derive(Debug, Clone)]
 pub enum Lookup {
-    /// It runs.
+    /// Running.
     Running(Arc<Route>),
-    /// It rests, and whoever may talk to it may wake it.
+    /// Paused; authorized traffic resumes it.
     Asleep(Sleeper),
-    /// It rests, and only a call of the API resumes it.
+    /// Paused; only an API call resumes it.
     Paused,
-    /// It is on its way from one state to another.
+    /// Changing its state.
     Busy,
-    /// It stopped a while ago, and this is why.
+    /// Failed recently, for this reason.
     Failed(FailReason),
-    /// There is none, or it does not run.
+    /// Unknown, or not running.
     Unknown,
 }
 
-/// What to ask of those who want to wake a sandbox.
+/// The tokens that protect a paused sandbox from being resumed by traffic.
 #[derive(Debug, Clone)]
 pub struct Sleeper {
-    /// What callers of the daemon inside must know; none when the sandbox is not secured.
+    /// The token that callers of envd must present; `None` for a sandbox that is not secured.
     pub envd_access_token: Option<Token>,
-    /// What the gateway asks for; none when the sandbox is public.
+    /// The token that the gateway requires; `None` for a public sandbox.
     pub traffic_access_token: Option<Token>,
 }
 
-/// What is shown at a door that is open to nobody without.
+/// The credential presented on a path-based URL.
 #[derive(Debug, Clone)]
 pub enum Proof {
-    /// A key of the team whose the sandbox is.
+    /// An API key of the sandbox's team.
     Key(ApiKey),
-    /// The traffic token of the sandbox, which one that is public does not have.
+    /// The sandbox's traffic access token. A public sandbox has none.
     Traffic(String),
 }
 
-/// What a name means to whoever has shown something.
+/// The sandbox that an authorized request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
     /// The sandbox.
     pub sandbox: SandboxId,
-    /// The port that is meant when none is said.
+    /// The port of a request that names none.
     pub port: u16,
-    /// The key that was shown, if it was one: what it opened ends with it.
+    /// The key that was presented, if any: connections that it authorized end with it.
     pub key: Option<KeyId>,
 }
 
-/// Why somebody is not let in.
+/// Why access is denied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// What was shown opens nothing.
+    /// The credential is not valid.
     #[error("what was shown is not valid")]
     Unproven,
-    /// There is no sandbox of that name, or it is another tenant's.
+    /// The sandbox does not exist, or belongs to another tenant.
     #[error("the sandbox was not found")]
     NotFound,
-    /// It cannot be found out.
+    /// The credential cannot be checked.
     #[error("{0}")]
     Failed(String),
 }
 
-/// Why a sandbox was not woken.
+/// Why a sandbox was not resumed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotWoken {
-    /// It has ended, or rests again.
+    /// It has ended, or is paused again.
     #[error("it does not run")]
     Gone,
-    /// There are as many sandboxes as there may be.
+    /// A limit on sandboxes is reached.
     #[error("{0}")]
     Full(String),
-    /// It could not go on.
+    /// Resuming failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A view of the sandboxes that never waits for one.
+/// The routing table. Lookups never wait for a sandbox.
 pub trait Catalog: Send + Sync {
-    /// Looks one up.
+    /// Looks up a sandbox.
     fn lookup(&self, id: &SandboxId) -> Lookup;
 
-    /// Lets a sandbox go on that rests; those who ask while it is on its way wait for the same run.
+    /// Resumes a paused sandbox. Concurrent calls share one resume.
     fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>>;
 
-    /// Finds the sandbox that is called `name`, or has this id, for whoever shows `proof`. With a
-    /// traffic token only an id names one.
+    /// Finds the sandbox with this name or id, and checks `proof`. A traffic access token
+    /// authorizes ids only.
     fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>>;
 
-    /// Every route there is now.
+    /// All current routes.
     fn routes(&self) -> Vec<Arc<Route>>;
 
-    /// Ends when this run of the sandbox has ended, or its tokens are others; at once when that already
-    /// is so.
+    /// Resolves when this execution has ended or its tokens were rotated; immediately if that has
+    /// already happened.
     fn ended(&self, route: &Route) -> BoxFuture<'static, ()>;
 
-    /// Ends when a key that was admitted is deleted.
+    /// Resolves when an admitted key is deleted.
     fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()>;
 }

@@ -1,11 +1,11 @@
-//! The catalogue: what an operator says that sandboxes may start from, as data.
+//! The catalogue: the templates that an operator defines, as data.
 //!
-//! It is a list of entries, most with Agent-Sandbox's fields ([`Entry`]). An entry means one
-//! name or, when it is dynamic, every name that its pattern does ([`pattern`]). What a sandbox then
-//! is comes from the request, the entry, its image and the defaults, in this order, value by value
-//! ([`merge`]).
+//! It is a list of entries, most with Agent-Sandbox's fields ([`Entry`]). An entry matches one name
+//! or, if it is dynamic, every name that its pattern matches ([`pattern`]). The settings of a
+//! sandbox come from the request, the entry, its image and the defaults, in this order, value by
+//! value ([`merge`]).
 //!
-//! Not to be confused with [`crate::catalog`], the view of what runs.
+//! Not to be confused with [`crate::catalog`], the routing table of live sandboxes.
 
 mod check;
 mod command;
@@ -36,10 +36,10 @@ pub use self::resolve::{Match, Origin, ResolveError};
 /// The largest catalogue, in bytes of JSON.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// The most entries.
+/// The maximum number of entries.
 pub const ENTRIES_MAX: usize = 1000;
 
-/// The most dynamic entries: each is compared with every name that no other means.
+/// The maximum number of dynamic entries: each is matched against names that no static entry has.
 pub const DYNAMIC_MAX: usize = 200;
 
 /// The template name of a sandbox created from an image alone, as in Agent-Sandbox.
@@ -48,32 +48,32 @@ pub const CUSTOM: &str = "custom";
 /// The default port of an entry's service, as in Agent-Sandbox.
 pub const PORT: u16 = 8080;
 
-/// Entries that were read and checked, in the order in which they were written.
+/// Parsed and validated entries, in their original order.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     entries: Vec<Arc<Entry>>,
-    /// By name in small letters.
+    /// Entries by lower-case name.
     by_name: BTreeMap<String, usize>,
     patterns: Vec<(usize, Pattern)>,
 }
 
-/// Two catalogues are the same when their entries are: the rest is made of those.
+/// Catalogues are equal when their entries are; the other fields are derived.
 impl PartialEq for Catalogue {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries
     }
 }
 
-/// What is wrong with an entry.
+/// A problem of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Which entry, from 0.
+    /// The index of the entry, from 0.
     pub index: usize,
-    /// What it is called, if it says.
+    /// The entry's name, if it has one.
     pub name: Option<String>,
-    /// Which field; none when it is the entry as a whole.
+    /// The field; `None` if the problem is the entry as a whole.
     pub field: Option<String>,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }
 
@@ -90,31 +90,31 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a text is no catalogue.
+/// Why a text is not a catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidCatalogue {
     /// It is larger than [`BYTES_MAX`].
     #[error("the catalogue has {0} bytes: at most {BYTES_MAX} are read")]
     TooLarge(usize),
-    /// It is no list in JSON.
+    /// It is not a JSON list.
     #[error("the catalogue is no JSON list of entries: {0}")]
     Syntax(String),
-    /// It has more entries than are compared.
+    /// It has too many entries.
     #[error("the catalogue has {count} {what}: at most {most} are allowed")]
     TooMany {
-        /// How many.
+        /// The number.
         count: usize,
-        /// Of what.
+        /// Entries, or dynamic entries.
         what: &'static str,
-        /// How many there may be.
+        /// The maximum.
         most: usize,
     },
-    /// Entries are wrong; each is told, from the first.
+    /// Entries have problems; all are listed, in order.
     #[error("the catalogue is refused: {}", told(.0))]
     Entries(Vec<Problem>),
 }
 
-/// The most problems that are told at once.
+/// The maximum number of problems in one message.
 const TOLD_MAX: usize = 20;
 
 fn told(problems: &[Problem]) -> String {
@@ -127,7 +127,7 @@ fn told(problems: &[Problem]) -> String {
 }
 
 impl Catalogue {
-    /// Reads a catalogue: all of it, or what is wrong with it.
+    /// Parses a catalogue, or returns its problems.
     ///
     /// # Errors
     /// See [`InvalidCatalogue`].
@@ -149,7 +149,7 @@ impl Catalogue {
         Self::checked(entries, problems)
     }
 
-    /// Makes a catalogue of entries.
+    /// Validates entries as a catalogue.
     ///
     /// # Errors
     /// See [`InvalidCatalogue`].
@@ -158,24 +158,24 @@ impl Catalogue {
         Self::checked(entries.into_iter().enumerate().collect(), Vec::new())
     }
 
-    /// The entries, in their order.
+    /// The entries, in their original order.
     #[must_use]
     pub fn entries(&self) -> &[Arc<Entry>] {
         &self.entries
     }
 
-    /// The entry of this name, whatever its case.
+    /// The entry with this name, compared without case.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&Arc<Entry>> {
         let index = self.by_name.get(&name.to_ascii_lowercase())?;
         self.entries.get(*index)
     }
 
-    /// The catalogue as it is kept: JSON on one line.
+    /// The catalogue as it is stored: JSON on one line.
     #[must_use]
     pub fn to_json(&self) -> String {
         let entries: Vec<&Entry> = self.entries.iter().map(AsRef::as_ref).collect();
-        // Texts, numbers and maps from texts always can be written.
+        // Strings, numbers and maps with string keys always serialize.
         serde_json::to_string(&entries).unwrap_or_default()
     }
 
@@ -227,7 +227,7 @@ fn bounded(count: usize, what: &'static str, most: usize) -> Result<(), InvalidC
     Ok(())
 }
 
-/// Reads one entry, and names the field that cannot be read.
+/// Parses one entry and names the field that is invalid.
 fn read(index: usize, value: Value) -> Result<Entry, Problem> {
     let name = value.get("name").and_then(Value::as_str);
     let name = name.map(|name| name.chars().take(entry::NAME_MAX).collect());

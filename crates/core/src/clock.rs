@@ -1,4 +1,4 @@
-//! Time as a value, and the port through which it passes.
+//! Time as a value, and the port that provides it.
 
 use std::fmt;
 use std::future::Future;
@@ -12,7 +12,7 @@ use time::format_description::well_known::Rfc3339;
 
 /// A moment in milliseconds since 1970-01-01T00:00:00Z.
 ///
-/// Milliseconds, because that is what the store keeps and what the finest wire shows.
+/// Milliseconds, because the store keeps them and they are the finest unit on any wire.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -44,13 +44,13 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// The time since `earlier`; zero if this is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Reads an RFC 3339 time; finer parts than a millisecond are cut.
+    /// Parses an RFC 3339 time; finer parts than a millisecond are cut.
     #[must_use]
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
         let parsed = OffsetDateTime::parse(text, &Rfc3339).ok()?;
@@ -80,12 +80,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Where the engine takes its time from, so that a test can own it.
+/// The engine's source of time, which a test can replace.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// Ends when [`Clock::now`] has reached `moment`; at once when it is past.
+    /// Resolves when [`Clock::now`] has reached `moment`; immediately if that is past.
     fn sleep_until(&self, moment: Timestamp) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 

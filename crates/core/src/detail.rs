@@ -1,18 +1,18 @@
-//! What is said of a failure, and to whom.
+//! Error details, and who may see them.
 //!
-//! The text of an error (its `Display`) may be shown to tenants, so it names nothing of the machine:
-//! no path, no program's output. That is in the source of the error, which is for the log. A report
-//! to an operator is [`Chain`], the text with its sources.
+//! The text of an error (its `Display`) may be shown to tenants, so it contains no path and no
+//! program's output. Those are in the error's source, which is only logged. An operator gets
+//! [`Chain`], the text with its sources.
 
 use std::error::Error;
 use std::fmt;
 
-/// What the machine said of a failure, with its paths: for the log and for operators.
+/// The machine's account of a failure, with paths: for the log and for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostDetail(String);
 
 impl HostDetail {
-    /// Keeps what was said.
+    /// Wraps the text.
     #[must_use]
     pub fn new(said: impl ToString) -> Self {
         Self(said.to_string())
@@ -27,7 +27,7 @@ impl fmt::Display for HostDetail {
 
 impl Error for HostDetail {}
 
-/// Shows an error with its sources, for the log.
+/// Displays an error with its sources, for the log.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a>(pub &'a (dyn Error + 'a));
 
@@ -38,7 +38,7 @@ impl fmt::Display for Chain<'_> {
         let mut source = self.0.source();
         while let Some(error) = source {
             let text = error.to_string();
-            // Some errors show their source themselves.
+            // Some errors include their source in their own text.
             if !said.contains(&text) {
                 write!(f, ": {text}")?;
                 said = text;

@@ -1,4 +1,4 @@
-//! Identifiers as types: a value that exists is valid, so nothing downstream validates again.
+//! Identifiers as types: an existing value is valid, so no other code validates it again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ const BASE36: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 /// Digits after the leading `i` of a generated sandbox id, and of a template id.
 const ID_DIGITS: usize = 20;
 
-/// The longest sandbox id that is accepted. A host label is at most 63 octets and carries
-/// `{port}-` before the id, so 56 leaves room for the longest port.
+/// The longest accepted sandbox id. A host label has at most 63 octets and carries `{port}-` before
+/// the id, so 56 leaves room for the longest port.
 const SANDBOX_ID_MAX: usize = 56;
 
 /// Writes `value` in base 36 with exactly [`ID_DIGITS`] digits, most significant first.
@@ -26,13 +26,13 @@ fn base36(mut value: u128) -> String {
     digits.iter().map(|d| char::from(*d)).collect()
 }
 
-/// A text that is not an id of the kind that was asked for.
+/// A text that is not an id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {kind} {text:?}: {rule}")]
 pub struct InvalidId {
-    /// What the text was meant to be, for people.
+    /// The expected kind, for people.
     pub kind: &'static str,
-    /// The text, cut to a length that can be shown.
+    /// The text, truncated for display.
     pub text: String,
     /// The rule it breaks.
     pub rule: &'static str,
@@ -48,7 +48,7 @@ impl InvalidId {
     }
 }
 
-/// Names one sandbox for its whole life, pauses included: `^[a-z0-9]{1,56}$`.
+/// The id of one sandbox for its whole life, pauses included: `^[a-z0-9]{1,56}$`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SandboxId(std::sync::Arc<str>);
@@ -60,10 +60,9 @@ impl SandboxId {
         Self(format!("i{}", base36(u128::from_le_bytes(entropy))).into())
     }
 
-    /// Reads an id as clients send it: `<id>` or `<id>-<client id>`, whose suffix is dropped.
+    /// Parses an id as clients send it: `<id>` or `<id>-<client id>`, whose suffix is dropped.
     ///
-    /// # Errors
-    /// When what stands before the first `-` is not a sandbox id.
+    /// # Errors When the part before the first `-` is not a sandbox id.
     pub fn from_wire(text: &str) -> Result<Self, InvalidId> {
         text.split('-').next().unwrap_or_default().parse()
     }
@@ -113,7 +112,8 @@ impl fmt::Debug for SandboxId {
     }
 }
 
-/// Names one template, whatever it is called: twenty of `[a-z0-9]`, or a builtin template's name.
+/// The id of one template, independent of its names: twenty of `[a-z0-9]`, or a builtin template's
+/// name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TemplateId(String);
@@ -125,7 +125,7 @@ impl TemplateId {
         Self(base36(u128::from_le_bytes(entropy)))
     }
 
-    /// The id of what the catalogue calls `name`, the same for the same name.
+    /// The id of the catalogue entry `name`, derived from the name.
     #[must_use]
     pub fn of_catalogue(name: &str) -> Self {
         let digest = Sha256::new()
@@ -208,8 +208,8 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// One run of a sandbox: a new one at each create and each resume, so that a late order
-    /// meant for an earlier run can never hit a later one.
+    /// One execution of a sandbox. Each create and each resume starts a new one, so that a delayed
+    /// command for an earlier execution can never affect a later one.
     ExecutionId,
     "execution id"
 );
@@ -224,7 +224,7 @@ uuid_id!(
     "team id"
 );
 uuid_id!(
-    /// One saved state of a sandbox, as it lies on a node.
+    /// One saved state of a sandbox on a node.
     SnapshotId,
     "snapshot id"
 );
@@ -234,7 +234,7 @@ uuid_id!(
     "key id"
 );
 
-/// A taking of a snapshot is to its clones what a build is to the sandboxes of a template.
+/// A version of a snapshot is to its clones what a build is to the sandboxes of a template.
 impl From<SnapshotId> for BuildId {
     fn from(id: SnapshotId) -> Self {
         Self(id.0)

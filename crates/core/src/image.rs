@@ -1,4 +1,4 @@
-//! Images by name, and the port through which they are had.
+//! Image names, and the port to fetch images.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::BoxFuture;
 use crate::auth::Principal;
 use crate::clock::Timestamp;
 
-/// How an image is named: a registry reference (`ghcr.io/org/app:1`, `python:3.11`) or
-/// `mmdebstrap:<suite>` for one that is made from the distribution's mirror.
+/// The name of an image: a registry reference (`ghcr.io/org/app:1`, `python:3.11`), or
+/// `mmdebstrap:<suite>` for one bootstrapped from the distribution's mirror.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageName(String);
 
-/// A text that cannot name an image.
+/// A text that is not an image name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid image name {0:?}: expected [registry/]repository[:tag][@digest]")]
 pub struct InvalidImageName(String);
@@ -28,7 +28,7 @@ impl ImageName {
         &self.0
     }
 
-    /// The suite, when the image is made from the distribution's mirror.
+    /// The suite of an image that is bootstrapped from the distribution's mirror.
     #[must_use]
     pub fn mmdebstrap_suite(&self) -> Option<&str> {
         self.0.strip_prefix("mmdebstrap:")
@@ -69,51 +69,51 @@ impl fmt::Display for ImageName {
     }
 }
 
-/// An image that is on this node.
+/// An image that is stored on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// What it was asked for as.
+    /// The requested name.
     pub name: ImageName,
-    /// What it is: `sha256:` and 64 hexadecimal digits of its configuration.
+    /// `sha256:` and the 64 hexadecimal digits of its configuration's digest.
     pub digest: String,
     /// Digests of its layers, lowest first.
     pub layers: Vec<String>,
     /// Bytes on disk, shared layers counted in full.
     pub size_bytes: u64,
-    /// Who its processes run as, when it says.
+    /// The user of its processes, if it sets one.
     pub user: Option<String>,
-    /// Where its processes start, when it says.
+    /// The working directory of its processes, if it sets one.
     pub workdir: Option<String>,
     /// Its environment, `NAME=value`.
     pub env: Vec<String>,
-    /// What it starts, before the command.
+    /// Its entry point.
     #[serde(default)]
     pub entrypoint: Vec<String>,
-    /// The command, or the entry point's arguments.
+    /// Its command, or the arguments of its entry point.
     #[serde(default)]
     pub cmd: Vec<String>,
-    /// When it came to this node.
+    /// When it was stored on this node.
     pub created_at: Timestamp,
 }
 
-/// A name whose image was fetched with somebody's account.
+/// An image name whose image was fetched with credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrivateImage {
     /// The name.
     pub name: ImageName,
-    /// The digest of the image that everybody may use under it all the same, if one is known.
+    /// The digest of the image that all teams may use under this name anyway, if known.
     pub open: Option<String>,
 }
 
-/// What a registry wants to know of the caller.
+/// Credentials for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RegistryAuth {
-    /// Account; empty when the password is a bearer token that the registry takes as it is.
+    /// The account; empty when the password is a bearer token that the registry accepts as it is.
     pub username: String,
     /// Its password or token; never shown.
     pub password: String,
-    /// The region of AWS where the two are exchanged for an account: they are a key and its secret. None
-    /// when they are the account.
+    /// The AWS region in which username and password, an access key and its secret, are exchanged
+    /// for registry credentials. `None` when they already are registry credentials.
     pub aws_region: Option<String>,
 }
 
@@ -125,24 +125,24 @@ impl fmt::Debug for RegistryAuth {
     }
 }
 
-/// A step of a long work on an image, for a progress bar.
+/// Progress of one step of a long operation on an image, for a progress bar.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is going on: a layer's short digest, or a step's name. The same step reports again.
+    /// The step: a layer's short digest, or a name. The same step reports repeatedly.
     pub step: String,
-    /// How much of it is done, in bytes; in packages where packages are installed.
+    /// The amount done, in bytes; in packages while packages are installed.
     pub done: u64,
-    /// Of how much, when that is known.
+    /// The total amount, if known.
     pub total: Option<u64>,
 }
 
-/// Hears of progress. Must not block.
+/// Receives progress. Must not block.
 pub trait ProgressSink: Send + Sync {
     /// Takes one report.
     fn report(&self, progress: Progress);
 }
 
-/// Hears nothing.
+/// Ignores progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoProgress;
 
@@ -150,10 +150,10 @@ impl ProgressSink for NoProgress {
     fn report(&self, _progress: Progress) {}
 }
 
-/// Why an image could not be had.
+/// Why an image is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Neither here nor where it was looked for.
+    /// The image exists neither on this node nor in the registry.
     #[error("image {0} was not found")]
     NotFound(ImageName),
     /// The registry could not be reached.
@@ -161,40 +161,40 @@ pub enum ImageError {
     Unreachable {
         /// Host and port.
         registry: String,
-        /// What the network said.
+        /// The network error.
         detail: String,
     },
-    /// The registry wants (other) credentials.
+    /// The registry requires (other) credentials.
     #[error("registry {0} refused the credentials, or wants some")]
     Unauthorized(String),
-    /// There is none for this machine's architecture.
+    /// The image has no variant for this machine's architecture.
     #[error("image {0} has no variant for linux/{1}")]
     WrongArchitecture(ImageName, &'static str),
-    /// What came is not what its digest says, or cannot be read.
+    /// The content does not match its digest, or cannot be parsed.
     #[error("image {name} is corrupt: {detail}")]
     Corrupt {
         /// The image.
         name: ImageName,
-        /// What was wrong with it.
+        /// The problem.
         detail: String,
     },
-    /// A layer holds what must not be unpacked, or more than is allowed.
+    /// A layer has forbidden contents, or more than is allowed.
     #[error("image {name} is refused: {detail}")]
     Refused {
         /// The image.
         name: ImageName,
-        /// What it holds.
+        /// The contents.
         detail: String,
     },
-    /// A tool that is needed is missing or failed.
+    /// A required tool is missing or failed.
     #[error("{tool} failed: the server's log says why")]
     Tool {
         /// The program.
         tool: &'static str,
-        /// The end of what it said.
+        /// The end of its output.
         detail: String,
     },
-    /// Something still stands on it.
+    /// The image is still in use.
     #[error("image {0} is in use by {1}")]
     InUse(ImageName, String),
     /// The disk is full.
@@ -203,11 +203,11 @@ pub enum ImageError {
     /// Reading or writing failed.
     #[error("cannot {action} a file of the server: its log says why")]
     Io {
-        /// What was being done.
+        /// The operation.
         action: &'static str,
-        /// To what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
@@ -216,15 +216,15 @@ pub enum ImageError {
 /// From where an image may be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reach {
-    /// From anywhere: an operator has said its name.
+    /// Any registry: an operator named the image.
     Anywhere,
-    /// From registries at public addresses, and those that the operator has listed: a tenant has said
-    /// its name, and this machine asks.
+    /// Registries at public addresses, and those that the operator listed: a tenant named the
+    /// image, but this machine connects.
     Public,
 }
 
 impl Reach {
-    /// What may be asked for an image that the caller names.
+    /// The registries from which an image that the caller names may be fetched.
     #[must_use]
     pub fn of(principal: &Principal) -> Self {
         if principal.admin {
@@ -235,22 +235,22 @@ impl Reach {
     }
 }
 
-/// Images on this node.
+/// The images on this node.
 pub trait Images: Send + Sync {
-    /// Every image that is here.
+    /// Every image on this node.
     ///
     /// # Errors
     /// When the store cannot be read.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Image>, ImageError>>;
 
-    /// The image called `name`, when it is here.
+    /// The image called `name`, if it is on this node.
     ///
     /// # Errors
     /// When the store cannot be read.
     fn find(&self, name: &ImageName) -> BoxFuture<'_, Result<Option<Image>, ImageError>>;
 
-    /// Brings the image here; what is already here is not fetched again. Half an image is never
-    /// visible, and calls for one image share one download.
+    /// Fetches an image, unless it is already present. A partial image is never visible, and
+    /// concurrent calls for one image share one download.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -261,8 +261,8 @@ pub trait Images: Send + Sync {
         progress: std::sync::Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>>;
 
-    /// The same for an image that a tenant names: only registries that [`Reach::Public`] means are
-    /// asked, and an error does not tell what is at an address that is not.
+    /// The same for an image that a tenant names. Connects only to registries that
+    /// [`Reach::Public`] allows, and an error does not reveal what is at another address.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -273,7 +273,7 @@ pub trait Images: Send + Sync {
         progress: std::sync::Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>>;
 
-    /// Takes in an OCI layout (a directory or a tar archive) or a `docker save` archive.
+    /// Imports an OCI layout (a directory or a tar archive) or a `docker save` archive.
     ///
     /// # Errors
     /// See [`ImageError`].
@@ -284,11 +284,10 @@ pub trait Images: Send + Sync {
         progress: std::sync::Arc<dyn ProgressSink>,
     ) -> BoxFuture<'_, Result<Image, ImageError>>;
 
-    /// Forgets the image; layers that nothing else stands on go with it. Success when it is not
-    /// there.
+    /// Removes the image and the layers that no other image uses. Idempotent.
     ///
     /// # Errors
-    /// [`ImageError::InUse`] while a sandbox stands on it.
+    /// [`ImageError::InUse`] while a sandbox uses it.
     fn remove(&self, name: &ImageName) -> BoxFuture<'_, Result<(), ImageError>>;
 }
 

@@ -1,7 +1,7 @@
-//! The domain of Shoal: ids, states, rules, and the ports behind which the world lies.
+//! The domain of Shoal: ids, states, rules, and the ports to the outside world.
 //!
-//! Nothing here reads, writes, waits or knows of a protocol, so that every rule can be tested in
-//! microseconds and every other crate can share it.
+//! This crate does no I/O and knows no protocol. Every rule can be tested in microseconds, and
+//! every other crate can share it.
 
 #![forbid(unsafe_code)]
 
@@ -27,5 +27,5 @@ pub mod state;
 pub mod store;
 pub mod template;
 
-/// A future behind a port: boxed, so that the port can be a trait object.
+/// A future returned by a port: boxed, so that the port can be a trait object.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,8 +1,8 @@
-//! What one sandbox may have of the machine, and what a team may have in all.
+//! The resources that one sandbox and one team may use.
 //!
-//! A number that a request, a template, a snapshot or a label says becomes a limit of a run only as
-//! [`Granted`], which nothing but [`Bounds::grant`] makes: [`CreateOrder`](crate::driver::CreateOrder)
-//! and [`Driver::resize`](crate::driver::Driver::resize) take nothing else.
+//! A number from a request, a template, a snapshot or a label becomes a limit only as [`Granted`].
+//! Only [`Bounds::grant`] makes one, and [`CreateOrder`](crate::driver::CreateOrder) and
+//! [`Driver::resize`](crate::driver::Driver::resize) accept nothing else.
 
 use std::fmt;
 
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::resources::{InvalidResources, Mib, MilliCpu, Resources};
 
-/// The least and the most memory that is kept for the server and the kernel, and the part of the
-/// machine's memory that is kept between them.
+/// The memory reserved for the server and the kernel: its minimum, its maximum, and in between this
+/// fraction of the machine's memory.
 const RESERVE: (Mib, Mib, u32) = (Mib(128), Mib(2048), 16);
 
-/// The share of a disk that a sandbox has where that is less than the default share.
+/// The fraction of a small disk that is the default share of a sandbox.
 const DISK_PART: u32 = 4;
 
-/// A share is not made smaller than this to let [`DISK_PART`] sandboxes fill theirs.
+/// The smallest default share: it is not reduced further to fit [`DISK_PART`] sandboxes.
 const DISK_LEAST: Mib = Mib(4096);
 
-/// What there is for sandboxes here.
+/// The machine's resources for sandboxes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// Processor time a second.
+    /// Processor time per second.
     pub cpu: MilliCpu,
-    /// Memory, that of the kernel and the server included.
+    /// Memory, including that of the kernel and the server.
     pub memory: Mib,
-    /// Disk of all sandboxes, without what is kept for the server; none where it is not bounded.
+    /// The disk of all sandboxes, without the server's reserve; `None` if it is not bounded.
     pub disk: Option<Mib>,
 }
 
-/// What an installation allows one sandbox; as much as the machine has where nothing is said.
+/// The operator's limits for one sandbox; `None` allows as much as the machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerSandbox {
-    /// Processor time a second.
+    /// Processor time per second.
     pub cpu: Option<MilliCpu>,
     /// Memory.
     pub memory: Option<Mib>,
@@ -42,14 +42,14 @@ pub struct PerSandbox {
     pub disk: Option<Mib>,
 }
 
-/// Who sets a bound.
+/// The source of a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bounder {
-    /// The machine has no more.
+    /// The machine.
     Machine,
-    /// The operator allows no more, by this setting.
+    /// The operator, with this setting.
     Setting(&'static str),
-    /// The template allows no more.
+    /// The template.
     Template,
 }
 
@@ -66,24 +66,24 @@ impl fmt::Display for Bounder {
 /// Why limits are not granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotGranted {
-    /// A limit makes no sense on any machine.
+    /// A limit is invalid on any machine.
     #[error(transparent)]
     Invalid(#[from] InvalidResources),
-    /// A limit is more than may be had.
+    /// A limit exceeds its bound.
     #[error("{asked} of {what} are more than {by}: at most {most}")]
     TooMuch {
-        /// Of what.
+        /// The resource.
         what: &'static str,
-        /// How much was asked for.
+        /// The requested amount.
         asked: String,
-        /// How much may be had.
+        /// The bound.
         most: String,
-        /// Who allows no more.
+        /// The source of the bound.
         by: Bounder,
     },
 }
 
-/// The limits of one run, which have passed [`Bounds::grant`].
+/// The limits of one execution, granted by [`Bounds::grant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Granted {
     resources: Resources,
@@ -97,14 +97,14 @@ impl Granted {
         self.resources
     }
 
-    /// The most processor time that can be given in place: as much as the limit, or more.
+    /// The highest processor limit for resizes: at least the current limit.
     #[must_use]
     pub fn cpu_ceiling(&self) -> MilliCpu {
         self.cpu_ceiling
     }
 }
 
-/// What one sandbox may have at most, and who says so.
+/// The upper bounds of one sandbox, with their sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     cpu: (MilliCpu, Bounder),
@@ -113,7 +113,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The least of what the machine has and what the installation allows.
+    /// The lower of the machine's and the installation's bounds.
     #[must_use]
     pub fn new(machine: &Machine, allowed: &PerSandbox) -> Self {
         let cpu = least(machine.cpu, allowed.cpu, "limits.cpu_per_sandbox");
@@ -127,7 +127,7 @@ impl Bounds {
         Self { cpu, memory, disk }
     }
 
-    /// Bounds that every valid limit is within: for drivers that are tested alone.
+    /// Bounds that allow every valid limit, for tests of drivers alone.
     #[cfg(any(test, feature = "test-util"))]
     #[must_use]
     pub fn none() -> Self {
@@ -138,8 +138,7 @@ impl Bounds {
         }
     }
 
-    /// The limits nearest to `wanted` that may be had: for what an operator wrote for machines of any
-    /// size.
+    /// The permitted limits nearest to `wanted`, for templates written for machines of any size.
     #[must_use]
     pub fn nearest(&self, wanted: Resources) -> Resources {
         Resources {
@@ -150,11 +149,10 @@ impl Bounds {
         }
     }
 
-    /// The limits that a run has which is to have `wanted`. What is no more than the default is given as
-    /// far as there is: it fits every machine. The ceiling is lowered to what may be had.
+    /// Grants an execution the limits `wanted`. Limits up to the default are reduced to what is
+    /// available, so that the default fits every machine. The ceiling is reduced to the bound.
     ///
-    /// # Errors
-    /// [`NotGranted`] when a limit makes no sense, or is more than the default and than may be had.
+    /// # Errors [`NotGranted`] when a limit is invalid, or exceeds both the default and its bound.
     pub fn grant(&self, wanted: Resources, cpu_ceiling: MilliCpu) -> Result<Granted, NotGranted> {
         wanted.validate()?;
         let usual = Resources::default();
@@ -170,8 +168,8 @@ impl Bounds {
         })
     }
 
-    /// Other limits for a run that has `now`: what it has already it may keep, and of the rest no more
-    /// than may be had, nor more processor time than `cpu_ceiling`.
+    /// Grants other limits to an execution that has `now`. It may keep what it has. Beyond that the
+    /// bounds apply, and `cpu_ceiling` for processor time.
     ///
     /// # Errors
     /// See [`Bounds::grant`].
@@ -197,15 +195,15 @@ impl Bounds {
     }
 }
 
-/// The memory that is kept for the server and the kernel.
+/// The memory reserved for the server and the kernel.
 #[must_use]
 pub fn reserve(memory: Mib) -> Mib {
     let (least, most, part) = RESERVE;
     Mib(memory.0 / part).clamp(least, most)
 }
 
-/// The disk that a sandbox has when nothing is said: the default share, or a part of a disk that is too
-/// small for some of them.
+/// The default disk of a sandbox: the default share, or a fraction of a disk that is too small for
+/// several of those.
 fn usual_disk(disk: Option<Mib>) -> Mib {
     let usual = Resources::default().disk;
     disk.map_or(usual, |disk| {
@@ -215,10 +213,10 @@ fn usual_disk(disk: Option<Mib>) -> Mib {
     })
 }
 
-/// Whether a template allows so much processor time.
+/// Checks a processor limit against the template's maximum.
 ///
 /// # Errors
-/// [`NotGranted::TooMuch`] when it does not.
+/// [`NotGranted::TooMuch`] when it is higher.
 pub fn within_template(asked: MilliCpu, most: MilliCpu) -> Result<(), NotGranted> {
     no_more("cpu", asked, most, Bounder::Template)
 }
@@ -259,19 +257,19 @@ fn no_more<T: Ord + Copy + fmt::Display>(
     Ok(())
 }
 
-/// What a team may have in all. Where nothing is said there is no limit of the team's own.
+/// The limits of a team. `None` means no limit of the team's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TeamLimits {
     /// Sandboxes that are not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandboxes: Option<u32>,
-    /// Processor time of those, together.
+    /// Their total processor time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<MilliCpu>,
-    /// Memory of those, together.
+    /// Their total memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Mib>,
-    /// Disk: what its sandboxes, paused ones included, its snapshots and its builds hold.
+    /// The disk of its sandboxes, paused ones included, its snapshots and its builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<Mib>,
     /// Snapshots that are kept under a name or an id.
@@ -280,7 +278,7 @@ pub struct TeamLimits {
 }
 
 impl TeamLimits {
-    /// These limits, and `usual` where nothing is said.
+    /// These limits, with those of `usual` where they are not set.
     #[must_use]
     pub fn or(self, usual: Self) -> Self {
         Self {

@@ -1,7 +1,7 @@
-//! Who may talk to a sandbox, and whom it may talk to.
+//! A sandbox's network rules, inbound and outbound.
 //!
-//! The rules are data here, and [`Egress::allows`] is their meaning; a driver turns the same data
-//! into packet filters and a test compares the two.
+//! The rules are data, and [`Egress::allows`] defines their meaning. A driver turns the same data
+//! into packet filters, and a test compares the two.
 
 mod asked;
 
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::asked::{AskedEgress, AskedNetwork};
 
-/// The most entries a list of rules may have.
+/// The maximum number of entries in a list of rules.
 pub const MAX_RULES: usize = 1024;
 
-/// The most name servers a sandbox may be given.
+/// The maximum number of name servers of a sandbox.
 pub const MAX_DNS_SERVERS: usize = 3;
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, bits: u8) -> Ipv4Net {
@@ -28,8 +28,8 @@ const fn v6(first: u16, second: u16, bits: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(first, second, 0, 0, 0, 0, 0, 0), bits)
 }
 
-/// IPv4 destinations that no rule can open: this network, private, carrier-grade NAT, loopback,
-/// link-local (cloud metadata among it), protocol assignments, benchmarking, multicast, reserved.
+/// IPv4 destinations that no rule can allow: this network, private, carrier-grade NAT, loopback,
+/// link-local (with cloud metadata), protocol assignments, benchmarking, multicast, reserved.
 pub const BLOCKED_V4: [Ipv4Net; 11] = [
     v4(0, 0, 0, 0, 8),
     v4(10, 0, 0, 0, 8),
@@ -44,7 +44,7 @@ pub const BLOCKED_V4: [Ipv4Net; 11] = [
     v4(240, 0, 0, 0, 4),
 ];
 
-/// The IPv6 twins, with the forms that carry an IPv4 address inside (mapped, NAT64, 6to4).
+/// The IPv6 equivalents, and the ranges that embed an IPv4 address (mapped, NAT64, 6to4).
 pub const BLOCKED_V6: [Ipv6Net; 7] = [
     v6(0, 0, 96),
     Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96),
@@ -55,13 +55,13 @@ pub const BLOCKED_V6: [Ipv6Net; 7] = [
     v6(0xff00, 0, 8),
 ];
 
-/// One address or range in a rule, shown as it was written: `8.8.8.8` or `1.1.1.0/24`.
+/// An address or range in a rule, displayed as it was written: `8.8.8.8` or `1.1.1.0/24`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AddressRange(IpNet);
 
 impl AddressRange {
-    /// The range in network form, host bits cleared.
+    /// The range with its host bits cleared.
     #[must_use]
     pub fn net(&self) -> IpNet {
         self.0
@@ -71,16 +71,16 @@ impl AddressRange {
 /// A text that is neither an address nor a range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRule {
-    /// It looks like a name.
+    /// The text looks like a host name.
     #[error("{0:?} is a name: rules by name are not supported, give an address or a range")]
     Name(String),
-    /// It is neither.
+    /// The text is neither an address nor a range.
     #[error("{0:?} is neither an IP address nor a CIDR range")]
     Malformed(String),
     /// The list has more than [`MAX_RULES`] entries.
     #[error("{0} rules are too many: at most {MAX_RULES} are allowed")]
     TooMany(usize),
-    /// More than [`MAX_DNS_SERVERS`] name servers, or one that cannot be reached.
+    /// More than [`MAX_DNS_SERVERS`] name servers, or one in a blocked range.
     #[error("invalid name servers: at most {MAX_DNS_SERVERS}, none in a blocked range")]
     DnsServers,
 }
@@ -138,25 +138,25 @@ impl fmt::Debug for AddressRange {
     }
 }
 
-/// What a sandbox may reach. The default is the public internet.
+/// The outbound rules of a sandbox. The default allows the public internet.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Egress {
-    /// What was said of the internet as a whole: `Some(false)` closes it, but for
+    /// Whether internet access was enabled explicitly. `Some(false)` denies everything except
     /// [`Egress::allow`].
     pub internet: Option<bool>,
-    /// Reached whatever [`Egress::deny`] says, blocked ranges excepted.
+    /// Destinations that are reachable even if denied, except blocked ranges.
     pub allow: Vec<AddressRange>,
-    /// Not reached.
+    /// Destinations that are not reachable.
     pub deny: Vec<AddressRange>,
-    /// The name servers to ask; those of the host when empty.
+    /// The name servers; the host's when empty.
     pub dns_servers: Vec<Ipv4Addr>,
 }
 
 impl Egress {
-    /// Checks sizes and name servers.
+    /// Checks list lengths and name servers.
     ///
     /// # Errors
-    /// Says which list is too long, or that a name server is in a blocked range.
+    /// Names the list that is too long, or reports a name server in a blocked range.
     pub fn validate(&self) -> Result<(), InvalidRule> {
         let rules = self.allow.len().max(self.deny.len());
         if rules > MAX_RULES {
@@ -172,8 +172,8 @@ impl Egress {
         Ok(())
     }
 
-    /// Whether `destination` may be reached: blocked ranges never, then allow, then deny, then
-    /// what was said of the internet.
+    /// Whether `destination` is reachable. Blocked ranges never are; then `allow`, `deny` and
+    /// `internet` apply, in this order.
     #[must_use]
     pub fn allows(&self, destination: IpAddr) -> bool {
         let listed = |list: &[AddressRange]| list.iter().any(|r| r.0.contains(&destination));
@@ -186,8 +186,8 @@ impl Egress {
         }
     }
 
-    /// Whether `other` lets the same through. Clients say that the internet is open, which is what
-    /// it is when nobody says anything.
+    /// Whether `other` allows the same destinations. Clients may enable internet access explicitly,
+    /// which equals the default.
     #[must_use]
     pub fn same_rules(&self, other: &Self) -> bool {
         let open = |egress: &Self| egress.internet != Some(false);
@@ -197,14 +197,14 @@ impl Egress {
             && self.dns_servers == other.dns_servers
     }
 
-    /// Whether nothing outside can be reached at all.
+    /// Whether no destination outside is reachable.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.allow.is_empty() && !self.allows(IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)))
     }
 }
 
-/// Whether `address` is in a range that no rule can open.
+/// Whether `address` is in a range that no rule can allow.
 #[must_use]
 pub fn is_blocked(address: IpAddr) -> bool {
     match address {
@@ -213,15 +213,15 @@ pub fn is_blocked(address: IpAddr) -> bool {
     }
 }
 
-/// The range of IPv6 protocol assignments, Teredo among them: no server is there, and an IPv4 address
-/// may be inside.
+/// The range of IPv6 protocol assignments, including Teredo: no servers are there, and addresses
+/// may embed IPv4 ones.
 const ASSIGNMENTS_V6: Ipv6Net = v6(0x2001, 0, 23);
 
-/// The relays of 6to4.
+/// The 6to4 relays.
 const RELAYS_V4: Ipv4Net = v4(192, 88, 99, 0, 24);
 
-/// Whether `address` can be a server on the internet. Stricter than what sandboxes may reach: this
-/// is asked where the machine itself connects for a tenant.
+/// Whether `address` can be a server on the internet. Stricter than the rules of sandboxes: it
+/// applies where the machine itself connects on behalf of a tenant.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     let routed = match address {
@@ -231,14 +231,14 @@ pub fn is_public(address: IpAddr) -> bool {
     routed && !is_blocked(address)
 }
 
-/// A sandbox's network, both directions.
+/// A sandbox's network policy, both directions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkPolicy {
     /// Outbound.
     pub egress: Egress,
-    /// Inbound: whether ports answer without the traffic access token.
+    /// Inbound: whether ports are reachable without the traffic access token.
     pub allow_public_traffic: bool,
-    /// What servers in the sandbox see as `Host`; `${PORT}` stands for the port.
+    /// The `Host` header that servers in the sandbox see; `${PORT}` is replaced by the port.
     pub mask_request_host: Option<HostMask>,
 }
 
@@ -252,12 +252,12 @@ impl Default for NetworkPolicy {
     }
 }
 
-/// A host (and port) that replaces the one a client asked for.
+/// A host (and port) that replaces the one in a client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostMask(String);
 
-/// A mask that cannot stand in a `Host` header.
+/// A mask that is invalid in a `Host` header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a host: give a name, optionally `:port`, where ${{PORT}} stands for the port"
@@ -265,7 +265,7 @@ pub struct HostMask(String);
 pub struct InvalidHostMask(String);
 
 impl HostMask {
-    /// The host for a request to `port`.
+    /// The host for requests to `port`.
     #[must_use]
     pub fn for_port(&self, port: u16) -> String {
         self.0.replace("${PORT}", &port.to_string())
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_internet_said_to_be_open_is_what_it_is_unsaid() {
+    fn explicitly_enabled_internet_access_equals_the_default() {
         let rules = |internet| egress(internet, &["8.8.8.8"], &["1.0.0.0/8"]);
         assert!(rules(Some(true)).same_rules(&rules(None)));
         assert!(!rules(Some(false)).same_rules(&rules(None)));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn public_is_what_the_internet_routes() {
+    fn public_addresses_are_those_that_the_internet_routes() {
         for public in ["8.8.8.8", "203.0.114.1", "2606:4700::1111", "2a00::1"] {
             assert!(is_public(ip(public)), "{public}");
         }
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn without_internet_only_what_is_allowed_is_reached() {
+    fn without_internet_access_only_allowed_destinations_are_reachable() {
         let policy = egress(Some(false), &["8.8.8.0/24"], &[]);
         assert!(policy.allows(ip("8.8.8.8")));
         assert!(!policy.allows(ip("1.1.1.1")));
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_shows_as_it_was_written_and_names_are_told_from_nonsense() {
+    fn a_range_displays_as_written_and_host_names_get_their_own_error() {
         for text in ["8.8.8.8", "1.1.1.0/24", "2606:4700::/32"] {
             assert_eq!(text.parse::<AddressRange>().unwrap().to_string(), text);
         }
@@ -465,7 +465,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused_and_what_is_read_prints_back(text in ".{0,40}") {
+        fn parsing_any_text_never_panics_and_valid_ranges_round_trip(text in ".{0,40}") {
             if let Ok(range) = text.parse::<AddressRange>() {
                 let again: AddressRange = range.to_string().parse().unwrap();
                 prop_assert_eq!(again, range);

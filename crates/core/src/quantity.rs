@@ -1,4 +1,4 @@
-//! Quantities as Kubernetes writes them: `500m`, `1.5`, `512Mi`, `2G`; and times: `90s`, `5m`.
+//! Quantities in Kubernetes' notation: `500m`, `1.5`, `512Mi`, `2G`; and durations: `90s`, `5m`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,23 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::resources::{Mib, MilliCpu};
 
-/// The most digits that are read on each side of the point.
+/// The maximum number of digits on each side of the point.
 const DIGITS_MAX: usize = 9;
 
-/// Processors, rounded up to the next thousandth; none when the text says none, or no more than
-/// nothing.
+/// Parses processors, rounded up to the next thousandth. `None` when the text is invalid or zero.
 #[must_use]
 pub fn cpu(text: &str) -> Option<MilliCpu> {
     cpu_or_none(text).filter(|cpu| cpu.0 > 0)
 }
 
-/// Memory, rounded up to the next mebibyte; a bare number is bytes. None as above.
+/// Parses memory, rounded up to the next mebibyte; a bare number is bytes. `None` as above.
 #[must_use]
 pub fn memory(text: &str) -> Option<Mib> {
     memory_or_none(text).filter(|memory| memory.0 > 0)
 }
 
-/// Reads a time with its unit: `90s`, `5m`, `24h` or `7d`.
+/// Parses a duration with its unit: `90s`, `5m`, `24h` or `7d`.
 #[must_use]
 pub fn duration(text: &str) -> Option<Duration> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
@@ -70,14 +69,14 @@ fn memory_or_none(text: &str) -> Option<Mib> {
     u32::try_from(bytes.div_ceil(1 << 20)).ok().map(Mib)
 }
 
-/// A decimal number: its digits as a whole, and what they are to be divided by.
+/// A decimal number: its digits as an integer, and the divisor.
 struct Decimal {
     digits: u128,
     divisor: u128,
 }
 
 impl Decimal {
-    /// So many times this, rounded up.
+    /// The number times `unit`, rounded up.
     fn scale(&self, unit: u128) -> Option<u128> {
         Some(self.digits.checked_mul(unit)?.div_ceil(self.divisor))
     }
@@ -96,15 +95,15 @@ fn parts(text: &str) -> Option<Decimal> {
     Some(Decimal { digits, divisor })
 }
 
-/// A text that is no quantity of its kind.
+/// A text that is not a quantity of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no quantity of {what}: write it like {example}")]
 pub struct InvalidQuantity {
-    /// Of what.
+    /// The kind.
     what: &'static str,
-    /// The text, cut to what can be shown.
+    /// The text, truncated for display.
     text: String,
-    /// What would be one.
+    /// A valid example.
     example: &'static str,
 }
 
@@ -119,7 +118,7 @@ macro_rules! quantity {
         }
 
         impl $name {
-            /// How much it is.
+            /// The amount.
             #[must_use]
             pub fn value(&self) -> $value {
                 self.value
@@ -156,7 +155,7 @@ macro_rules! quantity {
 }
 
 quantity!(
-    /// Processors as somebody wrote them, which may be none at all: `0`, `0.2`, `500m`.
+    /// Processors as written, possibly zero: `0`, `0.2`, `500m`.
     CpuQuantity,
     MilliCpu,
     cpu_or_none,
@@ -164,7 +163,7 @@ quantity!(
     "\"500m\" or \"1.5\""
 );
 quantity!(
-    /// Memory as somebody wrote it, which may be none at all: `0`, `200Mi`, `1G`.
+    /// Memory as written, possibly zero: `0`, `200Mi`, `1G`.
     MemoryQuantity,
     Mib,
     memory_or_none,

@@ -1,4 +1,4 @@
-//! What a sandbox may use of the machine, each quantity with its own type.
+//! The resources of a sandbox, each quantity with its own type.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct MilliCpu(pub u32);
 
 impl MilliCpu {
-    /// Whole processors, rounded up, as wires with whole counts show it.
+    /// Whole processors, rounded up, for wires with whole counts.
     #[must_use]
     pub fn whole(self) -> u32 {
         self.0.div_ceil(1000)
@@ -23,7 +23,7 @@ impl fmt::Display for MilliCpu {
     }
 }
 
-/// Mebibytes: of memory or of disk, as the field says.
+/// Mebibytes of memory or disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mib(pub u32);
@@ -45,18 +45,18 @@ impl fmt::Display for Mib {
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// Processor time a second.
+    /// Processor time per second.
     pub cpu: MilliCpu,
-    /// Memory, the kernel's and the page cache's on its behalf included.
+    /// Memory, including kernel memory and page cache used on its behalf.
     pub memory: Mib,
-    /// What it may write beside its template.
+    /// The size of its writable layer.
     pub disk: Mib,
     /// Processes and threads.
     pub pids: u32,
 }
 
 impl Default for Resources {
-    /// 2 processors, 1 GiB of memory, 10 GiB of disk: what the field's builtin template has.
+    /// 2 processors, 1 GiB of memory, 10 GiB of disk, as E2B's base template has.
     fn default() -> Self {
         Self {
             cpu: MilliCpu(2000),
@@ -67,10 +67,10 @@ impl Default for Resources {
     }
 }
 
-/// Limits of which some may not be said.
+/// Partial limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AskedResources {
-    /// Processor time a second.
+    /// Processor time per second.
     pub cpu: Option<MilliCpu>,
     /// Memory.
     pub memory: Option<Mib>,
@@ -80,23 +80,23 @@ pub struct AskedResources {
     pub pids: Option<u32>,
 }
 
-/// A limit outside what can be given.
+/// A limit outside its valid range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} must be between {least} and {most}")]
 pub struct InvalidResources {
-    /// Which of the limits, with its unit.
+    /// The limit, with its unit.
     pub field: &'static str,
-    /// The least that is accepted.
+    /// The minimum.
     pub least: u32,
-    /// The most that is accepted.
+    /// The maximum.
     pub most: u32,
 }
 
 impl Resources {
-    /// Checks each limit against what makes sense on any machine.
+    /// Checks that each limit is valid on some machine.
     ///
     /// # Errors
-    /// Names the first limit that is outside its range.
+    /// Names the first limit outside its range.
     pub fn validate(&self) -> Result<(), InvalidResources> {
         let checks = [
             ("cpu (thousandths)", self.cpu.0, 50, 128_000),
@@ -113,7 +113,7 @@ impl Resources {
     }
 }
 
-/// What a sandbox uses at one moment.
+/// The resource usage of a sandbox at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// Processor time since it started, in nanoseconds.
@@ -122,7 +122,7 @@ pub struct Usage {
     pub memory_bytes: u64,
     /// Bytes of page cache.
     pub cache_bytes: u64,
-    /// Bytes it has written beside its template.
+    /// Bytes in its writable layer.
     pub disk_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A sandbox: what was asked ([`SandboxSpec`]) and what is known ([`SandboxRecord`]).
+//! A sandbox: its specification ([`SandboxSpec`]) and its stored state ([`SandboxRecord`]).
 
 mod reserved;
 
@@ -29,83 +29,82 @@ pub use self::reserved::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
-    /// The sandbox is ended.
+    /// The sandbox is killed.
     #[default]
     Kill,
     /// The sandbox is paused.
     Pause,
 }
 
-/// How a sandbox ends or rests by itself.
+/// The lifetime of a sandbox and what follows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
-    /// How long it lives from its start, as asked at its creation.
+    /// Its lifetime from its start, as requested at its creation.
     pub timeout: Duration,
-    /// What happens then.
+    /// What happens at the deadline.
     pub on_timeout: OnTimeout,
-    /// Whether traffic to it wakes it when it is paused.
+    /// Whether traffic resumes it when it is paused.
     pub auto_resume: bool,
-    /// Whether a pause at the deadline keeps memory (else the disk only).
+    /// Whether a pause at the deadline keeps memory, not only the disk.
     pub keep_memory: bool,
-    /// Whether it has no deadline at all. `timeout` says nothing then.
+    /// Whether it has no deadline. `timeout` is then ignored.
     #[serde(default)]
     pub endless: bool,
 }
 
-/// What was asked for, with every default filled in.
+/// A request with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxSpec {
     /// The template it starts from.
     pub template: TemplateId,
-    /// What that template was called, for showing.
+    /// The name of that template, for display.
     pub template_name: Option<String>,
-    /// What leads to that template, where its id does not.
+    /// The name that leads to that template, if its id does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_key: Option<String>,
     /// The image of its root file system.
     pub image: ImageName,
-    /// The OCI runtime; the driver's default when none is named.
+    /// The OCI runtime; the driver's default if `None`.
     pub runtime: Option<RuntimeName>,
-    /// Whether it is the operator who chose the runtime, in an entry of the catalogue or a template of the
-    /// installation, so that every key may have it.
+    /// Whether the operator chose the runtime, in an entry of the catalogue or a template of the
+    /// installation. Every key may then use it.
     #[serde(default)]
     pub runtime_from_operator: bool,
     /// Limits.
     pub resources: Resources,
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: String,
-    /// Where commands start; the user's home when none is given.
+    /// The working directory of commands; the user's home if `None`.
     pub workdir: Option<String>,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
     /// The user's labels.
     pub metadata: BTreeMap<String, String>,
-    /// Its end.
+    /// Its lifetime.
     pub lifecycle: Lifecycle,
     /// Its network.
     pub network: NetworkPolicy,
-    /// What its template says of that, which counts for its clones too. What whoever asked for it said
-    /// does not.
+    /// The template's network rules. Clones inherit them, but not the request's rules.
     #[serde(default)]
     pub template_network: AskedNetwork,
-    /// Whether the daemon inside asks for its token.
+    /// Whether envd requires its access token.
     pub secure: bool,
-    /// What a pause or a snapshot keeps when nobody says.
+    /// The default contents of a pause or a snapshot.
     #[serde(default)]
     pub persistent: Contents,
-    /// The most processor time that it can be given while it runs.
+    /// The highest processor limit for resizes.
     #[serde(default)]
     pub cpu_ceiling: MilliCpu,
-    /// The snapshot that it begins with, in the place of its image alone.
+    /// The snapshot that it starts from instead of its image.
     #[serde(default)]
     pub snapshot: Option<SnapshotOrigin>,
-    /// What runs in it from its start on; in saved memory it does already.
+    /// Its start command; saved memory already runs it.
     #[serde(default)]
     pub start: Option<StartCommand>,
-    /// Variables of that command alone.
+    /// The variables of that command.
     #[serde(default)]
     pub start_env: BTreeMap<String, String>,
-    /// What it is for.
+    /// Its purpose.
     #[serde(default)]
     pub purpose: Purpose,
     /// The port that is meant when a request to it names none; [`DEFAULT_PORT`] when nothing is
@@ -114,19 +113,19 @@ pub struct SandboxSpec {
     pub port: Option<NonZeroU16>,
 }
 
-/// What the tokens of a sandbox are made with, beside its id.
+/// The salts of a sandbox's tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TokenSalts {
-    /// Of the tokens in force; none until they are rotated.
+    /// The salt of the current tokens; `None` until the first rotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<TokenSalt>,
-    /// Of those that a rotation under way puts in force.
+    /// The salt of a rotation in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<TokenSalt>,
 }
 
 impl TokenSalts {
-    /// After a rotation that was under way, if one was.
+    /// The salts after the rotation in progress, if there is one.
     #[must_use]
     pub fn settled(&self) -> Self {
         Self {
@@ -145,27 +144,27 @@ pub struct IdempotencyKey {
     pub at: Timestamp,
 }
 
-/// What a sandbox is for.
+/// The purpose of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// For its user.
     #[default]
     Use,
-    /// For the steps of a build; nobody else sees it.
+    /// For the steps of a build; hidden from users.
     Build(BuildId),
-    /// For whoever asks for one of its entry next; nobody sees it until then.
+    /// For the next claim from its entry's pool; hidden until then.
     Pool(Membership),
 }
 
-/// The snapshot that a sandbox begins with.
+/// The snapshot that a sandbox starts from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotOrigin {
-    /// Which.
+    /// The snapshot.
     pub id: SnapshotId,
-    /// Whether its memory goes on.
+    /// Whether its memory is restored.
     pub memory: bool,
-    /// What the daemon in that memory asks for.
+    /// The token that the envd in that memory requires.
     pub guest_token: Option<Token>,
 }
 
@@ -174,32 +173,32 @@ pub struct SnapshotOrigin {
 pub struct SandboxRecord {
     /// Its id, for its whole life.
     pub id: SandboxId,
-    /// Whose it is.
+    /// The owner.
     pub team: TeamId,
-    /// Its present run.
+    /// Its current execution.
     pub execution: ExecutionId,
-    /// What was asked.
+    /// Its specification.
     pub spec: SandboxSpec,
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
-    /// When it was created; of one that came from a pool, when it began to be handed out: for whoever
-    /// asked its life begins there.
+    /// When it was created. For a pool member this is the time of its claim: to its user, its life
+    /// starts there.
     pub created_at: Timestamp,
-    /// When its present run began.
+    /// When its current execution started.
     pub started_at: Timestamp,
-    /// When its time is over; see [`SandboxRecord::ends_at`].
+    /// Its deadline; see [`SandboxRecord::ends_at`].
     pub deadline: Timestamp,
-    /// When it entered its present state.
+    /// When it entered its current state.
     pub since: Timestamp,
-    /// What ran at the last start, once it was ready.
+    /// The report of its last start, once it was ready.
     pub report: Option<StartReport>,
-    /// What was saved, while it is paused.
+    /// The saved state, while it is paused.
     #[serde(default)]
     pub saved: Option<Saved>,
-    /// Its limits are being changed, and it was handed out before that has ended.
+    /// A resize is in progress, and the create returned without waiting for it.
     #[serde(default)]
     pub resizing: bool,
-    /// What its limits are being changed to, until that has ended.
+    /// The target of a resize in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aim: Option<Resources>,
     /// What its tokens are made with.
@@ -212,22 +211,22 @@ pub struct SandboxRecord {
 }
 
 impl SandboxRecord {
-    /// Whether somebody may see it and use it: it lives, no build has it to itself, and no pool has
-    /// it still.
+    /// Whether users may see and use it: it is alive, not a build's, and not an unclaimed pool
+    /// member.
     #[must_use]
     pub fn is_anybodys(&self) -> bool {
         self.state.is_live() && self.spec.purpose == Purpose::Use
     }
 
-    /// The processor time that counts as its own: what it has, or what it is being given, if that is
-    /// more.
+    /// The processor time that counts against quotas: its limit, or the target of a resize if that
+    /// is higher.
     #[must_use]
     pub fn cpu_kept(&self) -> MilliCpu {
         let aim = self.aim.map_or(MilliCpu(0), |aim| aim.cpu);
         self.spec.resources.cpu.max(aim)
     }
 
-    /// The memory that counts as its own, in the same way.
+    /// The memory that counts against quotas, in the same way.
     #[must_use]
     pub fn memory_kept(&self) -> Mib {
         let aim = self.aim.map_or(Mib(0), |aim| aim.memory);
@@ -244,9 +243,8 @@ impl SandboxRecord {
         }
     }
 
-    /// When the engine has to look at this sandbox again by itself: the end of a transient
-    /// state's timer, or the deadline of a running one. A member of a pool has no deadline until it
-    /// is handed out.
+    /// When the engine must check this sandbox next: at the end of a transient state's timer, or at
+    /// the deadline of a running one. A pool member has no deadline until it is claimed.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Timestamp> {
         match self.state.timer() {
@@ -256,13 +254,13 @@ impl SandboxRecord {
         }
     }
 
-    /// When its time is over; none for one without a deadline.
+    /// Its deadline; `None` if it has none.
     #[must_use]
     pub fn ends_at(&self) -> Option<Timestamp> {
         (!self.spec.lifecycle.endless).then_some(self.deadline)
     }
 
-    /// The pool that it belongs to, until it is handed out.
+    /// The pool of an unclaimed member.
     #[must_use]
     pub fn membership(&self) -> Option<&Membership> {
         match &self.spec.purpose {

@@ -1,4 +1,4 @@
-//! Snapshots: what is kept of a sandbox, so that it or others can start from it.
+//! Snapshots: saved states of sandboxes, from which others can start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,19 +13,19 @@ use crate::id::{SandboxId, SnapshotId, TeamId, TemplateId};
 use crate::sandbox::{SandboxSpec, SnapshotOrigin};
 use crate::template::{DEFAULT_TAG, RuntimeName, TemplateName, TemplateRef};
 
-/// What is kept.
+/// The contents of a snapshot or a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contents {
-    /// Files only: whatever starts from it boots.
+    /// Files only: a sandbox boots from them.
     Filesystem,
-    /// Memory and files: whatever starts from it goes on where it was.
+    /// Memory and files: a sandbox resumes where it was.
     #[default]
     Memory,
 }
 
 impl Contents {
-    /// Whether memory is kept.
+    /// Whether memory is included.
     #[must_use]
     pub fn has_memory(self) -> bool {
         self == Self::Memory
@@ -42,7 +42,7 @@ impl Contents {
     }
 }
 
-/// A text that does not say what to keep.
+/// A text that is not a list of contents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be kept: say `filesystem` or `memory,filesystem`")]
 pub struct InvalidContents(String);
@@ -50,8 +50,8 @@ pub struct InvalidContents(String);
 impl FromStr for Contents {
     type Err = InvalidContents;
 
-    /// Reads a list as the field writes it: `filesystem`, `memory,filesystem`, in either order.
-    /// `ip`, which OpenKruise lists, is ignored: an address belongs to a run, not to a snapshot.
+    /// Parses OpenKruise's list: `filesystem` or `memory,filesystem`, in either order. Its item
+    /// `ip` is ignored: an address belongs to an execution, not to a snapshot.
     fn from_str(text: &str) -> Result<Self, InvalidContents> {
         let (mut memory, mut filesystem) = (false, false);
         for word in text.split(',').map(str::trim) {
@@ -62,7 +62,7 @@ impl FromStr for Contents {
                 _ => return Err(InvalidContents(text.chars().take(64).collect())),
             }
         }
-        // Memory alone would have files open that are not there.
+        // Memory without its files would have open files that do not exist.
         if filesystem {
             Ok(Self::with_memory(memory))
         } else {
@@ -80,55 +80,55 @@ impl fmt::Display for Contents {
     }
 }
 
-/// What was really kept, and what that cost.
+/// The actual contents of a save, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
-    /// What was kept.
+    /// The contents.
     pub contents: Contents,
-    /// The OCI runtime that it was running in: memory can go on in no other.
+    /// The OCI runtime of the sandbox: no other can restore the memory.
     pub runtime: RuntimeName,
-    /// For how long the sandbox stood still.
+    /// How long the sandbox was frozen.
     pub freeze: Duration,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Bytes of files that are the sandbox's own, most of which may be shared with others.
+    /// Bytes of the sandbox's own files, most of which may be shared with others.
     pub file_bytes: u64,
-    /// How the files were kept: for people.
+    /// How the files were copied, for people.
     pub copied: String,
 }
 
-/// A snapshot as it is stored: one taking, under one tag.
+/// A stored snapshot: one version, with its tags.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SnapshotRecord {
-    /// Where its data are.
+    /// The id of its data.
     pub id: SnapshotId,
-    /// What users start from: the same over all tags and takings of a name.
+    /// The template id for users: the same for all tags and versions of a name.
     pub template: TemplateId,
-    /// Which taking of the name this is.
+    /// The first tag of this version.
     pub tag: String,
     /// Its other tags, each with the time when it was given.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub more_tags: BTreeMap<String, Timestamp>,
-    /// What it is called, if it has a name.
+    /// Its name, if it has one.
     pub name: Option<TemplateName>,
-    /// Whose it is.
+    /// The owner.
     pub team: TeamId,
     /// The sandbox that it was taken of.
     pub source: SandboxId,
-    /// What that sandbox was asked to be, which its clones are too unless they say otherwise.
+    /// The specification of that sandbox, which clones inherit unless a request overrides it.
     pub spec: SandboxSpec,
-    /// What the daemon in the memory asks for until a clone has given it a token of its own.
+    /// The token that the envd in the memory requires until a clone has set its own.
     pub guest_token: Option<Token>,
-    /// What was kept.
+    /// The saved contents.
     pub saved: Saved,
     /// When it was taken.
     pub created_at: Timestamp,
-    /// When it goes by itself.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
 impl SnapshotRecord {
-    /// What users call this taking: `[<namespace>/]<name or id>:<tag>`.
+    /// The user's name for this version: `[<namespace>/]<name or id>:<tag>`.
     #[must_use]
     pub fn reference(&self, namespace: &str) -> String {
         match &self.name {
@@ -137,7 +137,7 @@ impl SnapshotRecord {
         }
     }
 
-    /// Whether `reference`, without its namespace, means this taking.
+    /// Whether `reference`, without its namespace, refers to this version.
     #[must_use]
     pub fn is_meant_by(&self, reference: &TemplateRef) -> bool {
         let called = self.template.as_str() == reference.name.as_str()
@@ -180,7 +180,7 @@ impl SnapshotRecord {
         Some(rest)
     }
 
-    /// What a clone is, unless more is said.
+    /// The default specification of a clone.
     #[must_use]
     pub fn spec_of_clone(&self) -> SandboxSpec {
         SandboxSpec {
@@ -196,7 +196,7 @@ impl SnapshotRecord {
         }
     }
 
-    /// Whether it is to go by itself by now.
+    /// Whether it has expired.
     #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_are_read_as_the_field_writes_them() {
+    fn contents_are_parsed_in_openkruise_notation() {
         for (text, contents) in [
             ("filesystem", Contents::Filesystem),
             ("memory,filesystem", Contents::Memory),

@@ -1,51 +1,51 @@
-//! The life of a sandbox, as data.
+//! The life cycle of a sandbox, as data.
 //!
 //! ```text
 //! Creating ─▶ Running ⇄ (Pausing ─▶ Paused ─▶ Resuming)      Running ⇄ Snapshotting
 //! any ─▶ Terminating ─▶ Terminated        any live ─▶ Failed ─▶ Terminating
 //! ```
 //!
-//! Whatever is asked or observed is an [`Input`]; [`TRANSITIONS`] says what follows. What the
-//! table does not list is either harmless (a duplicate of what has already happened) or refused,
-//! and [`State::on`] says which. Restart, expiry and a user's request all pass through here, so
-//! there is one answer to what may happen next.
+//! Every command and observation is an [`Input`], and [`TRANSITIONS`] lists the resulting states.
+//! An input that the table does not list is either harmless (a repeated observation) or refused;
+//! [`State::on`] decides which. Restarts, deadlines and requests all use the table, so there is one
+//! answer to what may happen next.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a sandbox was ended on purpose.
+/// Why a sandbox was killed on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KillReason {
-    /// Its owner asked.
+    /// Its owner requested it.
     Requested,
-    /// Its deadline passed and its lifecycle says to kill.
+    /// Its deadline passed, and its lifecycle is to kill.
     TimedOut,
-    /// An operator asked, for a team or for the whole machine.
+    /// An operator requested it, for a team or for the whole machine.
     Operator,
-    /// It had failed, and what it left is being cleared.
+    /// It had failed, and its resources are being removed.
     Failed,
-    /// It was found half made, or unknown, when the server started.
+    /// The server found it incomplete or unknown when it started.
     Orphaned,
 }
 
-/// Why a sandbox stopped without being asked to.
+/// Why a sandbox stopped by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
 pub enum FailReason {
-    /// The driver could not make it; the text is the driver's.
+    /// The driver could not create it; the text is the driver's.
     Create(String),
-    /// Its memory limit was reached and the kernel ended it.
+    /// It reached its memory limit, and the kernel killed it.
     OutOfMemory,
-    /// It wrote more than its share of the disk, where nothing but ending it could keep it in.
+    /// It exceeded its disk share, on a disk that cannot enforce it otherwise.
     OutOfDisk,
-    /// Its first process ended.
+    /// Its first process exited.
     Exited,
-    /// It was gone when the server looked for it.
+    /// It no longer existed when the server looked for it.
     Vanished,
-    /// A transient state outlived its timer.
+    /// A transient state exceeded its timer.
     Stuck,
 }
 
@@ -62,31 +62,31 @@ impl fmt::Display for FailReason {
     }
 }
 
-/// Where a sandbox is in its life. Present participles are transient and have a timer.
+/// The state of a sandbox. Present participles are transient and have a timer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state", content = "reason")]
 pub enum State {
-    /// The driver is making it.
+    /// The driver is creating it.
     Creating,
-    /// It answers.
+    /// It answers requests.
     Running,
-    /// Its memory is being saved; it will stop.
+    /// It is being saved, and then stops.
     Pausing,
-    /// It is on disk only.
+    /// It is saved on disk only.
     Paused,
-    /// It is being started from what was saved.
+    /// It is being started from its saved state.
     Resuming,
-    /// It is frozen for a moment while a copy is taken.
+    /// It is briefly frozen while a copy is taken.
     Snapshotting,
-    /// It stopped without being asked to; what it left is still there.
+    /// It stopped by itself; its resources still exist.
     Failed(FailReason),
-    /// It is being ended and cleared.
+    /// It is being killed and its resources removed.
     Terminating(KillReason),
-    /// Nothing of it is left but its record.
+    /// Only its record remains.
     Terminated(KillReason),
 }
 
-/// The states without what they carry: the keys of the table.
+/// The states without their data: the keys of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the state of the same name")]
 pub enum StateKind {
@@ -116,34 +116,34 @@ impl StateKind {
     ];
 }
 
-/// What may be asked of a sandbox or observed of it.
+/// A command to a sandbox, or an observation of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// Asked: save and stop.
+    /// Command: save and stop.
     Pause,
-    /// Asked: start from what was saved.
+    /// Command: start from the saved state.
     Resume,
-    /// Asked: copy while it runs.
+    /// Command: copy while it runs.
     Snapshot,
-    /// Asked: end for good.
+    /// Command: kill.
     Kill(KillReason),
     /// Observed: it answers.
     Ready,
     /// Observed: it is saved and stopped.
     Paused,
-    /// Observed: saving failed and it runs on.
+    /// Observed: saving failed, and it keeps running.
     PauseFailed,
-    /// Observed: it could not be started from what was saved, which is still good.
+    /// Observed: the resume failed; the saved state is still valid.
     ResumeFailed,
-    /// Observed: the copy is taken, or failed; it runs on.
+    /// Observed: the copy was taken or failed; it keeps running.
     SnapshotEnded,
     /// Observed: it stopped.
     Failed(FailReason),
-    /// Observed: nothing of it is left.
+    /// Observed: its resources are removed.
     Cleared,
 }
 
-/// The inputs without what they carry: the other keys of the table.
+/// The inputs without their data: the other keys of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the input of the same name")]
 pub enum InputKind {
@@ -163,7 +163,7 @@ pub enum InputKind {
 use InputKind as I;
 use StateKind as S;
 
-/// Every change there is. A pair that is not listed changes nothing: see [`State::on`].
+/// All transitions. A pair that is not listed changes nothing: see [`State::on`].
 pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Creating, I::Ready, S::Running),
     (S::Creating, I::Failed, S::Failed),
@@ -190,18 +190,18 @@ pub const TRANSITIONS: &[(StateKind, InputKind, StateKind)] = &[
     (S::Terminating, I::Cleared, S::Terminated),
 ];
 
-/// An order that the present state does not allow.
+/// A command that the current state does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {input} a sandbox that is {state}")]
 pub struct Refused {
-    /// What was asked.
+    /// The command.
     pub input: InputKind,
-    /// Where the sandbox is.
+    /// The state of the sandbox.
     pub state: StateKind,
 }
 
 impl State {
-    /// The state without what it carries.
+    /// The state without its data.
     #[must_use]
     pub fn kind(&self) -> StateKind {
         match self {
@@ -219,11 +219,10 @@ impl State {
 
     /// The state after `input`.
     ///
-    /// An observation that the table does not list is late or repeated, and leaves the state as
-    /// it is. So does a kill of what is already ending: killing what is gone is a success.
+    /// An observation that the table does not list is late or repeated, and keeps the state. So
+    /// does a kill of a sandbox that is ending: killing a dead sandbox succeeds.
     ///
-    /// # Errors
-    /// An order (pause, resume, snapshot) that the table does not list is refused.
+    /// # Errors A command (pause, resume, snapshot) that the table does not list is refused.
     pub fn on(&self, input: &Input) -> Result<Self, Refused> {
         let (state, kind) = (self.kind(), input.kind());
         let row = TRANSITIONS
@@ -236,7 +235,7 @@ impl State {
         }
     }
 
-    /// Puts what `input` (or this state) carries into the state `to`.
+    /// Enters the state `to` with the data of `input` or of this state.
     fn enter(&self, to: StateKind, input: &Input) -> Self {
         match to {
             S::Creating => Self::Creating,
@@ -263,7 +262,7 @@ impl State {
         }
     }
 
-    /// How long this state may last before the sandbox counts as [`FailReason::Stuck`].
+    /// How long this state may last before it becomes [`FailReason::Stuck`].
     #[must_use]
     pub fn timer(&self) -> Option<Duration> {
         match self.kind() {
@@ -274,7 +273,7 @@ impl State {
         }
     }
 
-    /// Whether users see the sandbox: it is not failed, ending or gone.
+    /// Whether users see the sandbox: it has not failed and is not ending.
     #[must_use]
     pub fn is_live(&self) -> bool {
         !matches!(self.kind(), S::Failed | S::Terminating | S::Terminated)
@@ -288,7 +287,7 @@ impl State {
 }
 
 impl Input {
-    /// The input without what it carries.
+    /// The input without its data.
     #[must_use]
     pub fn kind(&self) -> InputKind {
         match self {
@@ -308,7 +307,7 @@ impl Input {
 }
 
 impl InputKind {
-    /// Whether this is asked (and can be refused) rather than observed.
+    /// Whether this is a command, which can be refused, and not an observation.
     #[must_use]
     pub fn is_order(self) -> bool {
         matches!(self, I::Pause | I::Resume | I::Snapshot)

@@ -1,4 +1,4 @@
-//! What sandboxes start from, and how users name it.
+//! Templates, which sandboxes start from, and their names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,13 @@ use crate::resources::{MilliCpu, Resources};
 use crate::sandbox::SnapshotOrigin;
 use crate::snapshot::Contents;
 
-/// The longest template name that is accepted.
+/// The longest accepted template name.
 pub const NAME_MAX: usize = 128;
 
-/// The tag meant when none is given.
+/// The default tag.
 pub const DEFAULT_TAG: &str = "default";
 
-/// An OCI runtime by name: `^[a-z0-9-]{1,32}$`.
+/// The name of an OCI runtime: `^[a-z0-9-]{1,32}$`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RuntimeName(String);
@@ -72,7 +72,7 @@ impl fmt::Display for RuntimeName {
     }
 }
 
-/// What a template is called, without its namespace: `^[a-z0-9_-]{1,128}$`.
+/// The name of a template, without its namespace: `^[a-z0-9_-]{1,128}$`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TemplateName(String);
@@ -129,17 +129,17 @@ impl InvalidTemplateRef {
     }
 }
 
-/// How a user names a template: `[namespace/]name[:tag]`, where `name` may be an id.
+/// A user's reference to a template: `[namespace/]name[:tag]`, where `name` may be an id.
 ///
-/// Case and surrounding blanks do not matter.
+/// Case and surrounding blanks are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TemplateRef {
-    /// The team's slug, when one was given.
+    /// The team's slug, if given.
     pub namespace: Option<String>,
     /// A name or an id.
     pub name: TemplateName,
-    /// The tag, when one was given.
+    /// The tag, if given.
     pub tag: Option<String>,
 }
 
@@ -204,8 +204,8 @@ impl fmt::Display for TemplateRef {
     }
 }
 
-/// What a request calls its template: a [`TemplateRef`], or another name that an entry of the
-/// catalogue may mean, such as `faas-code-python.3.11`.
+/// The template of a request: a [`TemplateRef`], or another name that an entry of the catalogue may
+/// match, such as `faas-code-python.3.11`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateKey(String);
 
@@ -216,10 +216,9 @@ impl TemplateKey {
         &self.0
     }
 
-    /// The name as a reference, if it is one.
+    /// The name as a reference.
     ///
-    /// # Errors
-    /// When it is none.
+    /// # Errors When it is not a reference.
     pub fn reference(&self) -> Result<TemplateRef, InvalidTemplateRef> {
         self.0.parse()
     }
@@ -254,70 +253,70 @@ impl fmt::Display for TemplateKey {
 /// An image with the settings that its sandboxes start with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Template {
-    /// Its id, the same over all builds.
+    /// Its id, the same for all builds.
     pub id: TemplateId,
-    /// The team it belongs to; none for a builtin template, which every team may use.
+    /// The owner; `None` for a builtin template, which every team may use.
     pub team: Option<TeamId>,
-    /// What it is called.
+    /// Its names.
     pub names: Vec<TemplateName>,
-    /// The build in use.
+    /// The current build.
     pub build: BuildId,
     /// The image its root file system comes from.
     pub image: ImageName,
-    /// Limits, unless a request says otherwise.
+    /// The default limits of its sandboxes.
     pub resources: Resources,
-    /// The OCI runtime; the driver's default when none is named.
+    /// The OCI runtime; the driver's default if `None`.
     pub runtime: Option<RuntimeName>,
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: String,
-    /// Where commands start; the user's home when none is given.
+    /// The working directory of commands; the user's home if `None`.
     pub workdir: Option<String>,
     /// Environment of every process.
     pub env: BTreeMap<String, String>,
-    /// What a pause or a snapshot of its sandboxes keeps when nobody says.
+    /// The default contents of a pause or a snapshot of its sandboxes.
     #[serde(default)]
     pub persistent: Contents,
-    /// The most processor time that its sandboxes can be given while they run; some times their own
-    /// when nothing is said.
+    /// The highest processor limit of its running sandboxes; by default a multiple of their own
+    /// limit.
     #[serde(default)]
     pub max_cpu: Option<MilliCpu>,
-    /// What was saved of it when it was built; none where its sandboxes begin with the image alone.
+    /// The result of its build; `None` if its sandboxes start from the image alone.
     #[serde(default)]
     pub snapshot: Option<SnapshotOrigin>,
-    /// What the steps of its build have set: for the start command, and for builds that stand on it.
+    /// The variables that its build's steps set, for the start command and for builds based on it.
     #[serde(default)]
     pub build_env: BTreeMap<String, String>,
-    /// What runs in its sandboxes from their start on.
+    /// The start command of its sandboxes.
     #[serde(default)]
     pub start: Option<StartCommand>,
-    /// Which build each tag means; empty for one that was not built, which has the default tag alone.
+    /// The build of each tag; empty for a template without builds, which has only the default tag.
     #[serde(default)]
     pub tags: BTreeMap<String, Tagged>,
     /// Whether other teams may use it.
     pub public: bool,
-    /// Whether an operator has made it for everybody: while it is public, its name alone means it to
-    /// every team that has no template of that name.
+    /// Whether an operator created it for all teams. While it is public, its plain name refers to
+    /// it for every team that has no template of that name.
     #[serde(default)]
     pub promoted: bool,
-    /// One line for people.
+    /// A one-line description.
     pub description: String,
-    /// When it was first made.
+    /// When it was first created.
     pub created_at: Timestamp,
-    /// When its present build was made.
+    /// When its current build was created.
     pub updated_at: Timestamp,
 }
 
-/// What a tag means.
+/// The build of a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tagged {
-    /// Which build.
+    /// The build.
     pub build: BuildId,
-    /// Since when.
+    /// When the tag was assigned.
     pub at: Timestamp,
 }
 
 impl Template {
-    /// A template of everybody's over an image, which says nothing but what it must.
+    /// A public template with an image and default settings.
     #[must_use]
     pub fn over(id: TemplateId, build: BuildId, image: ImageName, now: Timestamp) -> Self {
         Self {
@@ -345,7 +344,7 @@ impl Template {
         }
     }
 
-    /// The same template, as it is in another of its builds.
+    /// The same template in another of its builds.
     #[must_use]
     pub fn as_built(&self, build: BuildId, resources: Resources, made: &Made) -> Self {
         Self {
@@ -386,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reference_is_refused() {
+    fn an_invalid_reference_is_refused() {
         let long = "a".repeat(129);
         let uuid_tag = "base:6b2f3c1e-9d1c-4d0e-8f5a-0c1d2e3f4a5b";
         for bad in [

@@ -1,4 +1,4 @@
-//! What a build does.
+//! The plan of a build: its stages and steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::image::{ImageName, RegistryAuth};
 use crate::template::TemplateKey;
 
-/// The digest of what a `COPY` step takes along, as its client counted it: 64 hexadecimal digits.
+/// The digest of the files of a `COPY` step, as the client computed it: 64 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FilesHash(String);
@@ -59,13 +59,13 @@ impl fmt::Display for FilesHash {
     }
 }
 
-/// What a stage of a build stands on.
+/// The base of a build stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Base {
-    /// An image, which may need an account at its registry.
+    /// An image, with registry credentials if it needs them.
     Image(ImageName, Option<RegistryAuth>),
-    /// Whatever a create of the same name begins with: a template that its team may use, an entry of the
-    /// catalogue, a snapshot.
+    /// Anything that a create can start from by the same name: a template that the team may use, an
+    /// entry of the catalogue, or a snapshot.
     Template(TemplateKey),
     /// An earlier stage of the same build.
     Stage(usize),
@@ -74,44 +74,44 @@ pub enum Base {
 /// Where the files of a `COPY` step come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// What the client has sent.
+    /// The client's upload.
     Upload(FilesHash),
     /// The file system of an earlier stage.
     Stage(usize),
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Puts files there.
+    /// Copies files into the stage.
     Copy {
-        /// Where they come from.
+        /// Where the files come from.
         source: Source,
-        /// Which of them.
+        /// The path of the files in the source.
         path: String,
-        /// Where they go, relative to the working directory.
+        /// The target path, relative to the working directory.
         target: String,
-        /// Whose they are then: `user` or `user:group`; the present user's when nothing is said.
+        /// The owner, `user` or `user:group`; by default the current user.
         owner: Option<String>,
-        /// Their mode, in octal digits.
+        /// The mode, in octal digits.
         mode: Option<String>,
     },
-    /// Runs a line in a login shell.
+    /// Runs a command line in a login shell.
     Run {
-        /// The line.
+        /// The command line.
         command: String,
-        /// As whom, when not as the present user.
+        /// The user that runs it; by default the current user.
         user: Option<String>,
     },
-    /// Sets variables for the steps after it, and for the start command.
+    /// Sets variables for the following steps and the start command.
     Env(Vec<(String, String)>),
-    /// Changes where the steps after it start.
+    /// Changes the working directory of the following steps.
     Workdir(String),
-    /// Changes who the steps after it run as.
+    /// Changes the user of the following steps.
     User {
-        /// The account, made when there is none.
+        /// The account; created if it does not exist.
         name: String,
-        /// Whether it may become root without a password.
+        /// Whether the account may use `sudo` without a password.
         sudo: bool,
     },
 }
@@ -142,57 +142,58 @@ impl fmt::Display for Action {
 /// One step of a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it does.
+    /// The action.
     pub action: Action,
-    /// The line of the Dockerfile that it stands in, when the client has said one.
+    /// The step's line in the Dockerfile, if the client sent it.
     pub line: Option<u32>,
-    /// Whether it is done though it was done before, and so are all after it.
+    /// Whether this step and all later ones ignore the build cache.
     pub force: bool,
 }
 
-/// One file system to be made.
+/// One stage of a build, which produces a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// What it stands on.
+    /// The base of the stage.
     pub base: Base,
-    /// What is done to that, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// All that a build does. The last stage becomes the template.
+/// The plan of a whole build. The last stage becomes the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The stages, each standing on earlier ones alone.
+    /// The stages. Each refers only to earlier ones.
     pub stages: Vec<Stage>,
-    /// The variables of `Env` actions that every process of a sandbox gets, not only the steps and
-    /// the start command.
+    /// The variables of `Env` actions that every process in a sandbox gets. The others reach only
+    /// the steps and the start command.
     pub keep_env: Vec<String>,
-    /// What runs in the template from its start on.
+    /// The start command of the template.
     pub start: Option<String>,
-    /// What says that it is ready, by ending with success.
+    /// The ready command: the template is ready when it exits successfully.
     pub ready: Option<String>,
-    /// Whether nothing that was done before is taken over.
+    /// Whether the whole build ignores the build cache.
     pub force: bool,
 }
 
-/// Why a plan cannot be carried out.
+/// Why a plan is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPlan {
-    /// There is nothing in it.
+    /// The plan has no stage.
     #[error("a build needs `fromImage` or `fromTemplate`")]
     Empty,
-    /// A stage names one that is not before it.
+    /// A stage refers to one that is not before it.
     #[error("stage {stage} needs stage {needs}, which is not before it")]
     Order {
-        /// Which.
+        /// The stage.
         stage: usize,
-        /// What it names.
+        /// The stage that it refers to.
         needs: usize,
     },
 }
 
 impl Plan {
-    /// Whether anything is done in a stage, or goes on from it: others are only copied from.
+    /// Whether a stage has steps, or a later stage is based on it. Other stages are only copied
+    /// from.
     #[must_use]
     pub fn is_worked_in(&self, stage: usize) -> bool {
         let last = stage + 1 == self.stages.len();
@@ -204,7 +205,7 @@ impl Plan {
             || self.stages.iter().enumerate().skip(stage + 1).any(goes_on)
     }
 
-    /// Whether each stage needs only what is before it.
+    /// Checks that each stage refers only to earlier ones.
     ///
     /// # Errors
     /// See [`InvalidPlan`].
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stage_stands_on_earlier_ones_alone() {
+    fn a_stage_refers_only_to_earlier_stages() {
         let stage = |base| Stage {
             base,
             steps: Vec::new(),

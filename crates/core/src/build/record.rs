@@ -1,4 +1,4 @@
-//! Builds as they are stored, with what they say and leave.
+//! Builds as they are stored, with their logs and results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,22 +13,22 @@ use crate::resources::Resources;
 use crate::sandbox::SnapshotOrigin;
 use crate::template::{RuntimeName, TemplateName};
 
-/// Where a build is.
+/// The status of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildStatus {
-    /// It was announced, and nobody has said yet what it does.
+    /// Announced; the client has not sent the plan yet.
     Waiting,
-    /// It is under way, or waits for its turn.
+    /// Running, or queued.
     Building,
-    /// Sandboxes start from it.
+    /// Finished: sandboxes can start from it.
     Ready,
-    /// It has failed, or was cancelled.
+    /// Failed or cancelled.
     Error,
 }
 
 impl BuildStatus {
-    /// The word for it on the wire.
+    /// The status on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -39,29 +39,29 @@ impl BuildStatus {
         }
     }
 
-    /// Whether nothing more will happen.
+    /// Whether the status is final.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Ready | Self::Error)
     }
 }
 
-/// Which part of a build something belongs to.
+/// The part of a build that an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Getting what it stands on.
+    /// Preparing the base.
     Base,
     /// A step of the last stage, counted from 1.
     Step(usize),
-    /// A step of an earlier stage, counted from 1; 0 is getting what it stands on.
+    /// A step of an earlier stage, counted from 1. Step 0 prepares the stage's base.
     Earlier {
         /// The stage, counted from 0.
         stage: usize,
         /// The step.
         step: usize,
     },
-    /// Starting and saving what was built.
+    /// Starting and saving the result.
     Finalize,
 }
 
@@ -77,14 +77,14 @@ impl fmt::Display for Part {
     }
 }
 
-/// Why a build has failed.
+/// Why a build failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildFailure {
-    /// What to tell.
+    /// The error message for the client.
     pub message: String,
-    /// Where it was.
+    /// The part that failed.
     pub part: Option<Part>,
-    /// The line of the Dockerfile that it was about, when the client has said one.
+    /// The failed step's line in the Dockerfile, if the client sent it.
     #[serde(default)]
     pub line: Option<u32>,
 }
@@ -101,45 +101,45 @@ impl BuildFailure {
     }
 }
 
-/// What a finished build starts its sandboxes with.
+/// The result of a build: how its sandboxes start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// The image under it.
+    /// The base image.
     pub image: ImageName,
-    /// The OCI runtime that its memory is of.
+    /// The OCI runtime of the saved memory.
     pub runtime: Option<RuntimeName>,
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: String,
-    /// Where commands start.
+    /// The working directory of commands.
     pub workdir: Option<String>,
-    /// Environment of every process: the image's.
+    /// The image's environment, for every process.
     pub env: BTreeMap<String, String>,
-    /// What steps have set: for the start command, and for builds that stand on this one.
+    /// The variables that steps set, for the start command and for builds based on this one.
     pub build_env: BTreeMap<String, String>,
-    /// What was saved of it.
+    /// The saved result.
     pub snapshot: SnapshotOrigin,
-    /// What runs in it from its start on.
+    /// The start command.
     pub start: Option<StartCommand>,
 }
 
-/// What runs in a template from its start on.
+/// The start command of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartCommand {
-    /// A line for a login shell.
+    /// A command line for a login shell.
     pub command: String,
-    /// What says that it is ready, by ending with success.
+    /// The ready command: the template is ready when it exits successfully.
     pub ready: Option<String>,
-    /// Who runs the line, where and with which variables, if that is another template's to say: a
-    /// command that is inherited runs as in the template that it comes from.
+    /// The user, directory and variables of `command`, if it is inherited. An inherited command
+    /// runs as in the template that defined it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_in: Option<BuildState>,
-    /// The same of `ready`.
+    /// The same for `ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_in: Option<BuildState>,
 }
 
 impl StartCommand {
-    /// A command of the template's own.
+    /// A start command that the template itself defines.
     #[must_use]
     pub fn new(command: String, ready: Option<String>) -> Self {
         Self {
@@ -150,7 +150,7 @@ impl StartCommand {
         }
     }
 
-    /// The same for templates that stand on one whose steps ended in `state`.
+    /// The inherited command, for templates based on one whose steps ended in `state`.
     #[must_use]
     pub fn inherited(mut self, state: &BuildState) -> Self {
         self.command_in.get_or_insert_with(|| state.clone());
@@ -158,7 +158,7 @@ impl StartCommand {
         self
     }
 
-    /// The same with another ready command, which is the template's own.
+    /// The same start command with a ready command that the template itself defines.
     #[must_use]
     pub fn with_ready(self, ready: String) -> Self {
         Self {
@@ -174,15 +174,15 @@ impl StartCommand {
 pub struct BuildRecord {
     /// Its id.
     pub id: BuildId,
-    /// The template that it makes or renews.
+    /// The template that it creates or updates.
     pub template: TemplateId,
-    /// Whose it is.
+    /// The owner.
     pub team: TeamId,
-    /// What the template is called.
+    /// The name of the template.
     pub name: TemplateName,
-    /// The tags that it is to get.
+    /// The tags that the build gets.
     pub tags: Vec<String>,
-    /// What its sandboxes may use.
+    /// The resources of the template's sandboxes.
     pub resources: Resources,
     /// Whether the template is builtin: all teams may use it and watch the build.
     #[serde(default, rename = "stock")]
@@ -190,12 +190,12 @@ pub struct BuildRecord {
     /// Whether other teams may use the template, if this is the first build of it.
     #[serde(default)]
     pub public: bool,
-    /// Where it is.
+    /// The status.
     pub status: BuildStatus,
-    /// Why it has failed.
+    /// Why it failed.
     #[serde(default)]
     pub failure: Option<BuildFailure>,
-    /// What it has made.
+    /// The result.
     #[serde(default)]
     pub made: Option<Made>,
     /// When it was announced.
@@ -207,47 +207,47 @@ pub struct BuildRecord {
     pub finished_at: Option<Timestamp>,
 }
 
-/// How much a line of a build's log matters.
+/// The level of a line in a build's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// To whoever looks for a fault.
+    /// For debugging.
     Debug,
-    /// To whoever waits.
+    /// For the user who waits for the build.
     Info,
-    /// To whoever may want to change something.
+    /// A problem that the user may want to fix.
     Warn,
-    /// To everybody: it is why the build failed.
+    /// The reason why the build failed.
     Error,
 }
 
 /// A line of a build's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// When.
+    /// When it was logged.
     pub at: Timestamp,
-    /// How much it matters.
+    /// The level.
     pub level: LogLevel,
-    /// What was said.
+    /// The text.
     pub message: String,
-    /// In which part.
+    /// The part of the build.
     pub part: Option<Part>,
 }
 
-/// Files as a step has left them, for the next build that does the same.
+/// The build cache: the files after a step, reused by later builds with the same steps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// What was done to come here, digested: 64 hexadecimal digits.
+    /// The digest of all inputs up to this step: 64 hexadecimal digits.
     pub key: String,
-    /// Whose it is: no team stands on another's.
+    /// The owner: teams do not share their caches.
     pub team: TeamId,
-    /// Where the files are.
+    /// The saved files.
     pub snapshot: SnapshotOrigin,
-    /// The image under them.
+    /// The base image.
     pub image: ImageName,
-    /// Where steps on them start, of what was made fit for use: what it stands on need not say.
+    /// The working directory after provisioning, for a base that does not define one.
     #[serde(default)]
     pub workdir: Option<String>,
-    /// When a build last stood on it.
+    /// When a build last used it.
     pub used_at: Timestamp,
 }

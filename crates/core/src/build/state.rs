@@ -1,4 +1,4 @@
-//! What the steps of a build carry on from one to the next, beside files.
+//! The state that build steps pass on in addition to files.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::Action;
 
-/// Who the steps of a build run as until one says otherwise.
+/// The user of build steps until a step changes it.
 pub const BUILD_USER: &str = "user";
 
-/// Where the steps of a build start until one says otherwise.
+/// The working directory of build steps until a step changes it.
 pub const BUILD_WORKDIR: &str = "/home/user";
 
-/// What steps carry on from one to the next, beside the files.
+/// The state that a step passes on to the next, in addition to files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BuildState {
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: String,
-    /// Where they start.
+    /// Their working directory.
     pub workdir: String,
-    /// The variables that steps have set.
+    /// The variables that steps set.
     pub env: BTreeMap<String, String>,
 }
 
@@ -34,14 +34,14 @@ impl Default for BuildState {
 }
 
 impl BuildState {
-    /// The state after a step, where `image` are the variables that there are already.
+    /// The state after a step. `image` contains the variables of the base image.
     #[must_use]
     pub fn after(&self, action: &Action, image: &BTreeMap<String, String>) -> Self {
         let mut next = self.clone();
         match action {
             Action::Env(pairs) => {
                 for (name, value) in pairs {
-                    // As they were before the step, whatever else it sets.
+                    // The values before the step: assignments in one step do not see each other.
                     let known = |name: &str| self.env.get(name).or_else(|| image.get(name));
                     let value = expand(value, &|name| known(name).cloned());
                     next.env.insert(name.clone(), value);
@@ -54,7 +54,7 @@ impl BuildState {
         next
     }
 
-    /// `path`, seen from the working directory. A trailing `/` stays, as it says "into".
+    /// Resolves `path` against the working directory. Keeps a trailing `/`, which means "into".
     #[must_use]
     pub fn path(&self, path: &str) -> String {
         let mut parts: Vec<&str> = Vec::new();
@@ -78,8 +78,8 @@ impl BuildState {
     }
 }
 
-/// Puts values in the place of `$NAME`, `${NAME}`, `${NAME:-word}`, `${NAME-word}`, `${NAME:+word}`
-/// and `${NAME+word}`; nothing where there is none. `\$`, `\\` and `\}` are the character itself.
+/// Expands `$NAME`, `${NAME}`, `${NAME:-word}`, `${NAME-word}`, `${NAME:+word}` and `${NAME+word}`.
+/// An unset variable becomes an empty string. `\$`, `\\` and `\}` stand for the character itself.
 fn expand(text: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -114,7 +114,8 @@ fn expand(text: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// What stands in the braces that a text begins with, when a variable does, and what is behind them.
+/// Splits a text after `{` into the contents of the braces, if those start with a variable, and the
+/// rest.
 fn braced(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('{')?;
     let (mut depth, mut escaped) = (0, false);
@@ -130,7 +131,7 @@ fn braced(text: &str) -> Option<(&str, &str)> {
             '}' => depth -= 1,
             _ => {}
         }
-        // Braces in braces are for words of words, of which nobody writes many.
+        // Nested braces are words within words, which are rarely deep.
         if depth > DEPTH_MAX {
             return None;
         }
@@ -138,10 +139,10 @@ fn braced(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// How deep words may stand in words.
+/// How deeply words may be nested.
 const DEPTH_MAX: usize = 8;
 
-/// The value of what stands in braces.
+/// Expands the contents of braces.
 fn substitute(inner: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String {
     let (name, how) = inner.split_at(name_length(inner));
     let value = value_of(name);
@@ -156,7 +157,7 @@ fn substitute(inner: &str, value_of: &dyn Fn(&str) -> Option<String>) -> String 
     }
 }
 
-/// How much of the beginning is a variable's name.
+/// The length of the variable name at the start of a text.
 fn name_length(text: &str) -> usize {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return 0;
@@ -165,7 +166,7 @@ fn name_length(text: &str) -> usize {
     text.find(|c| !good(c)).unwrap_or(text.len())
 }
 
-/// Whether a text can name a variable.
+/// Whether a text is a valid variable name.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     !text.is_empty() && name_length(text) == text.len()
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_what_was_set_before() {
+    fn variables_expand_to_earlier_values() {
         let image = BTreeMap::from([("PATH".to_owned(), "/bin".to_owned())]);
         let state = BuildState::default()
             .after(&env(&[("A", "1"), ("B", "-$A")]), &image)
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_seen_from_the_working_directory() {
+    fn paths_are_relative_to_the_working_directory() {
         let state = BuildState::default().after(&Action::Workdir("app".into()), &BTreeMap::new());
         assert_eq!(state.workdir, "/home/user/app");
         for (path, seen) in [
@@ -217,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_is_expanded_or_walked_ends_badly(text in "\\PC{0,60}") {
+        fn expanding_and_resolving_any_text_never_panics(text in "\\PC{0,60}") {
             let _ = expand(&text, &|_| Some("v".to_owned()));
             let seen = BuildState::default().path(&text);
             prop_assert!(seen.starts_with('/') && !seen.split('/').any(|part| part == ".."));

@@ -1,4 +1,4 @@
-//! What an entry has to be beyond its shape.
+//! Checks of an entry beyond its JSON schema.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use crate::resources::Resources;
 /// The longest description, in characters.
 const DESCRIPTION_MAX: usize = 1024;
 
-/// The most arguments.
+/// The maximum number of arguments.
 const ARGS_MAX: usize = 256;
 
-/// The most bytes of a list or a map of texts, and of a command.
+/// The maximum bytes of a list or map of texts, and of a command.
 const TEXT_MAX: usize = 64 << 10;
 
-/// The longest name of a user or of a directory, in bytes.
+/// The longest user name or directory, in bytes.
 const PATH_MAX: usize = 4096;
 
-/// A field, and what is wrong with it.
+/// Fields with their problems.
 type Found = Vec<(String, String)>;
 
-/// Everything that is wrong with an entry, its pattern and the other entries aside.
+/// All problems of an entry, except those of its pattern and of other entries.
 pub(super) fn entry(entry: &Entry) -> Found {
     let mut found = Found::new();
     let mut say = |field: &str, message: &str| found.push((field.to_owned(), message.to_owned()));
@@ -64,10 +64,10 @@ pub(super) fn entry(entry: &Entry) -> Found {
     found
 }
 
-/// What its sandboxes begin with: an image or a template.
+/// The base of its sandboxes: an image or a template.
 fn origin(say: &mut impl FnMut(&str, &str), entry: &Entry) {
     if let Some(image) = &entry.image {
-        // Any text that a pattern may find is as good as another.
+        // Any text that a pattern may capture will do.
         let image = if entry.is_dynamic() {
             fill(image, "x", "1")
         } else {
@@ -89,7 +89,7 @@ fn origin(say: &mut impl FnMut(&str, &str), entry: &Entry) {
     if entry.is_dynamic() {
         say("template", "cannot be said where `type` is \"dynamic\"");
     }
-    // They are part of what was saved of it.
+    // These are part of the saved template.
     for (field, said) in [
         ("args", entry.args.is_some()),
         ("startCmd", entry.start_cmd.is_some()),
@@ -137,7 +137,7 @@ fn texts(say: &mut impl FnMut(&str, &str), entry: &Entry) {
     }
 }
 
-/// The name of a variable that no environment can hold.
+/// A variable name that no environment can contain.
 fn unsettable(env: &BTreeMap<String, String>) -> Option<&str> {
     let bad = |name: &str, value: &str| {
         name.is_empty() || name.contains(['=', '\0']) || value.contains('\0')

@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 /// The longest command, in bytes.
 const LENGTH_MAX: usize = 4096;
 
-/// Programs that run the word behind `-c` as a line.
+/// Programs that run the word after `-c` as a command line.
 const SHELLS: [&str; 5] = ["sh", "bash", "dash", "ash", "zsh"];
 
-/// What only a shell understands.
+/// Operators that only a shell understands.
 const SHELL_SYNTAX: [&str; 10] = ["|", "||", "&&", "&", ";", ">", ">>", "<", "2>", "2>&1"];
 
-/// A command of a pool. As text, in Agent-Sandbox's form, it is the program, a comma, and its
-/// arguments with blanks between them; without a comma the blanks divide it alone. That form has
-/// no quoting. As a list, each text is one word.
+/// A command of a pool. The text form is Agent-Sandbox's: the program, a comma, and the arguments
+/// separated by blanks. Without a comma, blanks separate all words. The text form has no quoting.
+/// In the list form, each text is one word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Command(Written);
 
-/// How a command may be written.
+/// The ways to write a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -29,7 +29,7 @@ enum Written {
     List(Vec<String>),
 }
 
-/// A value that is no command.
+/// A value that is not a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no command: write `program,arg1 arg2`, or a list of words, at most {LENGTH_MAX} \
@@ -47,8 +47,8 @@ impl Command {
         }
     }
 
-    /// What the text form most likely does not mean: a shell whose line ends at the first blank,
-    /// quotes that nothing removes, operators that reach a program as words.
+    /// Warns about a text form that probably does not do what was meant: a shell whose line ends at
+    /// the first blank, quotes that are not removed, or operators that reach a program as words.
     pub(super) fn advice(&self) -> Option<String> {
         let Written::Text(text) = &self.0 else {
             return None;
@@ -80,7 +80,7 @@ impl Command {
     }
 }
 
-/// Only the first comma divides: a later one belongs to an argument.
+/// Only the first comma separates: a later one belongs to an argument.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let (program, arguments) = text.split_once(',').unwrap_or((text, ""));
     program
@@ -121,7 +121,7 @@ impl From<Command> for Written {
     }
 }
 
-/// A line for a shell that was written as a line, or as a list of words.
+/// Reads a shell command line that is written as a line or as a list of words.
 pub(super) fn line<'de, D>(source: D) -> Result<Option<String>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -136,7 +136,7 @@ where
     }))
 }
 
-/// A text as one word of a shell: as it is where it holds nothing that a shell reads.
+/// Quotes a text as one shell word, if it has characters that are special to a shell.
 fn as_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -145,7 +145,7 @@ fn as_word(text: &str) -> String {
     quoted(text)
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one shell word.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comma_stands_between_a_program_and_its_arguments() {
+    fn a_comma_separates_a_program_and_its_arguments() {
         for (text, words) in [
             ("/root/.server/warmup.sh", &["/root/.server/warmup.sh"][..]),
             (
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_its_words_as_they_are() {
+    fn the_words_of_a_list_are_kept_verbatim() {
         let list = json!(["sh", "-c", "echo warmed > /tmp/warm\ntrue", ""]);
         assert_eq!(argv(list.clone()).len(), 4);
         let command = read(list.clone()).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_nothing_is_refused() {
+    fn a_command_without_a_program_is_refused() {
         let long = "x".repeat(LENGTH_MAX + 1);
         for bad in ["", "  ", ",a b", "a\nb", "a\0", &long] {
             assert!(read(json!(bad)).is_err(), "{bad:?}");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_quoting_is_told_with_the_list_that_does_it() {
+    fn a_text_that_needs_quoting_is_warned_about_with_an_equivalent_list() {
         for (text, said) in [
             (
                 "sh,-c echo warmed > /tmp/warm",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_a_line_whose_words_stay_apart() {
+    fn a_list_becomes_a_line_with_quoted_words() {
         let read = |value: Value| line(value).unwrap().unwrap();
         assert_eq!(read(json!("serve | log")), "serve | log");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! An entry of the catalogue: the fields of the seed's tables, and ours.
+//! An entry of the catalogue: Agent-Sandbox's fields, and ours.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,13 +20,13 @@ use crate::template::{RuntimeName, TemplateRef};
 /// The longest name of an entry, in bytes.
 pub(super) const NAME_MAX: usize = 128;
 
-/// What an entry is called: 1 to 128 of `A-Z a-z 0-9 . _ -`, the first a letter or a digit. Case
-/// tells no two apart.
+/// The name of an entry: 1 to 128 of `A-Z a-z 0-9 . _ -`, starting with a letter or a digit. Names
+/// are compared without case.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EntryName(String);
 
-/// A text that is no entry's name.
+/// A text that is not an entry's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no name: 1 to {NAME_MAX} letters, digits, `.`, `_` and `-`, a letter or digit first"
@@ -40,7 +40,7 @@ impl EntryName {
         &self.0
     }
 
-    /// The id under which sandboxes of the entry are known, the same for the same name.
+    /// The template id of the entry's sandboxes, derived from the name.
     #[must_use]
     pub fn template_id(&self) -> TemplateId {
         TemplateId::of_catalogue(&self.0.to_ascii_lowercase())
@@ -76,43 +76,43 @@ impl fmt::Display for EntryName {
     }
 }
 
-/// What `type` may say.
+/// The values of `type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// One image, meant by its name; so is an entry that says nothing.
+    /// One image, selected by the entry's name. The default.
     Static,
-    /// A family of images, meant by a pattern.
+    /// A family of images, selected by a pattern.
     Dynamic,
 }
 
-/// What a sandbox is to have of the machine, as Kubernetes says it.
+/// A sandbox's resources, as in Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryResources {
-    /// Processors that it usually needs.
+    /// The requested processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuQuantity>,
-    /// Memory that it usually needs.
+    /// The requested memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryQuantity>,
-    /// Processors that it may use.
+    /// The processor limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuQuantity>,
-    /// Memory that it may use.
+    /// The memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<MemoryQuantity>,
 }
 
 impl EntryResources {
-    /// The most processor time: the limit, else what is requested, if that is something.
+    /// The processor limit; by default the request, if that is not zero.
     #[must_use]
     pub fn most_cpu(&self) -> Option<MilliCpu> {
         let said = self.cpu_limit.as_ref().or(self.cpu.as_ref());
         said.map(CpuQuantity::value).filter(|cpu| cpu.0 > 0)
     }
 
-    /// The most memory: the limit, else what is requested, if that is something.
+    /// The memory limit; by default the request, if that is not zero.
     #[must_use]
     pub fn most_memory(&self) -> Option<Mib> {
         let said = self.memory_limit.as_ref().or(self.memory.as_ref());
@@ -121,32 +121,32 @@ impl EntryResources {
     }
 }
 
-/// The network of an entry's sandboxes, in E2B's words.
+/// The network of an entry's sandboxes, with E2B's field names.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EntryNetwork {
-    /// Whether the internet is open at all.
+    /// Whether internet access is enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_internet_access: Option<bool>,
-    /// Addresses and ranges that are reached whatever is denied.
+    /// Addresses and ranges that are reachable even if denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_out: Option<Vec<AddressRange>>,
-    /// Addresses and ranges that are not reached.
+    /// Addresses and ranges that are not reachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny_out: Option<Vec<AddressRange>>,
-    /// The name servers to ask.
+    /// The name servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<Ipv4Addr>>,
-    /// Whether ports answer without the traffic access token.
+    /// Whether ports are reachable without the traffic access token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_public_traffic: Option<bool>,
-    /// What servers in the sandbox see as `Host`.
+    /// The `Host` header that servers in the sandbox see.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mask_request_host: Option<HostMask>,
 }
 
 impl EntryNetwork {
-    /// The same as a policy of which parts may not be said.
+    /// The same as a partial network policy.
     #[must_use]
     pub fn asked(&self) -> AskedNetwork {
         AskedNetwork {
@@ -163,7 +163,7 @@ impl EntryNetwork {
     }
 }
 
-/// What a pause or a snapshot keeps, as OpenKruise's list: `["memory", "filesystem"]`.
+/// The contents of a pause or a snapshot, as OpenKruise's list: `["memory", "filesystem"]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Kept {
@@ -172,7 +172,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// What is kept.
+    /// The contents.
     #[must_use]
     pub fn contents(&self) -> Contents {
         self.contents
@@ -194,62 +194,63 @@ impl From<Kept> for Vec<String> {
     }
 }
 
-/// One template, or one family of them. Only `name`, `image` and `description` must be said, and
-/// `template` may be said instead of `image`.
+/// One template, or a family of templates. Only `name`, `description`, and one of `image` and
+/// `template` are required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entry {
-    /// What requests call it.
+    /// The name that requests use.
     pub name: EntryName,
-    /// Its image; `<name>` and `<version>` stand for what the pattern of a dynamic entry finds.
+    /// The image. In a dynamic entry, `<name>` and `<version>` stand for the captures of the
+    /// pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// A template that was built, by the installation or by a team that has opened it: its sandboxes
-    /// begin with what was saved of that, instead of with an image (ours).
+    /// A built template of the installation, or a public one of a team. Sandboxes then start from
+    /// its saved state instead of an image (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateRef>,
-    /// Which names a dynamic entry means.
+    /// The pattern that names of a dynamic entry match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
-    /// Whether it is dynamic.
+    /// Whether the entry is dynamic.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// The port of its service; 8080 when nothing is said.
+    /// The port of its service; by default 8080.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<NonZeroU16>,
-    /// For people.
+    /// A description for people.
     pub description: String,
-    /// What its sandboxes are to have of the machine.
+    /// The resources of its sandboxes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<EntryResources>,
-    /// How many of them are made ahead of time, and how.
+    /// Its pool of sandboxes created ahead of time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
-    /// Whether nobody waits for the port of what `startCmd` starts.
+    /// Whether a create does not wait for the port of `startCmd`'s program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_startup_probe: Option<bool>,
-    /// Arguments of what `startCmd` starts.
+    /// Arguments of `startCmd`'s program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
-    /// Labels of its sandboxes, below those of a request.
+    /// Labels of its sandboxes; those of a request override them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
     /// The OCI runtime (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeName>,
-    /// What a pause or a snapshot keeps by default (OpenKruise's `persistentContents`).
+    /// The default contents of a pause or a snapshot (OpenKruise's `persistentContents`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistent_contents: Option<Kept>,
-    /// Environment of every process, over the image's and below a request's (ours).
+    /// Environment of every process (ours). Overrides the image's; a request's overrides it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Who commands run as (ours).
+    /// The user that commands run as (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Where commands start (ours).
+    /// The working directory of commands (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
-    /// What a sandbox starts, for a shell (ours, as E2B's templates). Written as a line or as a
+    /// The start command, a shell line (ours, as in E2B's templates). Written as a line or as a
     /// list of words.
     #[serde(
         default,
@@ -257,8 +258,8 @@ pub struct Entry {
         skip_serializing_if = "Option::is_none"
     )]
     pub start_cmd: Option<String>,
-    /// What succeeds when that is ready, for a shell (ours, as E2B's templates). Written as a line
-    /// or as a list of words.
+    /// The ready command, a shell line (ours, as in E2B's templates). Written as a line or as a
+    /// list of words.
     #[serde(
         default,
         deserialize_with = "command::line",
@@ -271,16 +272,16 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it means a family of images.
+    /// Whether the entry is dynamic.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         self.kind == Some(Kind::Dynamic)
     }
 
-    /// What its sandboxes start, when it stands on an image: `startCmd` with `args` behind it, and what
-    /// succeeds once that is ready: `readyCmd`, else a probe of its `port` (unless
-    /// `noStartupProbe`). The program of an image itself is not started here, so that without a
-    /// `startCmd` there is nothing that `args` could go to, or that could answer at the port.
+    /// The start command of sandboxes based on an image: `startCmd` followed by `args`. The ready
+    /// command is `readyCmd`, or a probe of `port` unless `noStartupProbe` is set. The image's own
+    /// program is not started. Without a `startCmd`, therefore, no program could take `args` or
+    /// answer at the port.
     #[must_use]
     pub fn start(&self) -> Option<StartCommand> {
         let command = self.start_cmd.as_ref().map(|command| {
@@ -298,13 +299,13 @@ impl Entry {
             .then(|| StartCommand::new(command.unwrap_or_default(), ready))
     }
 
-    /// What `warmupCmd` of its pool says, as a program and its arguments.
+    /// The pool's `warmupCmd` as a program and its arguments.
     #[must_use]
     pub fn warmup_argv(&self) -> Option<Vec<String>> {
         self.pool.as_ref()?.warmup_cmd.as_ref().map(Command::argv)
     }
 
-    /// What `startupCmd` of its pool says, as a program and its arguments.
+    /// The pool's `startupCmd` as a program and its arguments.
     #[must_use]
     pub fn startup_argv(&self) -> Option<Vec<String>> {
         self.pool.as_ref()?.startup_cmd.as_ref().map(Command::argv)

@@ -8,14 +8,14 @@ use super::entry::{Entry, EntryResources, Kind};
 use super::pattern::Pattern;
 use crate::resources::{Mib, MilliCpu};
 
-/// What an operator may want to look at. Nothing is refused for it.
+/// A warning for the operator. The entry is accepted all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Which entry.
+    /// The entry.
     pub name: String,
-    /// Which field.
+    /// The field.
     pub field: &'static str,
-    /// What is odd about it, and what to do.
+    /// The problem, and how to fix it.
     pub message: String,
 }
 
@@ -25,11 +25,11 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What no pattern should mean: names of which none has anything to do with another.
+/// Unrelated names: a pattern that matches all of them matches almost any name.
 const STRANGERS: [&str; 3] = ["zqx-1.0", "a.b-c_d.9", "0-q.0"];
 
 impl Catalogue {
-    /// Everything that is odd, entry by entry.
+    /// All warnings, entry by entry.
     #[must_use]
     pub fn lint(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
@@ -127,7 +127,7 @@ fn pattern(entry: &Entry, say: &mut impl FnMut(&'static str, &str)) {
     }
 }
 
-/// Limits are best 2 to 5 times what is requested.
+/// Warns about limits that are not 2 to 5 times the request.
 fn limits(said: &EntryResources, say: &mut impl FnMut(&'static str, &str)) {
     let odd = |request: u32, limit: u32| {
         request > 0

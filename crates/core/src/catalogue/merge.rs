@@ -1,12 +1,12 @@
-//! Value by value: a request over the template over its image over the defaults.
+//! Merging settings, value by value: request, template, base template, image, defaults.
+
+mod rows;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use serde::Serialize;
-use serde_json::{Value, json};
-
+pub use self::rows::Row;
 use super::entry::{Entry, EntryNetwork, EntryResources, Kept};
 use crate::image::Image;
 use crate::network::{AddressRange, AskedEgress, AskedNetwork, Egress, HostMask, NetworkPolicy};
@@ -14,21 +14,21 @@ use crate::resources::{Mib, MilliCpu, Resources};
 use crate::snapshot::Contents;
 use crate::template::{RuntimeName, Template};
 
-/// Who commands run as when nobody says.
+/// The user that commands run as by default.
 pub const USER: &str = "root";
 
-/// Who said a value.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// Whoever asks for the sandbox.
+    /// The create request.
     Request,
     /// The template.
     Template,
-    /// The template that the template stands on.
+    /// The template that the template is based on.
     Base,
     /// The image of the template.
     Image,
-    /// Nobody.
+    /// No source set it.
     Default,
 }
 
@@ -44,16 +44,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value, and who said it.
+/// A value and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Who said it.
+    /// Its source.
     pub from: Source,
 }
 
-/// What one of them says.
+/// The values that one source sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layer {
     /// Processor time.
@@ -66,11 +66,11 @@ pub struct Layer {
     pub pids: Option<u32>,
     /// The OCI runtime.
     pub runtime: Option<RuntimeName>,
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: Option<String>,
-    /// Where commands start.
+    /// The working directory of commands.
     pub workdir: Option<String>,
-    /// What a pause or a snapshot keeps.
+    /// The contents of a pause or a snapshot.
     pub persistent: Option<Contents>,
     /// Its network.
     pub network: AskedNetwork,
@@ -81,7 +81,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Limits that are said, all of them.
+    /// A layer that sets all resource limits.
     #[must_use]
     pub fn with_resources(self, resources: Resources) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl From<&Template> for Layer {
 
 impl From<&Image> for Layer {
     fn from(image: &Image) -> Self {
-        // The user may be `user:group`, or nobody.
+        // The image's user may be `user:group`, or empty.
         let user = image
             .user
             .as_deref()
@@ -150,7 +150,7 @@ impl From<&Image> for Layer {
     }
 }
 
-/// What a sandbox is to be.
+/// The merged settings of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// Processor time.
@@ -161,19 +161,19 @@ pub struct Merged {
     pub disk: Sourced<Mib>,
     /// Processes and threads.
     pub pids: Sourced<u32>,
-    /// The OCI runtime; the node's own when there is none.
+    /// The OCI runtime; the node's default if `None`.
     pub runtime: Sourced<Option<RuntimeName>>,
-    /// Who commands run as.
+    /// The user that commands run as.
     pub user: Sourced<String>,
-    /// Where commands start; the user's home when there is none.
+    /// The working directory of commands; the user's home if `None`.
     pub workdir: Sourced<Option<String>>,
-    /// What a pause or a snapshot keeps.
+    /// The contents of a pause or a snapshot.
     pub persistent: Sourced<Contents>,
-    /// What it may reach.
+    /// Outbound rules.
     pub egress: MergedEgress,
-    /// Whether ports answer without the traffic access token.
+    /// Whether ports are reachable without the traffic access token.
     pub allow_public_traffic: Sourced<bool>,
-    /// What servers in the sandbox see as `Host`.
+    /// The `Host` header that servers in the sandbox see.
     pub mask_request_host: Sourced<Option<HostMask>>,
     /// Environment of every process.
     pub env: BTreeMap<String, Sourced<String>>,
@@ -181,21 +181,21 @@ pub struct Merged {
     pub metadata: BTreeMap<String, Sourced<String>>,
 }
 
-/// What a sandbox may reach, rule by rule: see [`Egress`].
+/// The merged outbound rules, each with its source: see [`Egress`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedEgress {
-    /// Whether the internet is open at all.
+    /// Whether internet access is enabled.
     pub internet: Sourced<Option<bool>>,
-    /// What is reached whatever is denied.
+    /// Destinations that are reachable even if denied.
     pub allow: Sourced<Vec<AddressRange>>,
-    /// What is not reached.
+    /// Destinations that are not reachable.
     pub deny: Sourced<Vec<AddressRange>>,
-    /// The name servers to ask.
+    /// The name servers.
     pub dns_servers: Sourced<Vec<Ipv4Addr>>,
 }
 
-/// Rule by rule. Whoever closes the internet closes, too, what is allowed below him: he has not said
-/// that of anything.
+/// Merges outbound rules one by one. A layer that disables internet access also discards the allow
+/// rules of the layers below: those were not made as exceptions from it.
 fn merge_egress(layers: &[(Source, Layer)]) -> MergedEgress {
     let internet = |layer: &Layer| layer.network.egress.internet;
     let said = layers.iter().position(|(_, l)| internet(l).is_some());
@@ -217,7 +217,7 @@ fn merge_egress(layers: &[(Source, Layer)]) -> MergedEgress {
     }
 }
 
-/// What is said in layers, the upper ones first; what none says is a default.
+/// Merges layers, highest first. Values that no layer sets get a default.
 #[must_use]
 pub fn merge(layers: &[(Source, Layer)]) -> Merged {
     let standard = Resources::default();
@@ -256,7 +256,7 @@ fn pick_each(
     of: impl Fn(&Layer) -> &BTreeMap<String, String>,
 ) -> BTreeMap<String, Sourced<String>> {
     let mut merged = BTreeMap::new();
-    // From below: what is above takes the place of what is there.
+    // From the lowest layer up, so that higher layers override.
     for (from, layer) in layers.iter().rev() {
         for (name, value) in of(layer) {
             let value = value.clone();
@@ -293,7 +293,7 @@ impl Merged {
         }
     }
 
-    /// What somebody says of the network; of the rest nobody does.
+    /// The network values that a layer set, without defaults.
     #[must_use]
     pub fn said_network(&self) -> AskedNetwork {
         fn said<T: Clone>(value: &Sourced<T>) -> Option<T> {
@@ -312,92 +312,16 @@ impl Merged {
         }
     }
 
-    /// The environment, without who said it.
+    /// The environment, without sources.
     #[must_use]
     pub fn env(&self) -> BTreeMap<String, String> {
         plain(&self.env)
     }
 
-    /// The labels, without who said them.
+    /// The labels, without sources.
     #[must_use]
     pub fn metadata(&self) -> BTreeMap<String, String> {
         plain(&self.metadata)
-    }
-
-    /// Every value by name, for showing; what there is none of is left out.
-    #[must_use]
-    pub fn rows(&self) -> Vec<Row> {
-        let mut rows = vec![
-            row("cpu", &self.cpu, |cpu| json!(cpu.to_string())),
-            row("memory", &self.memory, |memory| {
-                json!(format!("{}Mi", memory.0))
-            }),
-            row("disk", &self.disk, |disk| json!(format!("{}Mi", disk.0))),
-            row("pids", &self.pids, |pids| json!(pids)),
-            row("runtime", &self.runtime, |runtime| json!(runtime)),
-            row("user", &self.user, |user| json!(user)),
-            row("workdir", &self.workdir, |workdir| json!(workdir)),
-            row("persistentContents", &self.persistent, |contents| {
-                json!(contents.to_string().split(',').collect::<Vec<_>>())
-            }),
-            row(
-                "network.allowInternetAccess",
-                &self.egress.internet,
-                |open| json!(open),
-            ),
-            row("network.allowOut", &self.egress.allow, |ranges| {
-                list(ranges)
-            }),
-            row("network.denyOut", &self.egress.deny, |ranges| list(ranges)),
-            row("network.dnsServers", &self.egress.dns_servers, |servers| {
-                list(servers)
-            }),
-            row(
-                "network.allowPublicTraffic",
-                &self.allow_public_traffic,
-                |public| json!(public),
-            ),
-            row("network.maskRequestHost", &self.mask_request_host, |mask| {
-                json!(mask)
-            }),
-        ];
-        for (group, map) in [("env", &self.env), ("metadata", &self.metadata)] {
-            rows.extend(
-                map.iter().map(|(name, value)| {
-                    row(&format!("{group}.{name}"), value, |text| json!(text))
-                }),
-            );
-        }
-        rows.retain(|row| !row.value.is_null());
-        rows
-    }
-}
-
-/// One value, for showing.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Which, in the words of the catalogue.
-    pub field: String,
-    /// What it is.
-    pub value: Value,
-    /// Who said it.
-    pub from: Source,
-}
-
-fn row<T>(field: &str, value: &Sourced<T>, shown: impl FnOnce(&T) -> Value) -> Row {
-    Row {
-        field: field.to_owned(),
-        value: shown(&value.value),
-        from: value.from,
-    }
-}
-
-/// A list; nothing when it is empty.
-fn list<T: Serialize>(items: &[T]) -> Value {
-    if items.is_empty() {
-        Value::Null
-    } else {
-        json!(items)
     }
 }
 

@@ -1,11 +1,11 @@
-//! Patterns of dynamic entries: which names they mean, and what of an image a name says.
+//! Patterns of dynamic entries: which names they match, and which image a name selects.
 //!
-//! A pattern means a name as a whole: it is anchored at both ends, whether it says so or not.
-//! Repetitions take as little as they can, and `+?` as much. That is what the seed's table of
-//! resolutions says: of `faas-code-python.3.11`, its pattern `(?P<name>.+)\.(?P<version>.+)$` is
-//! to find `python` and `3.11`, where an engine whose `.+` is greedy finds `python.3` and `11`.
+//! A pattern must match a whole name: it is implicitly anchored at both ends. Repetitions are lazy,
+//! and `+?` is greedy. Agent-Sandbox's table of resolutions requires that: for
+//! `faas-code-python.3.11`, the pattern `(?P<name>.+)\.(?P<version>.+)$` captures `python` and
+//! `3.11`. With a greedy `.+` it would capture `python.3` and `11`.
 //!
-//! The engine takes time in proportion to pattern and name, both of which are bounded.
+//! Matching takes time proportional to pattern and name, both of which are bounded.
 
 use regex::{Regex, RegexBuilder};
 
@@ -15,38 +15,38 @@ pub const PATTERN_MAX: usize = 512;
 /// The longest name that is compared with patterns, in bytes.
 pub const NAME_MAX: usize = 512;
 
-/// The most memory that a pattern may take once it is read, in bytes.
+/// The maximum memory of a compiled pattern, in bytes.
 const COMPILED_MAX: usize = 256 << 10;
 
-/// How deep groups may lie in one another.
+/// How deeply groups may be nested.
 const NEST_MAX: u32 = 32;
 
-/// The group that holds the image's name.
+/// The group that captures the image's name.
 const NAME: &str = "name";
 
-/// The group that holds the image's version.
+/// The group that captures the image's version.
 const VERSION: &str = "version";
 
-/// A pattern that was read.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern(Regex);
 
-/// What a pattern found in a name.
+/// The captures of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// What stands for `<name>`.
+    /// The value of `<name>`.
     pub name: String,
-    /// What stands for `<version>`.
+    /// The value of `<version>`.
     pub version: String,
 }
 
-/// A text that cannot be a pattern.
+/// Why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidPattern {
     /// It is too long.
     #[error("is longer than {PATTERN_MAX} bytes")]
     TooLong,
-    /// It is no regular expression, or a too large one.
+    /// It is not a regular expression, or too large a one.
     #[error("cannot be read: {0}")]
     Syntax(String),
     /// A group is missing.
@@ -55,7 +55,7 @@ pub enum InvalidPattern {
 }
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Compiles a pattern.
     ///
     /// # Errors
     /// See [`InvalidPattern`].
@@ -63,7 +63,8 @@ impl Pattern {
         if text.len() > PATTERN_MAX {
             return Err(InvalidPattern::TooLong);
         }
-        // By itself first, lest a parenthesis of its own closes the group around it.
+        // Compile it alone first, so that an unbalanced parenthesis cannot close the group around
+        // it.
         let alone = compile(text)?;
         for group in [NAME, VERSION] {
             if !alone.capture_names().any(|name| name == Some(group)) {
@@ -73,8 +74,8 @@ impl Pattern {
         Ok(Self(compile(&format!("^(?:{text})$"))?))
     }
 
-    /// What the pattern finds in `text`; none when it does not mean it, or finds nothing for one of
-    /// the two.
+    /// The captures of the pattern in `text`; `None` if it does not match, or if a capture is
+    /// empty.
     #[must_use]
     pub fn capture(&self, text: &str) -> Option<Captured> {
         if text.len() > NAME_MAX {
@@ -102,7 +103,7 @@ fn compile(text: &str) -> Result<Regex, InvalidPattern> {
         .map_err(|error| InvalidPattern::Syntax(last_line(&error.to_string())))
 }
 
-/// The engine draws the pattern on several lines; what is wrong stands on the last.
+/// The engine draws the pattern on several lines; the last line has the error.
 fn last_line(text: &str) -> String {
     let line = text.lines().rfind(|line| !line.trim().is_empty());
     let line = line.unwrap_or(text).trim();
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    const SEED: &str = r"faas-code-(?P<name>.+)\.(?P<version>.+)$";
+    const PATTERN: &str = r"faas-code-(?P<name>.+)\.(?P<version>.+)$";
 
     fn capture(pattern: &str, text: &str) -> Option<(String, String)> {
         let found = Pattern::parse(pattern).unwrap().capture(text)?;
@@ -127,14 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_tables_come_out_as_printed() {
+    fn the_tables_of_agent_sandbox_resolve_as_documented() {
         assert_eq!(
-            capture(SEED, "faas-code-python.3.11"),
+            capture(PATTERN, "faas-code-python.3.11"),
             pair("python", "3.11")
         );
-        assert_eq!(capture(SEED, "faas-code-nodejs.18"), pair("nodejs", "18"));
         assert_eq!(
-            capture(SEED, "faas-code-golang.1.21"),
+            capture(PATTERN, "faas-code-nodejs.18"),
+            pair("nodejs", "18")
+        );
+        assert_eq!(
+            capture(PATTERN, "faas-code-golang.1.21"),
             pair("golang", "1.21")
         );
         let second = "^(?P<name>[a-z]+)-(?P<version>[0-9.]+)$";
@@ -143,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_means_a_name_as_a_whole() {
-        assert_eq!(capture(SEED, "zzfaas-code-go.1"), None);
+    fn a_pattern_matches_whole_names() {
+        assert_eq!(capture(PATTERN, "zzfaas-code-go.1"), None);
         let open = r"faas-(?P<name>.+)\.(?P<version>.+)";
         assert_eq!(capture(open, "faas-go.1.21"), pair("go", "1.21"));
         let either = "a-(?P<name>x)(?P<version>y)|b-(?:x)";
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_pattern_says_why() {
+    fn an_invalid_pattern_is_refused_with_a_reason() {
         for (text, part) in [
             ("(?P<name>x)", "(?P<version>...)"),
             ("(?P<version>x)", "(?P<name>...)"),
@@ -169,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_would_take_for_ever_elsewhere_does_not() {
+    fn a_pattern_that_backtracks_elsewhere_matches_in_linear_time() {
         let evil = Pattern::parse("(?P<name>(a+)+)(?P<version>(a|aa)+)b").unwrap();
         assert_eq!(evil.capture(&"a".repeat(NAME_MAX)), None);
         assert_eq!(evil.capture(&"a".repeat(NAME_MAX + 1)), None);
@@ -177,16 +181,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_first_point_divides_name_and_version(
+        fn the_first_dot_separates_name_and_version(
             name in "[a-z][a-z0-9-]{0,20}",
             version in "[0-9]{1,3}(\\.[0-9]{1,3}){0,3}",
         ) {
-            let found = capture(SEED, &format!("faas-code-{name}.{version}"));
+            let found = capture(PATTERN, &format!("faas-code-{name}.{version}"));
             prop_assert_eq!(found, pair(&name, &version));
         }
 
         #[test]
-        fn no_text_makes_reading_or_comparing_fail_otherwise_than_by_an_error(
+        fn parsing_and_matching_any_text_never_panics(
             pattern in ".{0,64}",
             text in ".{0,64}",
         ) {

@@ -1,4 +1,4 @@
-//! The pool of an entry: sandboxes that are made ahead of time.
+//! The pool of an entry: sandboxes created ahead of time.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -13,57 +13,58 @@ use crate::quantity;
 /// The largest pool.
 pub(super) const SIZE_MAX: u32 = 1000;
 
-/// How many sandboxes of an entry are kept ready, and how they are made.
+/// How many sandboxes of an entry are kept ready, and how they are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pool {
-    /// How many are kept.
+    /// How many sandboxes are kept.
     pub size: u32,
-    /// The port that answers when one is ready.
+    /// The port that answers when a sandbox is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_port: Option<NonZeroU16>,
-    /// What is run once in one that was just made.
+    /// Runs once in a newly created sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_cmd: Option<Command>,
-    /// What is run in one that is handed out.
+    /// Runs in a sandbox when it is claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup_cmd: Option<Command>,
-    /// What one has of the machine until it is handed out.
+    /// The resources of a sandbox until it is claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<EntryResources>,
-    /// How many stay ready while others are replaced; half of them when nothing is said (ours).
+    /// How many stay ready while others are replaced; by default half of them (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready: Option<u32>,
-    /// How many there are at most when many are asked for (ours).
+    /// The maximum size under load (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// After what time without a request those above the size go (ours).
+    /// How long without a request until the pool shrinks to its size (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_down_after: Option<Span>,
-    /// Whether the programs of those that wait go on; they are held still when nothing is said (ours).
+    /// Whether the processes of waiting sandboxes keep running; by default they are frozen (ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_running: Option<bool>,
 }
 
 impl Entry {
-    /// Whether members of its pool are made as those of `other` are, over the same image.
+    /// Whether members of this pool are interchangeable with those of `other`, given the same
+    /// image.
     #[must_use]
     pub fn makes_what(&self, other: &Self) -> bool {
         self.member_digest("") == other.member_digest("")
     }
 
-    /// A digest of what members of its pool are made from: this entry, as far as it matters before one
-    /// is handed out, and the digest of the image, or the build of the template, that it means.
+    /// A digest of everything that pool members are created from: the parts of this entry that
+    /// matter before a claim, and the digest of the image or the build of the template.
     #[must_use]
     pub fn member_digest(&self, origin: &str) -> String {
         let mut made_from = self.clone();
-        // What is put right when one is handed out, or concerns the pool and none of its members.
+        // A claim applies these, or they concern only the pool itself.
         made_from.description = String::new();
         made_from.metadata.clear();
         let start = made_from.start();
         made_from.port = None;
         if made_from.start() != start {
-            // What has started is ready when it answers there.
+            // A start command makes the member ready when its port answers.
             made_from.port = self.port;
         }
         if let Some(pool) = &mut made_from.pool {
@@ -76,7 +77,7 @@ impl Entry {
                 ..pool.clone()
             };
         }
-        // Texts, numbers and maps from texts always can be written.
+        // Strings, numbers and maps with string keys always serialize.
         let text = serde_json::to_vec(&made_from).unwrap_or_default();
         let digest = Sha256::new()
             .chain_update(text)
@@ -87,7 +88,7 @@ impl Entry {
     }
 }
 
-/// A time, as seconds or as text with a unit: `300`, `"5m"`. Shown as it was written.
+/// A duration, as seconds or as text with a unit: `300`, `"5m"`. Shown as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Span {
@@ -96,14 +97,14 @@ pub struct Span {
 }
 
 impl Span {
-    /// How long it is.
+    /// The duration.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
     }
 }
 
-/// How a time may be written.
+/// The ways to write a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected seconds, or a time like \"5m\"")]
 enum Written {
@@ -111,7 +112,7 @@ enum Written {
     Text(String),
 }
 
-/// A text that is no time.
+/// A text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no time: write seconds, or a time like \"5m\"")]
 pub struct InvalidSpan(String);

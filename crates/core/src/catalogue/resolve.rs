@@ -1,4 +1,4 @@
-//! Which entry a name means, and which image that is.
+//! Resolving a name to an entry and its image.
 
 use std::sync::Arc;
 
@@ -8,49 +8,49 @@ use super::pattern::Captured;
 use crate::image::ImageName;
 use crate::template::TemplateRef;
 
-/// Where what a pattern found stands in an image.
+/// The placeholder of the captured name in an image.
 const NAME: &str = "<name>";
 
-/// As above.
+/// The placeholder of the captured version in an image.
 const VERSION: &str = "<version>";
 
-/// An entry that a name means.
+/// The entry that a name resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
     /// The entry.
     pub entry: Arc<Entry>,
-    /// What its sandboxes begin with.
+    /// The base of its sandboxes.
     pub origin: Origin,
-    /// What the pattern of a dynamic entry found.
+    /// The captures of a dynamic entry's pattern.
     pub captured: Option<Captured>,
 }
 
-/// What sandboxes of an entry begin with.
+/// The base of an entry's sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// An image.
     Image(ImageName),
-    /// What was saved of a template.
+    /// A saved template.
     Template(TemplateRef),
 }
 
-/// Why a name means nothing, though an entry's pattern does mean it.
+/// Why a name does not resolve although an entry's pattern matches it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "template '{asked}' is of the dynamic template '{entry}', and {text:?} cannot stand in the name \
      of an image: use letters, digits, `.`, `_` and `-`"
 )]
 pub struct ResolveError {
-    /// What was asked for.
+    /// The requested name.
     pub asked: String,
-    /// Whose pattern it was.
+    /// The entry with the pattern.
     pub entry: String,
-    /// What was found.
+    /// The captured text.
     pub text: String,
 }
 
 impl Entry {
-    /// What its sandboxes begin with, if it is not dynamic and was checked.
+    /// The base of its sandboxes, if the entry is not dynamic and was validated.
     #[must_use]
     pub fn origin(&self) -> Option<Origin> {
         match (&self.image, &self.template) {
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 impl Catalogue {
-    /// The entry that is called `asked` and is of one image.
+    /// The entry named `asked`, if it is not dynamic.
     #[must_use]
     pub fn exact(&self, asked: &str) -> Option<Match> {
         let entry = self.entry(asked).filter(|entry| !entry.is_dynamic())?;
@@ -73,7 +73,7 @@ impl Catalogue {
         })
     }
 
-    /// The entry of one image whose sandboxes are known under this template's id.
+    /// The static entry whose sandboxes have this template id.
     #[must_use]
     pub fn by_id(&self, id: &str) -> Option<Match> {
         let mut entries = self.entries.iter();
@@ -81,13 +81,12 @@ impl Catalogue {
         self.exact(&entry.name.to_string())
     }
 
-    /// The first entry whose pattern means `asked`.
+    /// The first entry whose pattern matches `asked`.
     ///
-    /// What it finds becomes one part of an image's name, never more: a name with a slash would
-    /// be another repository, or another registry.
+    /// Each capture becomes exactly one component of an image's name. A capture with a slash would
+    /// select another repository or another registry.
     ///
-    /// # Errors
-    /// When what it finds cannot be such a part.
+    /// # Errors When a capture cannot be such a component.
     pub fn dynamic(&self, asked: &str) -> Result<Option<Match>, ResolveError> {
         let found = self
             .patterns
@@ -130,13 +129,13 @@ impl Catalogue {
     }
 }
 
-/// Whether `text` can be a component or a tag, and nothing more.
+/// Whether `text` is a single valid component or tag.
 fn is_part(text: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     text.bytes().all(good) && !text.contains("..")
 }
 
-/// Puts what was found into an image, each of it once: what is found is not looked at again.
+/// Inserts the captures into an image in one pass: captured text is not expanded again.
 pub(super) fn fill(image: &str, name: &str, version: &str) -> String {
     let parts: Vec<String> = image
         .split(NAME)

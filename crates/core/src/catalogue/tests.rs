@@ -19,8 +19,8 @@ fn plain(name: &str) -> Value {
     json!({"name": name, "image": "python:3.11-slim", "description": "Python"})
 }
 
-/// The entries that the seed prints.
-fn seed() -> Catalogue {
+/// The example entries of Agent-Sandbox's documentation.
+fn agent_sandbox() -> Catalogue {
     let faas = json!({
         "name": "faas-code",
         "pattern": "faas-code-(?P<name>.+)\\.(?P<version>.+)$",
@@ -66,8 +66,8 @@ fn image(found: &Match) -> &ImageName {
 }
 
 #[test]
-fn the_seeds_tables_resolve_as_printed() {
-    let catalogue = seed();
+fn the_examples_of_agent_sandbox_resolve_as_documented() {
+    let catalogue = agent_sandbox();
     for (asked, image) in [
         ("faas-code-python.3.11", "ghcr.io/agent-sandbox/python:3.11"),
         ("faas-code-nodejs.18", "ghcr.io/agent-sandbox/nodejs:18"),
@@ -89,7 +89,7 @@ fn the_seeds_tables_resolve_as_printed() {
             "{asked}"
         );
     }
-    // A family has no image of its own.
+    // A dynamic entry does not match its own name.
     for asked in ["faas-code", "nothing", "", "zzfaas-code-go.1"] {
         assert_eq!(image_of(&catalogue, asked), None, "{asked}");
     }
@@ -112,8 +112,8 @@ fn an_exact_name_wins_over_a_pattern_and_an_earlier_pattern_over_a_later() {
 }
 
 #[test]
-fn what_a_pattern_finds_is_one_part_of_an_image_and_no_more() {
-    let catalogue = seed();
+fn a_capture_is_one_component_of_an_image_name() {
+    let catalogue = agent_sandbox();
     for asked in [
         "faas-code-evil.example/x.1",
         "faas-code-x.1@sha256:00",
@@ -129,8 +129,8 @@ fn what_a_pattern_finds_is_one_part_of_an_image_and_no_more() {
 }
 
 #[test]
-fn every_field_of_the_seed_is_read() {
-    let catalogue = seed();
+fn every_field_of_agent_sandbox_is_parsed() {
+    let catalogue = agent_sandbox();
     let entry = catalogue.entry("code-interpreter").unwrap();
     let pool = entry.pool.as_ref().unwrap();
     assert_eq!((pool.size, pool.probe_port.unwrap().get()), (3, 8888));
@@ -148,7 +148,7 @@ fn every_field_of_the_seed_is_read() {
 }
 
 #[test]
-fn our_own_fields_are_read() {
+fn our_own_fields_are_parsed() {
     let catalogue = catalogue(json!([{
         "name": "ours", "image": "i:1", "description": "d", "args": ["a", "b c"],
         "metadata": {"k": "v"}, "runtime": "runc", "persistentContents": ["filesystem"],
@@ -174,7 +174,7 @@ fn our_own_fields_are_read() {
 }
 
 #[test]
-fn arguments_go_to_what_is_started_and_its_port_is_waited_for() {
+fn arguments_go_to_the_start_command_and_its_port_is_probed() {
     let start = |more: Value| {
         let mut entry = plain("x");
         entry
@@ -211,9 +211,9 @@ fn arguments_go_to_what_is_started_and_its_port_is_waited_for() {
 }
 
 #[test]
-fn what_is_kept_reads_as_the_same_catalogue() {
-    let written = seed().to_json();
-    assert_eq!(Catalogue::parse(&written).unwrap(), seed());
+fn a_stored_catalogue_parses_to_an_equal_one() {
+    let written = agent_sandbox().to_json();
+    assert_eq!(Catalogue::parse(&written).unwrap(), agent_sandbox());
     assert!(written.contains(r#""cpuLimit":"0.2""#), "{written}");
 }
 
@@ -354,7 +354,7 @@ fn a_dynamic_entry_needs_both_groups() {
 }
 
 #[test]
-fn names_are_unique_whatever_their_case_and_all_mistakes_are_told_at_once() {
+fn names_are_unique_ignoring_case_and_all_mistakes_are_listed() {
     let error = catalogue(json!([plain("a"), {"name": 7}, plain("A")])).unwrap_err();
     let InvalidCatalogue::Entries(problems) = error else {
         panic!("{error}");
@@ -368,7 +368,7 @@ fn names_are_unique_whatever_their_case_and_all_mistakes_are_told_at_once() {
 }
 
 #[test]
-fn what_is_no_list_or_too_much_is_refused() {
+fn a_text_that_is_not_a_list_or_too_large_is_refused() {
     assert!(catalogue(json!({})).is_err());
     assert!(Catalogue::parse("[").is_err());
     let large = format!("[{}]", " ".repeat(BYTES_MAX));
@@ -385,7 +385,7 @@ fn what_is_no_list_or_too_much_is_refused() {
 }
 
 #[test]
-fn what_is_odd_is_told_and_taken() {
+fn probable_mistakes_are_warned_about_and_accepted() {
     let odd = json!([
         with("name", json!("Code_Interpreter")),
         {"name": "wide", "image": "r/<name>", "type": "dynamic", "description": "d",
@@ -423,11 +423,16 @@ fn what_is_odd_is_told_and_taken() {
             "{part}: {told:#?}"
         );
     }
-    assert_eq!(seed().lint().len(), 1, "{:?}", seed().lint());
+    assert_eq!(
+        agent_sandbox().lint().len(),
+        1,
+        "{:?}",
+        agent_sandbox().lint()
+    );
 }
 
 #[test]
-fn a_request_wins_over_a_template_and_that_over_its_image() {
+fn a_request_overrides_a_template_which_overrides_its_image() {
     let request = Layer {
         cpu: Some(MilliCpu(500)),
         env: BTreeMap::from([("A".to_owned(), "request".to_owned())]),
@@ -454,7 +459,7 @@ fn a_request_wins_over_a_template_and_that_over_its_image() {
         (Source::Image, image),
     ];
     let merged = merge(&layers);
-    // The seed's example: 500m of a request beat 200m of a template.
+    // Agent-Sandbox's example: a request of 500m overrides a template's 200m.
     assert_eq!(
         (merged.cpu.value, merged.cpu.from),
         (MilliCpu(500), Source::Request)
@@ -501,7 +506,7 @@ fn outbound_rules_are_merged_one_by_one() {
         let request = of_network(Source::Request, said);
         merge(&[request, template.clone()]).egress
     };
-    // Who says one thing has not said the others.
+    // A layer that sets one rule does not set the others.
     let servers = asked(json!({"dnsServers": ["9.9.9.9"]}));
     assert_eq!(servers.dns_servers.from, Source::Request);
     assert_eq!(
@@ -515,7 +520,7 @@ fn outbound_rules_are_merged_one_by_one() {
     let denied = asked(json!({"denyOut": ["3.3.3.3"]}));
     assert_eq!(denied.deny.value, ["3.3.3.3".parse().unwrap()]);
     assert_eq!(denied.internet.value, Some(false));
-    // Who closes the internet closes it: what is reached all the same he says himself.
+    // A layer that disables internet access discards allow rules below it, but not its own.
     let closed = asked(json!({"allowInternetAccess": false}));
     assert!(closed.allow.value.is_empty());
     let opened = asked(json!({"allowInternetAccess": false, "allowOut": ["4.4.4.4"]}));
@@ -523,7 +528,7 @@ fn outbound_rules_are_merged_one_by_one() {
 }
 
 #[test]
-fn the_group_of_an_images_user_is_left_out() {
+fn the_group_of_an_image_user_is_dropped() {
     let image = |user: Option<&str>| crate::image::Image {
         name: "i".parse().unwrap(),
         digest: String::new(),
@@ -565,7 +570,7 @@ fn layer() -> impl Strategy<Value = Layer> {
 
 proptest! {
     #[test]
-    fn each_value_is_the_one_of_the_highest_layer_that_says_it(
+    fn each_value_comes_from_the_highest_layer_that_sets_it(
         request in layer(), template in layer(), image in layer(),
     ) {
         let layers = [
@@ -586,14 +591,14 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_reading_fail_otherwise_than_by_an_error(text in ".{0,200}") {
+    fn parsing_any_text_never_panics(text in ".{0,200}") {
         let _ = Catalogue::parse(&text);
-        let _ = seed().resolve(&text);
+        let _ = agent_sandbox().resolve(&text);
     }
 
     #[test]
-    fn an_image_of_a_family_is_always_below_its_repository(text in "faas-code-[!-~]{1,40}") {
-        if let Ok(Some(found)) = seed().resolve(&text) {
+    fn an_image_of_a_dynamic_entry_is_always_in_its_repository(text in "faas-code-[!-~]{1,40}") {
+        if let Ok(Some(found)) = agent_sandbox().resolve(&text) {
             let rest = image(&found).as_str().strip_prefix("ghcr.io/agent-sandbox/");
             prop_assert!(rest.is_some_and(|rest| !rest.contains('/') && !rest.contains('@')));
         }
@@ -601,7 +606,7 @@ proptest! {
 }
 
 #[test]
-fn members_are_made_anew_when_what_they_were_made_from_changes_and_only_then() {
+fn the_digest_of_members_changes_only_with_their_inputs() {
     let digest = |change: fn(&mut Value), image: &str| {
         let mut entry = json!({
             "name": "warm", "image": "i:1", "description": "d",
@@ -634,7 +639,7 @@ fn members_are_made_anew_when_what_they_were_made_from_changes_and_only_then() {
         assert_ne!(digest(other, "sha256:1"), before);
     }
     assert_ne!(digest(|_| (), "sha256:2"), before);
-    // With a command that runs in it, a member is ready when something answers at its port.
+    // With a start command, a member is ready when its port answers.
     let at_80 = |entry: &mut Value| {
         entry["startCmd"] = json!("serve");
         entry["port"] = json!(80);

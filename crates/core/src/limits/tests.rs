@@ -20,7 +20,7 @@ fn wanted(cpu: u32, memory: u32, disk: u32) -> Resources {
 }
 
 #[test]
-fn a_template_with_more_than_the_machine_has_is_refused_and_told_how_much_there_is() {
+fn a_template_larger_than_the_machine_is_refused_with_the_available_amount() {
     let bounds = Bounds::new(&machine(2000, 24105, Some(8192)), &PerSandbox::default());
     let refused = |wanted| bounds.grant(wanted, MilliCpu(0)).unwrap_err().to_string();
     let memory = refused(wanted(2000, 200_000, 1024));
@@ -36,7 +36,7 @@ fn a_template_with_more_than_the_machine_has_is_refused_and_told_how_much_there_
 }
 
 #[test]
-fn what_the_operator_allows_is_told_with_the_name_of_its_setting() {
+fn a_bound_of_the_operator_is_reported_with_its_setting() {
     let allowed = PerSandbox {
         memory: Some(Mib(2048)),
         disk: Some(Mib(512)),
@@ -57,7 +57,7 @@ fn what_the_operator_allows_is_told_with_the_name_of_its_setting() {
 }
 
 #[test]
-fn the_defaults_fit_every_machine_and_a_ceiling_is_no_way_around() {
+fn the_defaults_fit_every_machine_and_a_ceiling_cannot_exceed_the_bounds() {
     let small = Bounds::new(&machine(1000, 700, Some(600)), &PerSandbox::default());
     let given = small
         .grant(Resources::default(), MilliCpu(128_000))
@@ -73,7 +73,7 @@ fn the_defaults_fit_every_machine_and_a_ceiling_is_no_way_around() {
 }
 
 #[test]
-fn a_run_keeps_what_it_has_and_is_given_no_more_than_there_is() {
+fn an_execution_keeps_its_limits_and_gets_no_more_than_is_available() {
     let bounds = Bounds::new(&machine(2000, 4096, None), &PerSandbox::default());
     let now = wanted(4000, 8192, 1024);
     let least = bounds
@@ -98,7 +98,7 @@ fn a_run_keeps_what_it_has_and_is_given_no_more_than_there_is() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_granted_is_more_than_machine_and_installation_have(
+    fn grants_never_exceed_the_machine_or_the_installation(
         (cpu, memory, disk) in (50..200_000u32, 512..2_000_000u32, proptest::option::of(64..2_000_000u32)),
         allowed in (
             proptest::option::of(50..200_000u32),

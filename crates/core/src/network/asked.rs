@@ -1,4 +1,4 @@
-//! What somebody says of a sandbox's network; the rest comes from elsewhere.
+//! Partial network policies, to be merged with others.
 
 use std::net::Ipv4Addr;
 
@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use super::{AddressRange, Egress, HostMask, InvalidRule};
 
-/// A policy of which parts may not be said.
+/// A partial network policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedNetwork {
     /// Outbound.
     pub egress: AskedEgress,
-    /// The internet was said to be open, as some clients do unasked: shown, and nothing more, as no
-    /// template could close it otherwise.
+    /// Internet access was enabled explicitly, as some clients always do. Only displayed: otherwise
+    /// no template could disable it.
     pub said_open: bool,
-    /// Whether ports answer without the traffic access token.
+    /// Whether ports are reachable without the traffic access token.
     pub allow_public_traffic: Option<bool>,
-    /// What servers in the sandbox see as `Host`.
+    /// The `Host` header that servers in the sandbox see.
     pub mask_request_host: Option<HostMask>,
 }
 
-/// Outbound rules of which some may not be said: see [`Egress`].
+/// Partial outbound rules: see [`Egress`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AskedEgress {
-    /// Whether the internet is open at all.
+    /// Whether internet access is enabled.
     pub internet: Option<bool>,
-    /// What is reached whatever is denied.
+    /// Destinations that are reachable even if denied.
     pub allow: Option<Vec<AddressRange>>,
-    /// What is not reached.
+    /// Destinations that are not reachable.
     pub deny: Option<Vec<AddressRange>>,
-    /// The name servers to ask.
+    /// The name servers.
     pub dns_servers: Option<Vec<Ipv4Addr>>,
 }
 
 impl AskedNetwork {
-    /// Checks what was said.
+    /// Checks the rules that are set.
     ///
     /// # Errors
     /// See [`Egress::validate`].
@@ -55,7 +55,8 @@ impl AskedNetwork {
     }
 }
 
-/// What a client says. An open internet and an empty list say nothing: clients send them unasked.
+/// A client's rules. Enabled internet access and empty lists count as not set: clients always send
+/// them.
 impl From<Egress> for AskedEgress {
     fn from(said: Egress) -> Self {
         fn some<T>(list: Vec<T>) -> Option<Vec<T>> {

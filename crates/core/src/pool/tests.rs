@@ -51,7 +51,7 @@ fn an_empty_pool_is_filled_a_few_at_a_time() {
 }
 
 #[test]
-fn what_is_too_much_goes_unfinished_ones_first_and_then_the_last() {
+fn surplus_members_are_removed_unfinished_ones_first() {
     let two = bounds(2, 2, 2);
     let members = [ready(1, 10), ready(2, 30), starting(3), ready(4, 20)];
     let plan = quiet(&two, &members);
@@ -60,14 +60,14 @@ fn what_is_too_much_goes_unfinished_ones_first_and_then_the_last() {
 }
 
 #[test]
-fn what_is_outdated_goes_a_few_at_a_time_and_the_ready_ones_stay_as_many_as_said() {
+fn outdated_members_are_replaced_a_few_at_a_time_and_min_ready_is_kept() {
     let members: Vec<_> = (0..6).map(old).collect();
     let plan = quiet(&bounds(6, 3, 6), &members);
     assert_eq!((plan.make, plan.end), (3, vec![0, 1, 2]));
-    // Nothing may be missing, and nothing may be too much: one goes all the same.
+    // No ready member may be missing and no member may be surplus: one is replaced anyway.
     let plan = quiet(&bounds(6, 6, 6), &members);
     assert_eq!((plan.make, plan.end), (1, vec![0]));
-    // There is room for more: the new ones come before the old ones go.
+    // With room for more, new members are created before old ones are removed.
     let plan = quiet(&bounds(6, 6, 9), &members);
     assert_eq!((plan.make, plan.end), (3, vec![]));
     let half = Member {
@@ -78,7 +78,7 @@ fn what_is_outdated_goes_a_few_at_a_time_and_the_ready_ones_stay_as_many_as_said
 }
 
 #[test]
-fn a_pool_that_is_found_empty_grows_and_shrinks_when_nobody_asks() {
+fn a_pool_grows_when_it_is_empty_and_shrinks_without_requests() {
     let small = bounds(2, 2, 5);
     let mut demand = Demand::default();
     for _ in 0..9 {
@@ -95,7 +95,7 @@ fn a_pool_that_is_found_empty_grows_and_shrinks_when_nobody_asks() {
 }
 
 #[test]
-fn it_is_tried_again_later_and_later() {
+fn retries_back_off() {
     assert_eq!(back_off(1), Duration::from_secs(1));
     assert_eq!(back_off(3), Duration::from_secs(4));
     assert_eq!(back_off(9), Duration::from_secs(256));
@@ -130,7 +130,7 @@ fn any_demand() -> impl Strategy<Value = Demand> {
     })
 }
 
-/// What there is after the plan is carried out.
+/// The members after the plan is carried out.
 fn carried_out(members: &[Member<u32>], plan: &Plan<u32>, first: u32) -> Vec<Member<u32>> {
     let left = members.iter().filter(|m| !plan.end.contains(&m.id));
     let made = (first..).take(plan.make).map(starting);
@@ -139,7 +139,7 @@ fn carried_out(members: &[Member<u32>], plan: &Plan<u32>, first: u32) -> Vec<Mem
 
 proptest! {
     #[test]
-    fn a_plan_makes_no_more_than_there_may_be(
+    fn a_plan_never_exceeds_the_maximum(
         bounds in any_bounds(), members in any_members(), demand in any_demand()
     ) {
         let plan = plan(&bounds, &demand, &members, NOW);
@@ -150,14 +150,14 @@ proptest! {
         ended.sort_unstable();
         ended.dedup();
         prop_assert_eq!(ended.len(), plan.end.len());
-        // Whatever is ended was there, and what is current goes only when it is too much.
+        // Only existing members are removed, and current ones only when they are surplus.
         let current = after.iter().filter(|m| !m.outdated).count();
         let lost = members.iter().filter(|m| !m.outdated && plan.end.contains(&m.id)).count();
         prop_assert!(lost == 0 || current >= bounds.size);
     }
 
     #[test]
-    fn a_plan_leaves_as_many_ready_as_it_can(
+    fn a_plan_keeps_as_many_ready_members_as_possible(
         bounds in any_bounds(), members in any_members()
     ) {
         let count = |members: &[Member<u32>]| members.iter().filter(|m| m.ready.is_some()).count();
@@ -167,10 +167,9 @@ proptest! {
         prop_assert!(after >= floor.min(count(&members)));
     }
 
-    /// Carried out again and again, while what is made becomes ready, it ends with the pool as it is
-    /// to be.
+    /// Repeated plans converge to the desired pool while new members become ready.
     #[test]
-    fn a_pool_becomes_what_it_is_to_be(bounds in any_bounds(), members in any_members()) {
+    fn repeated_plans_converge_to_the_desired_pool(bounds in any_bounds(), members in any_members()) {
         let mut members = members;
         for round in 0..60u32 {
             let plan = quiet(&bounds, &members);

@@ -1,4 +1,4 @@
-//! What Shoal itself reads of a sandbox's labels, and what it says where nothing is said.
+//! Labels that Shoal itself reads, and their defaults.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -6,27 +6,27 @@ use std::str::FromStr;
 
 use super::SandboxRecord;
 
-/// What every label of Shoal's own begins with.
+/// The prefix of Shoal's own labels.
 pub const RESERVED_PREFIX: &str = "shoal/";
 
-/// The label that names a sandbox, unique among those of its team.
+/// The label with a sandbox's name, unique in its team.
 pub const NAME_KEY: &str = "shoal/name";
 
-/// The port that is meant when nothing else is said.
+/// The default port.
 pub const DEFAULT_PORT: u16 = crate::catalogue::PORT;
 
 /// The longest name.
 const NAME_MAX: usize = 63;
 
-/// How much of a template's name is in the name of a sandbox that was given none: with the rest it
-/// has 60 characters, as Agent-Sandbox cuts it.
+/// The number of characters of a template's name in a default sandbox name. The whole name then has
+/// 60 characters, the length to which Agent-Sandbox cuts it.
 const TEMPLATE_MAX: usize = 34;
 
-/// What follows `/sandbox/` in the native API and is no name.
+/// Path segments after `/sandbox/` in the native API, which cannot be names.
 const TAKEN: [&str; 4] = ["files", "metrics", "pause", "resume"];
 
-/// What a user calls a sandbox: 1 to 63 of a-z, 0-9, `.`, `_` and `-`, beginning with one of the
-/// first two, and no word that the API's own paths have in its place.
+/// The name of a sandbox: 1 to 63 of a-z, 0-9, `.`, `_` and `-`, starting with a letter or a digit.
+/// Path segments of the API are excluded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SandboxName(String);
 
@@ -70,7 +70,7 @@ impl fmt::Display for SandboxName {
 }
 
 impl SandboxRecord {
-    /// What it is called: what its user calls it, else `sbx-<template>-<id>`.
+    /// The sandbox's name: the user's, or `sbx-<template>-<id>`.
     #[must_use]
     pub fn name(&self) -> String {
         if let Some(name) = self.spec.metadata.get(NAME_KEY) {
@@ -86,7 +86,7 @@ impl SandboxRecord {
         format!("sbx-{template}-{}", self.id)
     }
 
-    /// The port that is meant when a request names none.
+    /// The port of requests that name none.
     #[must_use]
     pub fn default_port(&self) -> u16 {
         self.spec.port.map_or(DEFAULT_PORT, NonZeroU16::get)
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_can_stand_in_a_path_and_is_no_word_of_it() {
+    fn a_name_is_a_valid_path_segment_and_not_a_reserved_one() {
         for good in ["a", "7", "my-box", "a.b_c", &"x".repeat(63)] {
             assert_eq!(good.parse::<SandboxName>().unwrap().as_str(), good);
         }

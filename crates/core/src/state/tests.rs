@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn no_sequence_leaves_the_table_and_a_kill_always_ends_in_terminated(
+    fn every_sequence_stays_in_the_table_and_a_kill_ends_in_terminated(
         inputs in prop::collection::vec(input(), 0..40),
     ) {
         let mut state = State::Creating;
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn terminated_is_for_ever(inputs in prop::collection::vec(input(), 0..20)) {
+    fn terminated_is_final(inputs in prop::collection::vec(input(), 0..20)) {
         let mut state = State::Terminated(KillReason::Requested);
         for input in &inputs {
             if let Ok(next) = state.on(input) {
@@ -70,7 +70,7 @@ fn a_pair_is_listed_once_so_the_answer_does_not_depend_on_order() {
 }
 
 #[test]
-fn every_state_but_the_last_can_be_killed() {
+fn every_state_except_terminated_can_be_killed() {
     for state in StateKind::ALL {
         let killable = TRANSITIONS.contains(&(state, I::Kill, S::Terminating));
         assert_eq!(
@@ -94,7 +94,7 @@ fn the_first_reason_of_a_kill_is_kept() {
 }
 
 #[test]
-fn an_order_out_of_place_is_refused_by_name() {
+fn a_command_in_the_wrong_state_is_refused_by_name() {
     let refused = State::Paused.on(&Input::Pause).unwrap_err();
     assert_eq!(refused.to_string(), "cannot pause a sandbox that is paused");
 }
@@ -117,7 +117,7 @@ fn transient_states_have_a_timer_and_resting_ones_have_none() {
 }
 
 #[test]
-fn a_state_is_stored_with_what_it_carries() {
+fn a_state_is_stored_with_its_data() {
     for state in [
         State::Running,
         State::Failed(FailReason::Create("no room".into())),
