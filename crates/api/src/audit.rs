@@ -1,4 +1,4 @@
-//! Tells the audit log of every call that changes something, and of every caller that may not.
+//! Records in the audit log every call that changes something, and every denied call.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use shoal_core::clock::Clock;
 
 use crate::request_id::REQUEST_ID;
 
-/// The address of the connection that a request came by; the listener says so.
+/// The client's address, set by the listener.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientAddress(pub IpAddr);
 
-/// What a handler finds out of its call.
+/// What a handler adds to the event of its call.
 #[derive(Debug, Default)]
 struct Found {
     caller: Option<Principal>,
@@ -30,29 +30,29 @@ tokio::task_local! {
     static FOUND: RefCell<Found>;
 }
 
-/// Notes who calls.
+/// Records the caller.
 pub(crate) fn caller(principal: &Principal) {
     note(|found| found.caller = Some(principal.clone()));
 }
 
-/// Notes the id or name of what a call has made, or was done to, where the path does not say it.
+/// Records the id or name of a call's object, if the path does not contain it.
 pub(crate) fn target(target: impl ToString) {
     note(|found| found.made.push(target.to_string()));
 }
 
 fn note(change: impl FnOnce(&mut Found)) {
-    // Outside of a call there is nobody to tell.
+    // Outside of a call there is no event.
     let _ = FOUND.try_with(|found| change(&mut found.borrow_mut()));
 }
 
-/// Where the events go, and whose clock tells their time.
+/// The audit log, and the clock for its events.
 #[derive(Clone)]
 pub(crate) struct Audit {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<dyn AuditLog>,
 }
 
-/// Passes a call on and records it.
+/// Forwards a call and records it.
 pub(crate) async fn record(State(audit): State<Audit>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>();
@@ -102,21 +102,21 @@ pub(crate) async fn record(State(audit): State<Audit>, request: Request, next: N
     response
 }
 
-/// Whether a call is recorded: it may have changed something, has opened something, or was denied.
+/// Whether a call is recorded: it may have changed something, opened access, or was denied.
 fn counts(method: &Method, route: &str, status: StatusCode) -> bool {
     let is_denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
     let only_reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     is_denied || !only_reads || OPENS.iter().any(|opens| route.ends_with(opens))
 }
 
-/// Routes that are read with `GET` and let a caller into a sandbox, or write.
+/// Routes with method `GET` that give access to a sandbox, or write.
 const OPENS: [&str; 3] = [
     "/sandbox/files/{id}/download",
     "/terminal/sandbox/{id}/ws",
     "/templates/{id}/files/{hash}",
 ];
 
-/// What calls are named in the log: the method, the end of the route, the name. The first that fits
+/// The names of calls in the log: the method, the end of the route, the name. The first match
 /// counts.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/sandboxes", "sandbox.create"),
@@ -174,7 +174,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("POST", "/sandbox/{id}/rotate-token", "sandbox.rotate_token"),
 ];
 
-/// What a call is named; one without a name of its own by whether it reads or changes.
+/// The name of a call; without an entry, whether it reads or writes.
 fn action(method: &Method, route: &str) -> &'static str {
     let named = ACTIONS
         .iter()

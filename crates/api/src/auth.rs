@@ -1,4 +1,4 @@
-//! Who calls: an API key becomes a [`Principal`].
+//! Authentication: an API key becomes a [`Principal`].
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
@@ -15,22 +15,22 @@ use crate::audit;
 use crate::backend::Backend;
 use crate::error::ApiError;
 
-/// Where the field's clients put the key.
+/// The header with the key of E2B's clients.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Where Agent-Sandbox's clients put it.
+/// The scheme with the key of Agent-Sandbox's clients.
 const BEARER: &str = "Bearer ";
-/// What begins the name of the protocol by which a web page offers it.
+/// The prefix of the WebSocket subprotocol in which a web page sends the key.
 const KEY_PROTOCOL: &str = "shoal-key.";
-/// Where they name a team; it must be the key's own.
+/// The header in which they name a team; it must be the key's own.
 const TEAM: HeaderName = HeaderName::from_static("x-team-id");
 
-/// The key was deleted while its answer was on the way: the answer is cut.
+/// The key was deleted during the response, which is cut off.
 #[derive(Debug, thiserror::Error)]
 #[error("the API key was deleted")]
 struct KeyDeleted;
 
-/// Tells when the key of a call is deleted. Whatever outlives the call watches it, so that a deleted key
-/// acts no more.
+/// Signals the deletion of a call's key. Everything that outlives the call watches it, so that a
+/// deleted key has no effect any more.
 #[derive(Clone)]
 pub(crate) struct KeyLifetime(Shared<BoxFuture<'static, ()>>);
 
@@ -39,14 +39,14 @@ impl KeyLifetime {
         Self(backend.keys.deleted(principal).shared())
     }
 
-    /// Completes when the key is deleted; at once when it already is.
+    /// Resolves when the key is deleted; immediately if it already is.
     pub(crate) async fn ended(&self) {
-        // A shared future must not be polled after its end: each wait has its own.
+        // A shared future must not be polled after it has completed, so each wait uses a clone.
         self.0.clone().await;
     }
 }
 
-/// Lets only callers with a good key pass, and says who they are.
+/// Requires a valid key, and adds its principal to the request.
 pub(crate) async fn require_key(
     State(backend): State<Backend>,
     mut request: Request,
@@ -57,7 +57,7 @@ pub(crate) async fn require_key(
     let lifetime = KeyLifetime::of(&backend, &principal);
     request.extensions_mut().insert(principal);
     request.extensions_mut().insert(lifetime.clone());
-    // A body that is still coming, or an answer that takes its time, is no way around a deletion.
+    // A slow request body or response must not outlast the deletion of its key.
     let response = tokio::select! {
         biased;
         response = next.run(request) => response,
@@ -69,8 +69,7 @@ pub(crate) async fn require_key(
     Ok(while_good(response, lifetime))
 }
 
-/// Cuts an answer that goes on for longer than its key is good. What is in memory already is not
-/// held up.
+/// Cuts off a response that outlasts its key. Buffered data is still sent.
 fn while_good(response: Response, lifetime: KeyLifetime) -> Response {
     if response.body().size_hint().exact().is_some() {
         return response;
@@ -90,8 +89,8 @@ fn while_good(response: Response, lifetime: KeyLifetime) -> Response {
     })
 }
 
-/// The key that is offered, as text if it is one; none when there is none. What a browser sends by
-/// itself never is one.
+/// The key in a request, as text if it is valid text; `None` without a key. Cookies, which a
+/// browser sends by itself, are never used.
 fn offered(headers: &HeaderMap) -> Option<Option<&str>> {
     if let Some(key) = headers.get(&API_KEY) {
         return Some(key.to_str().ok());
@@ -100,7 +99,7 @@ fn offered(headers: &HeaderMap) -> Option<Option<&str>> {
         let said = said.to_str().ok();
         return said.and_then(|said| said.strip_prefix(BEARER)).map(Some);
     }
-    // Of a WebSocket a web page can say nothing but which protocols it speaks.
+    // A web page can choose no header of a WebSocket except its subprotocols.
     let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     protocols
         .filter_map(|value| value.to_str().ok())

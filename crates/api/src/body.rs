@@ -1,4 +1,4 @@
-//! Bodies, read within a limit and with mistakes named by their place.
+//! Request bodies: bounded, with errors that name the position.
 
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::in_flight::Call;
 
-/// A JSON body. None at all is read as `{}`, because some calls have only optional fields.
+/// A JSON body. An empty one is parsed as `{}`, because some calls have only optional fields.
 #[derive(Debug)]
 pub(crate) struct JsonBody<T> {
-    /// What was read.
+    /// The parsed value.
     pub(crate) value: T,
-    /// The bytes it was read from.
+    /// Its bytes.
     pub(crate) bytes: Bytes,
 }
 
@@ -29,8 +29,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// A JSON object that has to be sent: a body of nothing or of blanks is refused. For calls that replace
-/// something, where an omitted field clears it.
+/// A required JSON object: an empty or blank body is refused. For calls that replace something,
+/// where an omitted field clears it.
 #[derive(Debug)]
 pub(crate) struct RequiredBody<T>(pub(crate) T);
 
@@ -46,7 +46,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for RequiredBody<T> {
     }
 }
 
-/// A JSON body that may be a list as well as an object.
+/// A JSON body that may be a list or an object.
 #[derive(Debug)]
 pub(crate) struct AnyJson(pub(crate) Value);
 
@@ -71,7 +71,7 @@ async fn whole<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Api
     })
 }
 
-/// An object alone: a list would be read as its fields, in their order.
+/// Parses only objects: serde would parse a list as fields in their order.
 fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(ApiError::invalid("the body: must be an object"));
@@ -79,12 +79,12 @@ fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     parse(bytes)
 }
 
-/// The most values in one body. Each takes many times the memory of its text, and no call needs
-/// nearly as many.
+/// The maximum number of values in one body. Each takes many times the memory of its text, and no
+/// call needs nearly as many.
 const VALUES_MAX: usize = 100_000;
 
-/// Whether there are more values in a text than may be, found without keeping any of them: behind
-/// all but the first of each list or object is a comma.
+/// Whether a text has too many values, determined without parsing them: every value of a list or
+/// object except the first follows a comma.
 fn has_too_many_values(text: &[u8]) -> bool {
     let (mut values, mut in_string, mut escaped) = (0, false, false);
     for byte in text {
@@ -149,7 +149,7 @@ mod tests {
         }
         let nested = format!(r#"{{"a":{}}}"#, many(r#"{"b":[]}"#));
         assert!(has_too_many_values(nested.as_bytes()));
-        // What stands in a text is no value.
+        // Commas within strings separate no values.
         let long = serde_json::json!({"command": r#"[{,"\,[{,"#.repeat(50_000)}).to_string();
         assert!(!has_too_many_values(long.as_bytes()));
         assert!(parse::<Value>(long.as_bytes()).is_ok());

@@ -1,4 +1,4 @@
-//! How the API answers.
+//! The configuration of the API.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use shoal_core::audit::{AuditLog, NoAudit};
 use crate::in_flight::InFlight;
 use crate::rate::RateLimit;
 
-/// How the API answers.
+/// The configuration of the API.
 #[derive(Clone)]
 pub struct ApiConfig {
-    /// The domain of sandboxes' hosts, which answers name; without it clients use the one that they were
-    /// configured with.
+    /// The domain of sandboxes' host names in responses; by default clients use the one in their
+    /// own configuration.
     pub domain: Option<String>,
-    /// How often a team may call a route; without a limit when absent.
+    /// The rate limit per team and route; none by default.
     pub rate_limit: Option<RateLimit>,
-    /// The most calls at once, and the memory for their bodies.
+    /// The limits on concurrent calls and their bodies.
     pub in_flight: InFlight,
     /// The audit log.
     pub audit: Arc<dyn AuditLog>,
 }
 
 impl Default for ApiConfig {
-    /// Without a domain, a limit or an audit log.
+    /// No domain, no rate limit, no audit log.
     fn default() -> Self {
         Self {
             domain: None,

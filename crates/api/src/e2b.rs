@@ -1,6 +1,6 @@
-//! The E2B API: what its SDKs, command line and interpreter call.
+//! The E2B API, as E2B's SDKs, CLI and code interpreter use it.
 //!
-//! Names, defaults and texts here are E2B's; a change of its dialect touches this folder only.
+//! Names, defaults and texts here are E2B's. A change of its dialect only affects this module.
 
 mod api_keys;
 mod builds;
@@ -35,7 +35,7 @@ pub(crate) use self::view::end_of;
 use crate::error::ApiError;
 use crate::routes::Routes;
 
-/// The routes, all of which need a key.
+/// The routes; all require a key.
 pub(crate) fn routes() -> Routes {
     Routes::new()
         .route("/sandboxes", post(create::v1).get(list::v1))
@@ -96,9 +96,9 @@ pub(crate) fn routes() -> Routes {
         .route("/teams/{id}/metrics/max", get(team_metrics::max))
 }
 
-/// Reads the id in a path.
+/// Parses the id in a path.
 fn sandbox_id(text: &str) -> Result<SandboxId, ApiError> {
-    // What is no id is no sandbox's.
+    // An invalid id cannot belong to a sandbox.
     SandboxId::from_wire(text)
         .map_err(|_| ApiError::not_found(format!("sandbox {text:?} was not found")))
 }

@@ -1,7 +1,7 @@
-//! What a failed call is answered with: one table from the ports' errors to statuses.
+//! Responses to failed calls: one table from the ports' errors to HTTP statuses.
 //!
-//! The body is E2B's: `{"code", "message", "error_code"?}`, where `code` is the HTTP status,
-//! because one of its SDKs reads that and not the status line.
+//! The body is E2B's: `{"code", "message", "error_code"?}`. `code` is the HTTP status, because one
+//! of E2B's SDKs reads it instead of the status line.
 
 mod of_ports;
 mod wording;
@@ -13,7 +13,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 use shoal_core::detail::Chain;
 
-/// Says to the field's clients whether to try again by themselves.
+/// Tells E2B's clients whether to retry automatically.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
 /// The code of a request that comes while the server stops.
@@ -26,7 +26,7 @@ pub(crate) struct ApiError {
     message: String,
     error_code: Option<&'static str>,
     retry_after: Option<u64>,
-    /// What only the log is told.
+    /// Details for the log only.
     detail: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl ApiError {
         }
     }
 
-    /// The request itself makes no sense.
+    /// The request itself is invalid.
     pub(crate) fn invalid(message: impl std::fmt::Display) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,
@@ -68,7 +68,7 @@ impl ApiError {
         self
     }
 
-    /// Tells the log, and no client, what lies behind the failure.
+    /// Adds the cause for the log; clients do not see it.
     pub(crate) fn caused_by(mut self, error: &(dyn std::error::Error + 'static)) -> Self {
         let told = Chain(error).to_string();
         self.detail = Some(told).filter(|told| *told != self.message);
@@ -80,14 +80,14 @@ impl ApiError {
         self
     }
 
-    /// The body, for one of several answers in one.
+    /// The body, as a part of a combined response.
     pub(crate) fn body(&self) -> serde_json::Value {
         let body = ErrorBody {
             code: self.status.as_u16(),
             message: &self.message,
             error_code: self.error_code,
         };
-        // It is made of texts and numbers, which always can be written.
+        // Strings and numbers always serialize.
         serde_json::to_value(body).unwrap_or_default()
     }
 
@@ -106,9 +106,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        // A stop says so once, not with every refused request.
+        // A stop is logged once, not for every refused request.
         if self.status.is_server_error() && self.error_code != Some(SERVER_STOPPING) {
-            // The only place where it is logged.
+            // The only place that logs it.
             tracing::error!(
                 status = self.status.as_u16(),
                 message = self.message,
@@ -124,15 +124,16 @@ impl IntoResponse for ApiError {
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::PAYLOAD_TOO_LARGE {
-            // The rest of the body is not read, so nothing can follow it: said, lest a client that
-            // keeps connections sends its next request there.
+            // The rest of the body is not read, so the connection cannot be reused. Without this
+            // header, a client would send its next request on it.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         match self.retry_after {
             Some(seconds) => {
                 headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
             }
-            // A limit that does not pass by itself is told at once, not after three silent tries.
+            // A limit that does not lift by itself is reported immediately, not after three
+            // automatic retries.
             None if matches!(
                 self.status,
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -142,7 +143,7 @@ impl IntoResponse for ApiError {
             }
             None => {}
         }
-        // A rim with another body than E2B's makes its own of it.
+        // An API with another body format than E2B's replaces the body.
         response.extensions_mut().insert(self);
         response
     }

@@ -1,9 +1,9 @@
-//! What a client calls the server.
+//! The server's name, as a client requested it.
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
 
-/// The host that a request names, and its port if it says one. HTTP/2 has it in the address.
+/// The host of a request, with its port if given. HTTP/2 has it in the URI.
 pub(crate) fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     named.or_else(|| Some(uri.authority()?.as_str()))

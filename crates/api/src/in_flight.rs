@@ -1,8 +1,8 @@
-//! What calls cost that are under way: how many there are, and the bytes of their bodies, which are
-//! kept in memory until the call is answered.
+//! Limits on calls in flight: their number, and the bytes of their bodies, which stay in memory
+//! until the response.
 //!
-//! Both are the server's, which all teams share. Of what is left a team may have twice as much as
-//! remains when it has it, so that a call of another team finds room.
+//! All teams share both limits. A team may use at most twice as much as it leaves free, so that
+//! calls of other teams find room.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,20 +22,20 @@ use shoal_core::id::TeamId;
 
 use crate::error::ApiError;
 
-/// How many bytes of bodies are kept at once.
+/// The limit on bytes of bodies in memory.
 const BYTES: usize = 192 << 20;
 
-/// How many calls, and how many bytes of their bodies, there may be at once.
+/// The limits on concurrent calls and their bodies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight {
-    /// Calls, until all of their answer has been sent.
+    /// Calls, until their response is completely sent.
     pub calls: usize,
-    /// Bytes of bodies, until the call is answered.
+    /// Bytes of bodies, until the response starts.
     pub bytes: usize,
 }
 
 impl Default for InFlight {
-    /// A thousand calls, with what twelve of the largest bodies have.
+    /// A thousand calls, with the bodies of twelve of the largest calls.
     fn default() -> Self {
         Self {
             calls: 1000,
@@ -44,7 +44,7 @@ impl Default for InFlight {
     }
 }
 
-/// Something of which there is so much for all.
+/// A limited quantity that all teams share.
 #[derive(Debug)]
 struct Shared {
     most: usize,
@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    /// Takes `much` for a team; whether there was so much for it.
+    /// Takes `much` for a team; returns whether that was available.
     fn take(&mut self, team: TeamId, much: usize) -> bool {
         let Some(left) = self.most.checked_sub(self.taken + much) else {
             return false;
@@ -113,7 +113,7 @@ impl Calls {
     }
 }
 
-/// A call that is under way, until the last of its clones is gone.
+/// A call in flight, until its last clone is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Call(Arc<UnderWay>);
 
@@ -126,7 +126,7 @@ struct UnderWay {
 }
 
 impl Call {
-    /// Counts more bytes of the body; whether there is room for them.
+    /// Counts more bytes of the body; returns whether they fit.
     fn hold(&self, bytes: usize) -> bool {
         let call = &self.0;
         let held = call.calls.bytes.lock().take(call.team, bytes);
@@ -138,7 +138,7 @@ impl Call {
         held
     }
 
-    /// The body is not kept any more.
+    /// Releases the bytes of the body.
     fn let_go(&self) {
         let call = &self.0;
         let bytes = call.bytes.swap(0, Ordering::AcqRel);
@@ -147,14 +147,14 @@ impl Call {
         }
     }
 
-    /// Why the body could not be read, when it was for want of room.
+    /// The reason why the body could not be read, if the limit was exceeded.
     pub(crate) fn refusal(&self) -> Option<ApiError> {
         self.0.refused.load(Ordering::Acquire).then(|| {
             too_many("the bodies of your team's calls fill the server's memory for them: try again")
         })
     }
 
-    /// A body whose bytes are counted while it is read.
+    /// Counts a body's bytes while it is read.
     pub(crate) fn counted(&self, body: Body) -> Body {
         Body::new(Counted {
             inner: body,
@@ -177,7 +177,7 @@ fn too_many(message: &str) -> ApiError {
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_retry_after(1)
 }
 
-/// Lets a call pass when its team has not too many under way.
+/// Admits a call unless its team has too many in flight.
 pub(crate) async fn count(
     State(calls): State<Calls>,
     mut request: Request,
@@ -201,7 +201,7 @@ pub(crate) async fn count(
     })
 }
 
-/// An answer, with whose end its call is over.
+/// A response body that ends its call.
 struct Answer {
     inner: Body,
     _call: Call,
@@ -233,7 +233,7 @@ struct Counted {
     call: Call,
 }
 
-/// There is no room for a body.
+/// The body exceeds the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for the body")]
 struct NoRoom;

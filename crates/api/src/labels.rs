@@ -6,8 +6,8 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::ApiError;
 
-/// Reads a filter by labels. The SDKs encode it three times: each key and value, the pairs, and
-/// the query; the query has been decoded when it comes here.
+/// Parses a filter by labels. The SDKs encode it three times: each key and value, the pairs, and
+/// the query. The query is already decoded here.
 pub(crate) fn read(text: &str) -> Result<BTreeMap<String, String>, ApiError> {
     let decode = |text: &str| {
         percent_decode_str(text)
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn labels_are_decoded_as_often_as_the_sdks_encode_them() {
-        // `metadata=k%2525201%3Dv%2525261`, of which the query parser has taken one layer.
+        // `metadata=k%2525201%3Dv%2525261`, after the query parser has decoded it once.
         let labels = read("k%25201=v%25261").unwrap();
         assert_eq!(
             labels,

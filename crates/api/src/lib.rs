@@ -1,8 +1,8 @@
-//! The rims: each protocol is a translation into use cases and back, in a folder of its own.
+//! The HTTP APIs: each protocol translates to use cases and back, in a module of its own.
 //!
-//! A rim parses, calls a port (`shoal_core::ports`) with a permit, and shows the result. It has no rules:
-//! what a sandbox may do is decided in one place for all protocols. The rims do not know what implements
-//! the ports: the engine on one machine, or another backend.
+//! An API parses a request, calls a port (`shoal_core::ports`) with a permit, and returns the
+//! result. It has no rules: one place decides for all protocols what a sandbox may do. The APIs do
+//! not know what implements the ports: the engine on one machine, or another backend.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! Shoal's own API under `/api/v1`: what E2B's has no words for.
+//! Shoal's own API under `/api/v1`, for features that E2B's does not have.
 //!
-//! Every answer is an envelope (`shoal_protocol::native::Envelope`) beside a real status; long
-//! work on images is answered in lines of JSON. Keys, images and templates over images are made and
-//! removed by admin keys only, and pools are seen by them only; so is the build of a template that the
-//! installation knows how to build begun, unless `templates.build_on_demand` says otherwise. Sandboxes have
-//! Agent-Sandbox's fields, and are named by their names or ids; another team's is not found, also by
-//! an admin, who sees it in the list.
+//! Every response is an envelope (`shoal_protocol::native::Envelope`) with the proper HTTP status.
+//! Long operations on images respond with lines of JSON. Admin keys are required to manage keys,
+//! images and templates over images, to see pools, and to build the installation's templates unless
+//! `templates.build_on_demand` allows it to all. Sandboxes have Agent-Sandbox's fields, and are
+//! addressed by name or id. Those of other teams are not found, even by an admin, who sees them
+//! only in the list.
 
 mod admin;
 mod answer;
@@ -39,7 +39,7 @@ pub(crate) use self::answer::{envelope, enveloped};
 #[cfg(test)]
 pub(crate) use self::operations::operations;
 
-/// The routes, all of which need a key.
+/// The routes; all require a key.
 pub(crate) fn routes() -> Routes {
     Routes::new()
         .route("/keys", get(keys::list).post(keys::create))
@@ -88,7 +88,7 @@ pub(crate) fn routes() -> Routes {
         .route("/status", get(status::get))
 }
 
-/// Routes with large and slow requests.
+/// The routes with large, slow requests.
 pub(crate) fn uploads() -> Routes {
     Routes::new().route(
         "/sandbox/files/{id}/upload",

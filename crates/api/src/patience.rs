@@ -1,4 +1,4 @@
-//! How long a call may take.
+//! Timeouts of calls.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use crate::error::ApiError;
 
-/// Answers for each route that takes longer than `time`. What it began may go on: a sandbox that was
-/// asked for is there when it is made, until its deadline.
+/// Responds with a timeout for routes that take longer than `time`. The operation may continue: a
+/// sandbox that was requested is still created, and lives until its deadline.
 pub(crate) fn within<S>(time: Duration, routes: Router<S>) -> Router<S>
 where
     S: Clone + Send + Sync + 'static,

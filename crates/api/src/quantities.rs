@@ -1,4 +1,4 @@
-//! Processors and memory as Kubernetes writes them, in every dialect.
+//! Processors and memory in Kubernetes' notation, for every API.
 
 use serde_json::Value;
 use shoal_core::quantity;
@@ -25,12 +25,12 @@ pub(crate) fn limits(
     })
 }
 
-/// A quantity as it was sent; an empty text says nothing.
+/// A quantity as it was sent; an empty text counts as not set.
 fn said(value: Option<Value>) -> Option<Value> {
     value.filter(|value| value.as_str() != Some(""))
 }
 
-/// The limit, or what is asked for at least where there is none.
+/// The limit, or the request if there is no limit.
 fn larger<T: PartialOrd>(
     (name, least): (&str, Option<T>),
     most: Option<T>,
@@ -43,12 +43,12 @@ fn larger<T: PartialOrd>(
     }
 }
 
-/// Reads processors.
+/// Parses processors.
 pub(crate) fn cpu(name: &str, value: Option<Value>) -> Result<Option<MilliCpu>, ApiError> {
     read(name, value, quantity::cpu)
 }
 
-/// Reads memory. A bare number is mebibytes, as everywhere in this API.
+/// Parses memory. A bare number is mebibytes, as everywhere in this API.
 pub(crate) fn memory(name: &str, value: Option<Value>) -> Result<Option<Mib>, ApiError> {
     read(name, value, |text| {
         let bare = text.bytes().all(|b| b.is_ascii_digit());

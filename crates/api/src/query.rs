@@ -1,4 +1,4 @@
-//! Queries of URLs, with mistakes told in the form of every other error.
+//! URL queries, with errors in the format of all other errors.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::ApiError;
 
-/// What a URL asks.
+/// The parsed query of a URL.
 #[derive(Debug)]
 pub(crate) struct Query<T>(pub(crate) T);
 

@@ -1,4 +1,4 @@
-//! How often a tenant may call a route. Off unless configured.
+//! Rate limits per team and route. Off unless configured.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// So many calls of one route in so long a time, for each tenant.
+/// A number of calls per time, for each team and route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimit {
-    /// How many.
+    /// The number.
     pub calls: NonZeroU32,
-    /// In which time.
+    /// The time.
     pub per: Duration,
 }
 
 type Key = (TeamId, Arc<str>);
 type Limiter = RateLimiter<Key, DashMapStateStore<Key>, DefaultClock, StateInformationMiddleware>;
 
-/// The calls of all tenants.
+/// The calls of all teams.
 #[derive(Clone)]
 pub(crate) struct Rates {
     limit: RateLimit,
@@ -41,7 +41,7 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// None when a quota of nothing was asked for.
+    /// `None` for a limit of zero.
     pub(crate) fn new(limit: RateLimit) -> Option<Self> {
         let quota = Quota::with_period(limit.per / limit.calls.get())?.allow_burst(limit.calls);
         let limiter = RateLimiter::dashmap(quota).with_middleware();
@@ -61,7 +61,7 @@ impl Rates {
     }
 }
 
-/// Counts the call, and refuses it when there were too many.
+/// Counts the call, and refuses it if there were too many.
 pub(crate) async fn limit(State(rates): State<Rates>, request: Request, next: Next) -> Response {
     let principal = request.extensions().get::<Principal>();
     let route = request.extensions().get::<MatchedPath>();

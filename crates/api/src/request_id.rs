@@ -1,4 +1,4 @@
-//! A number for each request: in the answer, and in every line that is logged of it.
+//! The id of each request, in the response and in every log line about it.
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -7,13 +7,13 @@ use http::{HeaderName, HeaderValue};
 use tracing::Instrument;
 use uuid::Uuid;
 
-/// Where it is read and written.
+/// The header with the id, in requests and responses.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id of a caller's own that is taken over.
+/// The longest id that is accepted from a client.
 const MAX: usize = 128;
 
-/// Gives the request an id, its caller's own if that is plain, and a span.
+/// Gives the request an id, the client's own if it is plain text, and a span.
 pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     let own = request
         .headers()

@@ -1,4 +1,4 @@
-//! All routes, and what every request passes on its way to one.
+//! All routes, and the middleware in front of them.
 
 use std::time::Duration;
 
@@ -27,16 +27,16 @@ use crate::rate::{Rates, limit};
 use crate::request_id::identify;
 use crate::routes::Routes;
 
-/// The largest body of a call, in bytes. The same as E2B's.
+/// The largest request body, in bytes. The same as E2B's.
 const BODY_MAX: usize = 16 << 20;
 
-/// How long a call may take. The same as E2B's.
+/// The timeout of a call. The same as E2B's.
 const HANDLER_TIMEOUT: Duration = Duration::from_secs(70);
 
-/// How long an upload may take: a hundred megabytes over a slow line.
+/// The timeout of an upload: a hundred megabytes over a slow line.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// Where the E2B API is found beside the root: what clients of other systems are pointed at.
+/// A second path of the E2B API, for clients of other systems.
 const E2B_PREFIX: &str = "/e2b/v1";
 
 /// Every route of every protocol, served from these ports.
@@ -64,7 +64,7 @@ pub fn router(ports: Ports, config: ApiConfig) -> Router {
         clock: backend.clock.clone(),
         log: config.audit.clone(),
     };
-    // The last layer is the first that a request meets.
+    // The last layer is the first to handle a request.
     Router::new()
         .merge(timely(protected(e2b::routes())))
         .nest(E2B_PREFIX, timely(protected(e2b::routes())))
@@ -117,7 +117,7 @@ fn timely(routes: Router<Backend>) -> Router<Backend> {
     within(HANDLER_TIMEOUT, routes)
 }
 
-/// Files for builds, which take longer, and more, than a call may.
+/// Uploads for builds, which may be larger and slower than other calls.
 fn archives() -> Router<Backend> {
     Router::from(e2b::uploads::routes()).layer(DefaultBodyLimit::disable())
 }
@@ -137,7 +137,7 @@ async fn no_method() -> impl IntoResponse {
     )
 }
 
-/// Any web page may call: what a call may do is in its key, and no browser sends that by itself.
+/// Any web page may call: a call's rights are in its key, which a browser never sends by itself.
 fn cors() -> CorsLayer {
     let names = |names: &[&'static str]| -> Vec<HeaderName> {
         names

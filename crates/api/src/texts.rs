@@ -1,4 +1,4 @@
-//! What clients say of sandboxes in labels and variables: as much of it as may be.
+//! Limits on labels and variables from clients.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::error::ApiError;
 /// The label that names the OCI runtime.
 pub(crate) const RUNTIME_KEY: &str = "shoal/runtime";
 
-/// How much may be said of the whole in labels or variables, in bytes.
+/// The total size of labels or variables, in bytes.
 const TEXT_MAX: usize = 256 << 10;
 
-/// Refuses more than there may be.
+/// Refuses texts above the limit.
 pub(crate) fn check(name: &str, texts: &BTreeMap<String, String>) -> Result<(), ApiError> {
     let bytes: usize = texts
         .iter()
@@ -26,7 +26,7 @@ pub(crate) fn check(name: &str, texts: &BTreeMap<String, String>) -> Result<(), 
     Ok(())
 }
 
-/// What no environment can hold is refused here, not met by the first command.
+/// Refuses variables that no environment can contain, before the first command fails.
 pub(crate) fn check_env(name: &str, env: &BTreeMap<String, String>) -> Result<(), ApiError> {
     check(name, env)?;
     let bad = env
@@ -40,7 +40,7 @@ pub(crate) fn check_env(name: &str, env: &BTreeMap<String, String>) -> Result<()
     }
 }
 
-/// The OCI runtime that the labels name.
+/// The OCI runtime named in the labels.
 pub(crate) fn runtime(
     metadata: &BTreeMap<String, String>,
 ) -> Result<Option<RuntimeName>, ApiError> {

@@ -1,4 +1,4 @@
-//! What the audit log is told of calls.
+//! The audit log of API calls.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Arc, mpsc};

@@ -63,10 +63,10 @@ fn admin(principal: &Principal) -> Result<(), ApiError> {
     principal.admin.then_some(()).ok_or_else(forbidden)
 }
 
-/// A key of the caller's own team. An admin reaches those of other teams under `/api/v1/keys`.
+/// A key of the caller's team. An admin manages those of other teams under `/api/v1/keys`.
 async fn own(backend: &Backend, principal: &Principal, id: &str) -> Result<KeyId, ApiError> {
     let missing = || ApiError::not_found(format!("API key {id:?} was not found"));
-    // What is no id is no key's.
+    // An invalid id cannot belong to a key.
     let id: KeyId = id.parse().map_err(|_| missing())?;
     let keys = backend.keys.list(principal).await?;
     let found = keys
@@ -75,7 +75,7 @@ async fn own(backend: &Backend, principal: &Principal, id: &str) -> Result<KeyId
     found.then_some(id).ok_or_else(missing)
 }
 
-/// `GET /api-keys`: those of the caller's team, the oldest first.
+/// `GET /api-keys`: the keys of the caller's team, oldest first.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -87,7 +87,7 @@ pub(super) async fn list(
     Ok(Json(keys.into_iter().map(TeamApiKey::from).collect()))
 }
 
-/// `POST /api-keys`: a key that is no admin's.
+/// `POST /api-keys`: creates a key without admin rights.
 pub(super) async fn create(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -106,7 +106,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(created)))
 }
 
-/// `PATCH /api-keys/{id}`: another name. Answered as E2B's server does, without a body.
+/// `PATCH /api-keys/{id}`: renames a key. Responds without a body, as E2B's server does.
 pub(super) async fn rename(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,4 +1,4 @@
-//! Builds of templates: announced, begun, watched, ended.
+//! Builds of templates: announcing, starting, watching, cancelling.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How many of the last lines are told with the reason of a failure.
+/// How many of the last log lines accompany the reason of a failure.
 const REASON_LINES: usize = 20;
 
-/// The most processors that a template may have (as E2B has it).
+/// The maximum processors of a template, as in E2B.
 const CPUS_MAX: u32 = 32;
 
-/// The least memory of a template, in MiB (as E2B has it).
+/// The minimum memory of a template in MiB, as in E2B.
 const MEMORY_MIN: u32 = 128;
 
 /// `POST /v3/templates`: announces a build.
@@ -44,7 +44,7 @@ pub(super) async fn announce(
     ))
 }
 
-/// Announces a build, as any of its clients asks for it.
+/// Announces a build, for any of the routes.
 pub(super) async fn announced(
     backend: &Backend,
     principal: &Principal,
@@ -70,7 +70,7 @@ pub(super) async fn announced(
     Ok(build)
 }
 
-/// What is given to sandboxes, by E2B's rules.
+/// The resources of the template's sandboxes, by E2B's rules.
 fn resources(body: &wire::NewBuild) -> Result<Resources, ApiError> {
     let mut resources = Resources::default();
     if let Some(cpus) = body.cpu_count {
@@ -92,7 +92,7 @@ fn resources(body: &wire::NewBuild) -> Result<Resources, ApiError> {
     Ok(resources)
 }
 
-/// A tag alone, as it is said behind a name.
+/// Parses a tag without its template's name.
 pub(super) fn tag_of(text: &str) -> Result<String, ApiError> {
     let read = TemplateRef::from_str(&format!("x:{text}"));
     read.ok()
@@ -113,7 +113,7 @@ fn requested(backend: &Backend, principal: &Principal, build: &BuildRecord) -> R
     }
 }
 
-/// `POST /v2/templates/{id}/builds/{build}`: says what an announced build does, and begins it.
+/// `POST /v2/templates/{id}/builds/{build}`: starts an announced build with its plan.
 pub(super) async fn begin(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -126,7 +126,7 @@ pub(super) async fn begin(
     Ok(StatusCode::ACCEPTED)
 }
 
-/// `DELETE /templates/{id}/builds/{build}`: ends a build that is not finished.
+/// `DELETE /templates/{id}/builds/{build}`: cancels a build that has not finished.
 pub(super) async fn cancel(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -137,7 +137,7 @@ pub(super) async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /templates/{id}/builds/{build}/status`: how far a build is, and what it has said.
+/// `GET /templates/{id}/builds/{build}/status`: the status and log of a build.
 pub(super) async fn status(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -195,7 +195,7 @@ pub(super) struct Logs {
     logs: Vec<wire::LogEntry>,
 }
 
-/// `GET /templates/{id}/builds/{build}/logs`: what a build has said, by time.
+/// `GET /templates/{id}/builds/{build}/logs`: the log of a build, by time.
 pub(super) async fn logs(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -228,7 +228,7 @@ pub(super) async fn logs(
     Ok(Json(Logs { logs }))
 }
 
-/// A build of the caller's own, by what stands in a path.
+/// A build of the caller's team, from its path.
 async fn find(
     backend: &Backend,
     principal: &Principal,
@@ -243,20 +243,20 @@ async fn find(
     let id: BuildId = build.parse().map_err(|_| missing())?;
     let build = backend.builds.get(principal, id).await;
     let build = build.ok_or_else(missing)?;
-    // It is asked for all the time, and by the id nearly always.
+    // This is polled frequently, and nearly always with the id.
     let of_it = build.template.as_str() == template
         || template_id(backend, principal, template)? == build.template;
     of_it.then_some(build).ok_or_else(missing)
 }
 
-/// The id that a path means: of a template, or of one that is yet to come.
+/// The template id for a path: of a template, or of one without a finished build.
 pub(super) fn template_id(
     backend: &Backend,
     principal: &Principal,
     text: &str,
 ) -> Result<TemplateId, ApiError> {
     let reference = reference(text)?;
-    // In this order: what is no more to come is there.
+    // In this order: a first build that finishes in between is found as a template.
     if let Some(build) = backend.builds.pending_template(principal, &reference) {
         return Ok(build.template.clone());
     }

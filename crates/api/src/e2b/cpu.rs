@@ -7,22 +7,22 @@ use shoal_core::quantity;
 
 use crate::error::ApiError;
 
-/// So many times what the template gives.
+/// A multiple of the template's processors.
 const FACTOR: &str = "e2b.agents.kruise.io/cpu-scale-factor";
-/// So much, as Kubernetes writes it.
+/// An absolute amount, in Kubernetes' notation.
 const REQUEST: &str = "e2b.agents.kruise.io/cpu-request";
 const LIMIT: &str = "e2b.agents.kruise.io/cpu-limit";
-/// Whether the sandbox is handed out before the change has ended.
+/// Whether the create returns before the resize has finished.
 const EARLY_RETURN: &str = "e2b.agents.kruise.io/cpu-resize-early-return";
 
-/// Whether a sandbox with these labels was made to be resized.
+/// Whether a sandbox with these labels was created with a resize.
 pub(super) fn is_asked(metadata: &BTreeMap<String, String>) -> bool {
     [FACTOR, REQUEST, LIMIT]
         .iter()
         .any(|key| metadata.contains_key(*key))
 }
 
-/// What the labels ask for; nothing when they do not.
+/// The resize that the labels request, if any.
 pub(super) fn asked(
     metadata: &BTreeMap<String, String>,
 ) -> Result<Option<ResizeCreated>, ApiError> {
@@ -60,7 +60,7 @@ pub(super) fn asked(
 }
 
 fn factor(text: &str) -> Result<f64, ApiError> {
-    // Only digits and a point: a float would also read `inf`, `nan` and `1e9`.
+    // Only digits and a point: parsing a float would also accept `inf`, `nan` and `1e9`.
     let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let factor = text.parse::<f64>().ok().filter(|_| plain);
     factor
@@ -75,7 +75,7 @@ fn bad(key: &str, rule: &str) -> ApiError {
 }
 
 impl super::view::Ran {
-    /// Whether the limits that a sandbox was asked to have are in force.
+    /// Whether the requested limits are in effect.
     pub(super) fn resize_of(
         metadata: &BTreeMap<String, String>,
         resizing: bool,

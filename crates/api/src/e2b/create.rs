@@ -28,12 +28,12 @@ use crate::texts;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The two dialects differ in two defaults.
+/// The two versions differ in two defaults.
 #[derive(Clone, Copy)]
 struct Dialect {
     name: &'static str,
     timeout: u64,
-    /// Whether a sandbox is secured when nothing is said of it.
+    /// Whether a sandbox is secured by default.
     always_secure: bool,
 }
 
@@ -124,7 +124,7 @@ async fn create(
     headers: HeaderMap,
     body: JsonBody<NewSandboxBody>,
 ) -> Result<Response, ApiError> {
-    // Nothing is required, so that what says nothing at all would be read as a request too.
+    // All fields are optional, so serde would accept any body.
     if body.bytes.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("the body: must be an object"));
     }

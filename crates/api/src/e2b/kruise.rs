@@ -1,5 +1,5 @@
-//! The metadata keys of OpenKruise's dialect that are no labels of the user's but say something about a
-//! new sandbox. Those of its processors are in [`super::cpu`].
+//! OpenKruise's metadata keys that are not labels, but options of a new sandbox. Those for its
+//! processors are in [`super::cpu`].
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use shoal_core::sandbox::{RESERVED_PREFIX, SandboxRecord};
 
 use crate::error::ApiError;
 
-/// The sandbox gets no deadline.
+/// The sandbox has no deadline.
 const NEVER_TIMEOUT: &str = "e2b.agents.kruise.io/never-timeout";
-/// Answers about the sandbox say its address.
+/// Responses about the sandbox include its address.
 const RETURN_IP: &str = "e2b.agents.kruise.io/return-sandbox-ip";
-/// Under which key they say it.
+/// The key with the address.
 const SANDBOX_IP: &str = "e2b.agents.kruise.io/sandbox-ip";
-/// What a key begins with that is to be a label of Kubernetes.
+/// The key prefix of Kubernetes labels.
 const LABEL: &str = "label:";
 
-/// What no label may begin with.
+/// Prefixes that labels must not have.
 const RESERVED: [&str; 3] = [
     "agents.kruise.io/",
     "e2b.agents.kruise.io/",
@@ -27,16 +27,16 @@ const RESERVED: [&str; 3] = [
 const NAME_MAX: usize = 63;
 const PREFIX_MAX: usize = 253;
 
-/// The metadata of a create, and what its keys ask for.
+/// The metadata of a create, and its options.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Extended {
-    /// The user's own, with labels under their plain names.
+    /// The user's own metadata, with labels under their plain names.
     pub(super) metadata: BTreeMap<String, String>,
-    /// Whether the sandbox is to have no deadline.
+    /// Whether the sandbox has no deadline.
     pub(super) endless: bool,
 }
 
-/// Reads the keys that this dialect gives a meaning.
+/// Parses the metadata keys with a special meaning.
 pub(super) fn read(metadata: BTreeMap<String, String>) -> Result<Extended, ApiError> {
     let mut own = BTreeMap::new();
     let mut labels = BTreeMap::new();
@@ -44,7 +44,7 @@ pub(super) fn read(metadata: BTreeMap<String, String>) -> Result<Extended, ApiEr
     for (key, value) in metadata {
         match key.as_str() {
             NEVER_TIMEOUT => endless = flag(&key, &value)?,
-            // Kept, for the answers to come.
+            // Kept for later responses.
             RETURN_IP => {
                 if flag(&key, &value)? {
                     own.insert(key, value);
@@ -73,7 +73,7 @@ pub(super) fn read(metadata: BTreeMap<String, String>) -> Result<Extended, ApiEr
     })
 }
 
-/// The metadata that answers show.
+/// The metadata in responses.
 pub(super) fn shown(record: &SandboxRecord) -> BTreeMap<String, String> {
     let mut metadata = record.spec.metadata.clone();
     let asked = metadata.remove(RETURN_IP).is_some();
@@ -86,7 +86,8 @@ pub(super) fn shown(record: &SandboxRecord) -> BTreeMap<String, String> {
     metadata
 }
 
-/// Whether the answer to a create has to repeat the metadata, because that says more than was sent.
+/// Whether the response to a create must include the metadata, because it has more than the
+/// request.
 pub(super) fn is_repeated(record: &SandboxRecord) -> bool {
     record.spec.metadata.contains_key(RETURN_IP)
 }
@@ -99,7 +100,7 @@ fn flag(key: &str, value: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// Checks a label by the rules of Kubernetes.
+/// Checks a label by Kubernetes' rules.
 fn check_label(name: &str, value: &str) -> Result<(), &'static str> {
     if RESERVED.iter().any(|prefix| name.starts_with(prefix)) {
         return Err("is reserved");
@@ -120,7 +121,7 @@ fn check_label(name: &str, value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The name of a label, or its value, which may be empty.
+/// Whether a text is a valid label name or value; a value may be empty.
 fn is_part(text: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();

@@ -1,5 +1,5 @@
-//! How older clients announce a build of a template. They pushed an image to a registry of E2B's then,
-//! which is not there; what they announce is begun as any other build.
+//! Announcing template builds as older clients do. Those then pushed an image to a registry of
+//! E2B's, which Shoal does not have; an announced build is started like any other.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -56,7 +56,7 @@ pub(super) async fn announce_again(
     announce_as(&backend, &principal, body).await
 }
 
-/// `POST /templates/{id}/builds/{build}`: would begin a build of an image that was pushed.
+/// `POST /templates/{id}/builds/{build}`: would start a build of a pushed image.
 pub(super) async fn begin() -> ApiError {
     ApiError::new(
         StatusCode::BAD_REQUEST,

@@ -17,11 +17,11 @@ use crate::error::ApiError;
 use crate::labels;
 use crate::query::Query;
 
-/// Where the next page begins; absent on the last.
+/// The token of the next page; absent on the last page.
 pub(super) const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 const TOTAL_RUNNING: HeaderName = HeaderName::from_static("x-total-running");
 
-/// How many a page has at most, and when nothing is said.
+/// The maximum and default size of a page.
 pub(super) const PAGE_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
@@ -31,7 +31,7 @@ pub(super) struct V1Query {
     metadata: Option<String>,
 }
 
-/// All that run, the newest first.
+/// All running sandboxes, newest first.
 pub(super) async fn v1(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -81,7 +81,7 @@ pub(super) struct V2Query {
     next_token: Option<String>,
 }
 
-/// A page of those that match.
+/// A page of the matching sandboxes.
 pub(super) async fn v2(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -155,7 +155,7 @@ impl V2Query {
     }
 }
 
-/// Reads the size of a page.
+/// Parses the size of a page.
 pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
     let read = text.map_or(Ok(PAGE_MAX), str::parse);
     read.ok()
@@ -170,7 +170,7 @@ fn template(backend: &Backend, principal: &Principal, text: &str) -> Result<Temp
     }
     match backend.templates.resolve(principal, Some(&key), None) {
         Ok(meant) => Ok(meant.id),
-        // Of a template that is not there, there are no sandboxes; an id says the same.
+        // A template that does not exist has no sandboxes; the list is empty as for an unknown id.
         Err(_) => Ok(text
             .parse()
             .unwrap_or_else(|_| TemplateId::from_entropy([0; 16]))),

@@ -1,4 +1,4 @@
-//! What was written in sandboxes.
+//! The logs of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How many entries an answer has at most, and when nothing is said.
+/// The maximum and default number of entries in a response.
 const LIMIT_MAX: usize = 1000;
 
-/// The longest text that is searched for.
+/// The longest search text.
 const SEARCH_MAX: usize = 256;
 
 #[derive(Debug, Serialize)]
@@ -87,7 +87,7 @@ pub(super) struct V1Query {
     limit: Option<usize>,
 }
 
-/// `GET /sandboxes/{id}/logs`: from a moment on, the oldest first.
+/// `GET /sandboxes/{id}/logs`: from a time on, oldest first.
 pub(super) async fn v1(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -135,7 +135,7 @@ pub(super) struct V2Query {
     search: Option<String>,
 }
 
-/// `GET /v2/sandboxes/{id}/logs`: from either end.
+/// `GET /v2/sandboxes/{id}/logs`: in either direction.
 pub(super) async fn v2(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,5 +1,5 @@
-//! What a template's name means that no build has made: an entry of the catalogue, or a snapshot.
-//! Sandboxes show its id as that of their template, so it is shown as one.
+//! Template names that no build has created: entries of the catalogue, and snapshots. Their
+//! sandboxes show the id as their template's, so it is shown as a template.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::templates::{Build, TemplateWithBuilds};
 use crate::backend::Backend;
 use crate::error::ApiError;
 
-/// What `id` means to a create, unless that is a template that was made.
+/// Resolves `id` as a create does, unless it is a template with builds.
 pub(super) fn resolve(
     backend: &Backend,
     principal: &Principal,
@@ -30,7 +30,7 @@ pub(super) fn resolve(
     resolved.map_err(|_| missing())
 }
 
-/// The same as a template, with its builds.
+/// Shows it as a template with builds.
 pub(super) async fn shown(
     backend: &Backend,
     principal: &Principal,
@@ -49,8 +49,8 @@ pub(super) async fn shown(
     }
 }
 
-/// The takings of the snapshot that is called so, under all its tags, the newest first; none when
-/// nothing is.
+/// The versions of the snapshot with this name, under all its tags, newest first; `None` if it does
+/// not exist.
 pub(super) fn takings(
     backend: &Backend,
     principal: &Principal,

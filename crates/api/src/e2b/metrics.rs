@@ -1,4 +1,4 @@
-//! What sandboxes use.
+//! The resource usage of sandboxes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How many sandboxes may be asked for at once.
+/// The maximum number of sandboxes in a request.
 const IDS_MAX: usize = 100;
 
 #[derive(Debug, Serialize)]
@@ -74,7 +74,7 @@ pub(super) async fn history(
         .authorize(&principal, &sandbox_id(&id)?)
         .await?;
     let start = query.start.map(Timestamp::from_unix_seconds);
-    // The whole second that was named is meant.
+    // The end is inclusive: the whole second counts.
     let end = query
         .end
         .map(|end| Timestamp::from_unix_seconds(end.saturating_add(1)));
@@ -96,7 +96,7 @@ pub(super) struct Latest {
     sandboxes: BTreeMap<String, SandboxMetric>,
 }
 
-/// `GET /sandboxes/metrics`: the latest of several; those that are not there are left out.
+/// `GET /sandboxes/metrics`: the latest of several sandboxes; unknown ones are omitted.
 pub(super) async fn latest(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,4 +1,4 @@
-//! The network of a sandbox, as E2B's clients say it.
+//! The network policy of a sandbox in E2B's notation.
 
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -40,7 +40,7 @@ pub(crate) struct NetworkBody {
 }
 
 impl NetworkBody {
-    /// What is said of the outbound side; `internet` is what was said beside it.
+    /// The outbound rules; `internet` is the separate field of the request.
     pub(crate) fn egress(&self, internet: Option<bool>) -> Result<Egress, ApiError> {
         for (name, value) in [
             ("egressProxy", &self.egress_proxy),
@@ -63,7 +63,7 @@ impl NetworkBody {
         Ok(egress)
     }
 
-    /// All of it, as far as it is said.
+    /// The partial network policy.
     pub(crate) fn asked(&self, internet: Option<bool>) -> Result<AskedNetwork, ApiError> {
         let mask = self
             .mask_request_host
@@ -79,7 +79,7 @@ impl NetworkBody {
     }
 }
 
-/// Whether a value that is not supported asks for something.
+/// Whether an unsupported value has an effect.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -102,7 +102,7 @@ fn addresses(list: Option<&[String]>) -> Result<Vec<std::net::Ipv4Addr>, Invalid
     list.unwrap_or_default().iter().map(parse).collect()
 }
 
-/// `PUT /sandboxes/{id}/network`: replaces all outbound rules; what is not said is cleared.
+/// `PUT /sandboxes/{id}/network`: replaces all outbound rules; omitted ones are cleared.
 pub(super) async fn set(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

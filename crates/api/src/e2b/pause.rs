@@ -1,4 +1,4 @@
-//! `POST /sandboxes/{id}/pause` and `/resume`, and what a connect does with a paused sandbox.
+//! `POST /sandboxes/{id}/pause` and `/resume`, and connecting to a paused sandbox.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::body::JsonBody;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
 
-/// What a resume gives when nothing is said.
+/// The default timeout of a resume.
 const RESUME_TIMEOUT: i64 = 15;
 
 #[derive(Debug, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) struct PauseBody {
     require_healthy_guest: bool,
 }
 
-/// Answers when all of it is on the disk.
+/// Responds when everything is on disk.
 pub(super) async fn pause(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -59,7 +59,7 @@ pub(super) struct ResumeBody {
     memory: Option<bool>,
 }
 
-/// Deprecated by connect, which old clients do not know.
+/// Deprecated in favour of connect, which old clients do not have.
 pub(super) async fn resume(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

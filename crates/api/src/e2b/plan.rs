@@ -1,4 +1,4 @@
-//! What a client says that a build does, read.
+//! Parsing a client's build plan.
 
 use shoal_core::build::{Action, Base, Plan, Source, Stage, Step, is_name};
 use shoal_core::image::RegistryAuth;
@@ -6,16 +6,16 @@ use shoal_protocol::build::{self as wire, Registry};
 
 use crate::error::ApiError;
 
-/// How many steps a build may have, over all stages.
+/// The maximum number of steps of a build, over all stages.
 const STEPS_MAX: usize = 1000;
 
-/// How many stages a build may have.
+/// The maximum number of stages of a build.
 const STAGES_MAX: usize = 64;
 
-/// What Google's registry takes the key of a service account as.
+/// The account name with which Google's registry accepts the key of a service account.
 const GCP_ACCOUNT: &str = "_json_key";
 
-/// The plan that a body means.
+/// The plan of a request body.
 pub(super) fn plan_of(body: wire::BuildStart) -> Result<Plan, ApiError> {
     let mut reader = Reader {
         stages: Vec::new(),
@@ -71,7 +71,7 @@ pub(super) fn plan_of(body: wire::BuildStart) -> Result<Plan, ApiError> {
 
 struct Reader {
     stages: Vec<Stage>,
-    /// Where the stages that the client knows are among all.
+    /// The positions of the client's stages among all stages.
     places: Vec<usize>,
 }
 
@@ -188,7 +188,7 @@ impl Reader {
     }
 }
 
-/// Whose copied files are and their mode, which become arguments of programs.
+/// Checks the owner and the mode of copied files, which become program arguments.
 fn check_copy(owner: Option<&str>, mode: Option<&str>) -> Result<(), ApiError> {
     if let Some(owner) = owner {
         owner
@@ -203,7 +203,7 @@ fn check_copy(owner: Option<&str>, mode: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-/// A name or number of an account.
+/// Parses the name or number of an account.
 fn account_name(text: &str) -> Result<String, ApiError> {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if (1..=64).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') {
@@ -215,7 +215,7 @@ fn account_name(text: &str) -> Result<String, ApiError> {
     )))
 }
 
-/// Variables with their values, one after the other. One without a value is empty.
+/// Parses alternating names and values. A missing value is empty.
 fn pairs(args: &[String]) -> Result<Action, ApiError> {
     let mut pairs = Vec::new();
     for pair in args.chunks(2) {
@@ -234,7 +234,7 @@ fn pairs(args: &[String]) -> Result<Action, ApiError> {
     Ok(Action::Env(pairs))
 }
 
-/// What a registry is told.
+/// The credentials for a registry.
 fn account(registry: Registry) -> Result<RegistryAuth, ApiError> {
     match registry {
         Registry::Registry { username, password } => Ok(RegistryAuth {

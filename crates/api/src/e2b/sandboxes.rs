@@ -1,4 +1,4 @@
-//! One sandbox: get, kill, connect, and its time.
+//! One sandbox: get, kill, connect, and its timeout.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::body::JsonBody;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
 
-/// What a connect gives when nothing is said.
+/// The default timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The most that a refresh may ask for.
+/// The maximum duration of a refresh.
 const REFRESH_MAX: u64 = 3600;
 
 pub(super) async fn get(

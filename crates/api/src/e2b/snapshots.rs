@@ -23,7 +23,7 @@ use crate::config::ApiConfig;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// What a fork lives when nothing is said, in seconds.
+/// The default timeout of forks, in seconds.
 const FORK_TIMEOUT: i64 = 15;
 
 /// OpenKruise's snapshot headers.
@@ -32,7 +32,7 @@ const TTL: &str = "x-e2b-kruise-snapshot-ttl";
 const CONTENTS: &str = "x-e2b-kruise-snapshot-persistent-contents";
 const WAIT: &str = "x-e2b-kruise-snapshot-wait-success-seconds";
 
-/// The longest that a call waits: calls are ended soon after.
+/// The maximum wait of a call, which the timeout of calls slightly exceeds.
 const WAIT_MAX: Duration = Duration::from_secs(65);
 
 #[derive(Debug, Deserialize)]
@@ -115,7 +115,7 @@ pub(super) async fn take(
         .await?;
     let taken = backend.snapshots.take(&principal, &permit, new).await;
     let taken = taken.map_err(|error| match error {
-        // Both families say so.
+        // Both error families report it this way.
         TakeError::Sandbox(SandboxError::Refused(refused)) => {
             ApiError::new(StatusCode::BAD_REQUEST, refused.to_string())
         }
@@ -130,7 +130,8 @@ fn asked(headers: &HeaderMap, body: SnapshotBody) -> Result<NewSnapshot, ApiErro
     let name = body.name.filter(|name| !name.is_empty());
     let name = name.map(|name| name.parse::<TemplateRef>()).transpose();
     let contents = match header(headers, CONTENTS)? {
-        // Ours wins over E2B's: whoever sends both means the one that says more.
+        // OpenKruise's header overrides E2B's field: a client that sends both means the more
+        // specific one.
         Some(text) => Some(
             text.parse()
                 .map_err(|e| ApiError::invalid(format_args!("{CONTENTS}: {e}")))?,
@@ -156,7 +157,7 @@ fn asked(headers: &HeaderMap, body: SnapshotBody) -> Result<NewSnapshot, ApiErro
                 ApiError::invalid(format_args!("{WAIT}: must be a number of seconds"))
             })?;
             match seconds {
-                // As if nothing had been said.
+                // Zero counts as not set.
                 0 => standard.wait,
                 seconds => Duration::from_secs(seconds).min(WAIT_MAX),
             }
@@ -177,7 +178,7 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Api
         .map_err(|_| ApiError::invalid(format_args!("{name}: is no text")))
 }
 
-/// Reads `90s`, `30m`, `30h` or `30d`.
+/// Parses `90s`, `30m`, `30h` or `30d`.
 fn duration(text: &str) -> Result<Duration, ApiError> {
     let refused = || {
         ApiError::invalid(format_args!(
@@ -194,7 +195,7 @@ fn duration(text: &str) -> Result<Duration, ApiError> {
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| refused())?;
     let seconds = number.checked_mul(each).filter(|seconds| *seconds > 0);
-    // A century is as good as for ever, and no clock overflows.
+    // A century is effectively unlimited, and no timestamp overflows.
     let seconds = seconds.ok_or_else(refused)?.min(100 * 365 * 24 * 3600);
     Ok(Duration::from_secs(seconds))
 }
@@ -216,7 +217,7 @@ pub(super) struct ListQuery {
     next_token: Option<String>,
 }
 
-/// `GET /snapshots`: a page, the newest first.
+/// `GET /snapshots`: a page, newest first.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -227,7 +228,7 @@ pub(super) async fn list(
     let named: Option<TemplateRef> = given(query.name)
         .map(|name| name.parse().map_err(ApiError::invalid))
         .transpose()?;
-    // A name alone means one snapshot, whichever tags its takings have.
+    // A name without a tag refers to one snapshot, whatever tags its versions have.
     let newest = named.as_ref().is_some_and(|name| name.tag.is_none());
     let filter = SnapshotFilter {
         source: given(query.sandbox).map(|id| sandbox_id(&id)).transpose()?,
@@ -303,7 +304,7 @@ pub(super) async fn fork(
         .fork(&principal, &permit, count, Duration::from_secs(seconds))
         .await;
     let members = members.map_err(|error| match error {
-        // Not one of them would do: no later try will.
+        // None of the forks fits, so a retry does not help.
         SandboxError::Full(full) => ApiError::new(StatusCode::BAD_REQUEST, full.to_string()),
         error => error.into(),
     })?;

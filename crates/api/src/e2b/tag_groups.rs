@@ -1,7 +1,7 @@
-//! Tags of a template with what they were given to.
+//! A template's tags with their assignments.
 //!
-//! A tag is given to a build until it is given to another; only the last is known, since a build that
-//! no tag means may be forgotten. So each has one assignment.
+//! Only the last assignment of each tag is known, because a build without tags may be deleted. So
+//! each tag has exactly one assignment.
 
 use axum::extract::{Path, State};
 use axum::{Extension, Json};
@@ -16,7 +16,7 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How many of anything a page has when nothing is said, and at most (E2B's).
+/// The default and maximum number of items on a page (E2B's).
 const TAGS_USUAL: usize = 25;
 const ASSIGNMENTS_USUAL: usize = 50;
 const PAGE_MAX: usize = 100;
@@ -181,7 +181,7 @@ pub(super) async fn groups(
     }))
 }
 
-/// `GET /templates/{id}/tags/{tag}/assignments`: what a tag was given to.
+/// `GET /templates/{id}/tags/{tag}/assignments`: the assignments of a tag.
 pub(super) async fn assignments(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -190,7 +190,7 @@ pub(super) async fn assignments(
 ) -> Result<Json<Assignments>, ApiError> {
     bounded("limit", query.limit, ASSIGNMENTS_USUAL)?;
     if query.cursor.is_some_and(|cursor| !cursor.is_empty()) {
-        // There is no page behind the first.
+        // There is only one page.
         return Err(ApiError::invalid("`cursor`: no such place"));
     }
     let tag = tag_of(&tag)?;

@@ -1,4 +1,4 @@
-//! Tags of templates, and who may use them.
+//! Tags of templates, and their publication.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::body::{JsonBody, RequiredBody};
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// The most tags that one call changes.
+/// The maximum number of tags in a call.
 const TAGS_MAX: usize = 100;
 
 #[derive(Debug, Deserialize)]
@@ -51,7 +51,7 @@ fn tags_of(tags: &[String]) -> Result<Vec<String>, ApiError> {
     tags.iter().map(|tag| tag_of(tag)).collect()
 }
 
-/// `POST /templates/tags`: lets more tags mean what `target` means.
+/// `POST /templates/tags`: assigns tags to the build of `target`.
 pub(super) async fn assign(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -97,7 +97,8 @@ async fn assign_by_name(
     }
 }
 
-/// The build that a target names by its id: alone, or in the place of a tag. No tag looks like one.
+/// The build that a target names by its id, alone or instead of a tag. Tags are never valid build
+/// ids.
 async fn build_meant(
     backend: &Backend,
     principal: &Principal,
@@ -108,7 +109,7 @@ async fn build_meant(
         Some((name, id)) => (Some(name), id),
         None => (None, target),
     };
-    // With hyphens: a name may have as many digits.
+    // Requires hyphens: a template name may have as many digits.
     let Some(build) = id.parse::<BuildId>().ok().filter(|_| id.contains('-')) else {
         return Ok(None);
     };
@@ -131,7 +132,7 @@ pub(super) struct Remove {
     tags: Vec<String>,
 }
 
-/// `DELETE /templates/tags`: forgets tags.
+/// `DELETE /templates/tags`: removes tags.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -157,7 +158,7 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The same of a snapshot, where a tag is a taking. Those that there are not are passed over.
+/// The same for a snapshot, whose tags are versions. Unknown tags are skipped.
 async fn remove_takings(
     backend: &Backend,
     principal: &Principal,
@@ -197,7 +198,7 @@ pub(super) struct Given {
     pub(super) built: (Timestamp, Option<Timestamp>),
 }
 
-/// What a path means that has tags: the id under which its sandboxes are known, and the tags.
+/// The template or snapshot of a path: the template id of its sandboxes, and its tags.
 pub(super) fn tagged(
     backend: &Backend,
     principal: &Principal,
@@ -221,7 +222,7 @@ pub(super) fn tagged(
     }
 }
 
-/// The tags of a template; one that was not built has the default one alone.
+/// The tags of a template; one without builds has only the default tag.
 fn given(backend: &Backend, template: &Template) -> Vec<Given> {
     let builds = backend.builds.of_template(&template.id);
     let built = |id: BuildId| {
@@ -247,7 +248,7 @@ fn given(backend: &Backend, template: &Template) -> Vec<Given> {
     tags.collect()
 }
 
-/// A template that the caller may use, as a path names it.
+/// The template of a path, if the caller may use it.
 pub(super) fn find(
     backend: &Backend,
     principal: &Principal,
@@ -335,7 +336,7 @@ pub(super) struct Published {
     names: Vec<String>,
 }
 
-/// `PATCH /v2/templates/{id}`: lets other teams use a template, or not any more.
+/// `PATCH /v2/templates/{id}`: publishes a template to other teams, or withdraws it.
 pub(super) async fn publish_v2(
     state: State<Backend>,
     principal: Extension<Principal>,
@@ -346,7 +347,7 @@ pub(super) async fn publish_v2(
     Ok(Json(Published { names }))
 }
 
-/// `PATCH /templates/{id}`: the same, as older clients ask for it.
+/// `PATCH /templates/{id}`: the same for older clients.
 pub(super) async fn publish_v1(
     state: State<Backend>,
     principal: Extension<Principal>,
@@ -364,7 +365,7 @@ async fn publish(
     body: Publish,
 ) -> Result<Vec<String>, ApiError> {
     let reference = reference(id)?;
-    // In this order: what is no more to come is there.
+    // In this order: a first build that finishes in between is found as a template.
     let coming = backend.builds.pending_template(principal, &reference);
     let names = match (coming, find(backend, principal, id)) {
         (_, Ok(template)) => template.names.clone(),

@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// What is answered for when no time is said.
+/// The default time range.
 const USUAL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Debug, Serialize)]
@@ -57,7 +57,7 @@ pub(super) struct MaxQuery {
     end: Option<i64>,
 }
 
-/// What a team did. Every other team answers alike, whether there is one or not.
+/// A team's metrics. The error is the same for every other team, whether it exists or not.
 async fn samples(
     backend: &Backend,
     principal: &Principal,
@@ -83,7 +83,7 @@ async fn samples(
         .await)
 }
 
-/// `GET /teams/{id}/metrics`, the oldest first.
+/// `GET /teams/{id}/metrics`, oldest first.
 pub(super) async fn history(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -100,7 +100,7 @@ pub(super) async fn history(
     Ok(Json(shown.collect()))
 }
 
-/// `GET /teams/{id}/metrics/max`: when one of the two was highest.
+/// `GET /teams/{id}/metrics/max`: the maximum of one metric.
 pub(super) async fn max(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,4 +1,4 @@
-//! Templates that there are.
+//! Listing, showing and removing templates.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -93,7 +93,8 @@ pub(super) struct Alias {
     public: bool,
 }
 
-/// What a template is called, without its namespace and with it. The installation's have none.
+/// A template's names, without and with its namespace. The installation's templates have no
+/// namespace.
 fn names(backend: &Backend, template: &Stored) -> (Vec<String>, Vec<String>) {
     let aliases: Vec<String> = template.names.iter().map(ToString::to_string).collect();
     let names = match template.team.and_then(|team| backend.teams.slug(team)) {
@@ -131,7 +132,7 @@ fn view(backend: &Backend, template: &Stored) -> Template {
     }
 }
 
-/// The name of a template that is yet to come, with its namespace if it has one.
+/// The name of a template without a finished build, with its namespace if it has one.
 fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
     if build.builtin {
         return build.name.to_string();
@@ -139,7 +140,7 @@ fn name_to_come(principal: &Principal, build: &BuildRecord) -> String {
     format!("{}/{}", principal.slug, build.name)
 }
 
-/// A template that is yet to come, as its latest build has it.
+/// A template without a finished build, as its latest build describes it.
 pub(super) fn view_to_come(
     backend: &Backend,
     principal: &Principal,
@@ -167,7 +168,7 @@ pub(super) fn view_to_come(
     }
 }
 
-/// Every template that the caller may use, and those of his that are yet to come.
+/// Every template that the caller may use, and the team's templates without a finished build.
 fn views(backend: &Backend, principal: &Principal) -> Vec<Template> {
     let to_come = backend.builds.pending_templates(principal);
     let to_come = to_come
@@ -192,7 +193,7 @@ fn build_view(build: &BuildRecord) -> Build {
     }
 }
 
-/// The builds of a template. One that was not built looks as if it had been, once.
+/// The builds of a template. One without builds is shown with a single build.
 fn builds(backend: &Backend, template: &Stored) -> Vec<Build> {
     let builds = backend.builds.of_template(&template.id);
     if !builds.is_empty() {
@@ -212,7 +213,7 @@ fn builds(backend: &Backend, template: &Stored) -> Vec<Build> {
     }]
 }
 
-/// `GET /templates`: all of them.
+/// `GET /templates`: all templates.
 pub(super) async fn v1(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -222,7 +223,7 @@ pub(super) async fn v1(
     Ok(Json(views(&backend, &principal)))
 }
 
-/// `GET /default-templates`: those of the installation.
+/// `GET /default-templates`: the installation's templates.
 pub(super) async fn defaults(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -246,7 +247,7 @@ pub(super) struct ListQuery {
     next_token: Option<String>,
 }
 
-/// Refuses a team that is not the key's.
+/// Refuses a team other than the key's own.
 pub(super) fn check_team(team: Option<&str>, principal: &Principal) -> Result<(), ApiError> {
     match team.filter(|team| !team.is_empty()) {
         Some(team) if team != principal.team.to_string() => Err(ApiError::new(
@@ -292,12 +293,12 @@ pub(super) async fn v2(
 }
 
 pub(super) fn reference(text: &str) -> Result<TemplateRef, ApiError> {
-    // What is no reference is no template's.
+    // An invalid reference cannot belong to a template.
     text.parse()
         .map_err(|_| ApiError::not_found(format!("template {text:?} not found")))
 }
 
-/// `GET /templates/{id}`: one, by id or name.
+/// `GET /templates/{id}`: one template, by id or name.
 pub(super) async fn one(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -306,7 +307,7 @@ pub(super) async fn one(
     let Ok(reference) = reference(&id) else {
         return Ok(Json(meanings::shown(&backend, &principal, &id).await?));
     };
-    // In this order: what is no more to come is there.
+    // In this order: a first build that finishes in between is found as a template.
     if let Some(to_come) = to_come(&backend, &principal, &reference) {
         return Ok(Json(to_come));
     }
@@ -332,7 +333,7 @@ pub(super) async fn one(
     }))
 }
 
-/// A template that is yet to come, with its builds.
+/// A template without a finished build, with its builds.
 fn to_come(
     backend: &Backend,
     principal: &Principal,
@@ -353,7 +354,7 @@ fn to_come(
     })
 }
 
-/// `DELETE /templates/{id}`: a template, or a snapshot by what E2B calls it.
+/// `DELETE /templates/{id}`: a template, or a snapshot by its E2B id.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -362,7 +363,7 @@ pub(super) async fn remove(
     let reference = reference(&id)?;
     match backend.templates.delete(&principal, &reference).await {
         Err(missing @ (TemplateError::NotFound(_) | TemplateError::NoTag { .. })) => {
-            // Whatever tags it has: a name alone means them all.
+            // A name without a tag stands for all its tags.
             match backend.snapshots.delete(&principal, &reference).await {
                 Err(SnapshotError::NotFound(_)) => return Err(missing.into()),
                 removed => removed?,
@@ -373,8 +374,9 @@ pub(super) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// `GET /templates/aliases/{alias}`: whether a name leads to a template. Names are a team's own, so
-/// one that only another team has is free, and what another team hides is not told from what is not there.
+/// `GET /templates/aliases/{alias}`: whether a name refers to a template. Names belong to a team,
+/// so a name that only another team uses is free. Another team's private template looks like a
+/// missing one.
 pub(super) async fn alias(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,7 +1,7 @@
-//! Files that a build copies: where they go, and how they get there.
+//! Uploads of files that a build copies.
 //!
-//! Clients put an archive to an address that they were given, without a key (as E2B's do to its
-//! store): the address carries the right to write that one archive, for a while.
+//! Clients put an archive to a signed URL without a key, as E2B's clients do to its object store.
+//! The URL contains the right to write that one archive for a limited time.
 
 use std::time::Duration;
 
@@ -27,19 +27,19 @@ use crate::host::host_of;
 use crate::query::Query;
 use crate::routes::Routes;
 
-/// How long an address is good for (as E2B's).
+/// The lifetime of a URL (as E2B's).
 const GOOD_FOR: Duration = Duration::from_secs(30 * 60);
 
-/// How long nothing may come before an upload is given up.
+/// How long an upload may be idle before it is aborted.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// The routes that take no key. They are behind no bound on the size and the time of a call but
-/// their own.
+/// The routes without a key. They have their own bounds on size and time instead of those of other
+/// calls.
 pub(crate) fn routes() -> Routes {
     Routes::new().route("/uploads/{team}/{hash}", put(receive))
 }
 
-/// `GET /templates/{id}/files/{hash}`: whether files are there, and where they are to go.
+/// `GET /templates/{id}/files/{hash}`: whether the files exist, and the URL to upload them.
 pub(super) async fn link(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -78,7 +78,7 @@ pub(super) struct Signed {
     signature: Option<String>,
 }
 
-/// `PUT /uploads/{team}/{hash}`: takes an archive.
+/// `PUT /uploads/{team}/{hash}`: receives an archive.
 async fn receive(
     State(backend): State<Backend>,
     Path((team, hash)): Path<(String, String)>,
@@ -99,7 +99,7 @@ async fn receive(
     Ok(StatusCode::OK)
 }
 
-/// The archive that an address gives the right to write.
+/// The archive that a signed URL may write.
 fn meant(
     backend: &Backend,
     team: &str,
@@ -127,7 +127,7 @@ fn meant(
     Ok((team, hash))
 }
 
-/// Writes what comes, as far as there is room for it.
+/// Writes the body, as far as quotas allow.
 async fn fill(upload: &mut dyn Upload, request: Request) -> Result<(), ApiError> {
     let mut body = request.into_body().into_data_stream();
     loop {

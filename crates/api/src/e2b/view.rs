@@ -1,4 +1,4 @@
-//! What E2B's clients see of a sandbox.
+//! Sandboxes in E2B's representation.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use shoal_protocol::ENVD_VERSION;
 use super::kruise;
 use crate::backend::Backend;
 
-/// Deprecated, and required all the same: clients append it to ids.
+/// Deprecated but required: clients append it to ids.
 pub(crate) const CLIENT_ID: &str = "6532622b";
 
-/// The time that stands for none, as OpenKruise's clients know it.
+/// The value for "no deadline", as OpenKruise's clients expect it.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// The range that stands for the whole internet where it is closed.
+/// The range that stands for the whole internet when it is denied.
 const EVERYWHERE: &str = "0.0.0.0/0";
 
 /// The answer to create and connect.
@@ -66,7 +66,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What ran last; none before anything did.
+    /// The report of the last start; `None` before the first.
     pub(crate) fn of(record: &SandboxRecord) -> Option<Self> {
         let report = record.report.as_ref()?;
         let phases = report
@@ -82,7 +82,7 @@ impl Ran {
         })
     }
 
-    /// The phases as a browser's developer tools show them.
+    /// The phases as a `Server-Timing` header, which browsers' developer tools display.
     pub(crate) fn server_timing(&self) -> String {
         let phases: Vec<String> = self
             .phases
@@ -93,7 +93,7 @@ impl Ran {
     }
 }
 
-/// Milliseconds with three digits behind the point.
+/// Milliseconds with three decimals.
 fn millis(time: std::time::Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -170,19 +170,19 @@ impl ListedSandbox {
     }
 }
 
-/// What leads to its template.
+/// The name or id of its template.
 fn template_of(record: &SandboxRecord) -> String {
     let key = record.spec.template_key.clone();
     key.unwrap_or_else(|| record.spec.template.to_string())
 }
 
-/// When its time is over, on every wire.
+/// Its deadline, in every API's format.
 pub(crate) fn end_of(record: &SandboxRecord) -> String {
     let end = record.ends_at();
     end.map_or_else(|| NEVER.to_owned(), |end| end.to_string())
 }
 
-/// E2B knows two states; what is on its way to one shows as that.
+/// E2B has two states; a sandbox in transition shows the one that it will reach.
 fn state(record: &SandboxRecord) -> &'static str {
     match record.state.kind() {
         StateKind::Pausing | StateKind::Paused => "paused",

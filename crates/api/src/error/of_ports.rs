@@ -99,7 +99,7 @@ impl From<SandboxError> for ApiError {
             SandboxError::Unresponsive(_) => Self::new(StatusCode::CONFLICT, message)
                 .with_code("sandbox_snapshot_guest_agent_unresponsive"),
             SandboxError::Interrupted(_) => Self::internal(message),
-            // Not 409: of a pause that means to the SDKs that it is paused already.
+            // Not 409: to the SDKs, that would mean that the sandbox is already paused.
             SandboxError::NotSynced(inside) => {
                 let message = wording::not_synced(&inside);
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")
@@ -175,7 +175,7 @@ impl From<CreateError> for ApiError {
 }
 
 impl From<InsideError> for ApiError {
-    /// Of what was asked of the daemon inside, not of what a run needs.
+    /// For a client's own operation, not for one that the execution itself needs.
     fn from(error: InsideError) -> Self {
         let message = error.to_string();
         let status = match error {
@@ -348,7 +348,7 @@ impl From<CreateTemplateError> for ApiError {
 }
 
 impl From<ImageError> for ApiError {
-    /// Of what an operator asked for, who is told what the machine said.
+    /// For an operator's operation: an operator may see the machine's errors.
     fn from(error: ImageError) -> Self {
         let message = match &error {
             ImageError::Io {

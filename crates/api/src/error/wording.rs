@@ -1,6 +1,6 @@
-//! The texts of answers that name a field of a request, a command of the CLI or a phrase of E2B's.
+//! Error texts that name a request's field, a command of the CLI, or a phrase of E2B's.
 //!
-//! The errors of the ports are neutral; clients find these words here.
+//! The errors of the ports are neutral; this module adds what clients look for.
 
 use shoal_core::id::SandboxId;
 use shoal_core::ports::inside::InsideError;
@@ -10,13 +10,13 @@ use shoal_core::template::{RuntimeName, TemplateName};
 /// E2B's text for a timeout of zero.
 pub(super) const NO_TIMEOUT: &str = "Timeout must be greater than 0";
 
-/// E2B's text for a timeout above the limit, which its clients look for.
+/// E2B's text for a timeout above the limit, which its clients match.
 pub(super) fn timeout_too_long(error: TimeoutTooLong) -> String {
     let hours = error.most.as_secs().div_ceil(3600);
     format!("Timeout cannot be greater than {hours} hours")
 }
 
-/// A pause or a snapshot of the files alone that did not reach the disk.
+/// A pause or a snapshot without memory whose files did not reach the disk.
 pub(super) fn not_synced(error: &InsideError) -> String {
     format!(
         "what the sandbox has written did not reach its disk, so nothing was saved and it runs on \
@@ -24,7 +24,7 @@ pub(super) fn not_synced(error: &InsideError) -> String {
     )
 }
 
-/// A runtime that cannot save the memory that the request wants to keep.
+/// A runtime that cannot save memory, although the request needs it.
 pub(super) fn cannot_keep_memory(runtime: &RuntimeName) -> String {
     format!(
         "runtime {runtime} cannot keep memory in a pause: use autoPauseMemory: false, or the runtime \
@@ -32,12 +32,12 @@ pub(super) fn cannot_keep_memory(runtime: &RuntimeName) -> String {
     )
 }
 
-/// A first build that runs: how to watch it.
+/// A first build in progress, and how to watch it.
 pub(super) fn being_built(message: &str, build: &str) -> String {
     format!("{message}: try again then; `shoal template build --watch {build}` shows how far it is")
 }
 
-/// A build that failed: when it is tried again.
+/// A failed build, and when it is retried.
 pub(super) fn not_built(message: &str, template: &TemplateName) -> String {
     format!(
         "{message}; it is tried again a minute later, and at once when an admin runs `shoal template \
@@ -45,7 +45,7 @@ pub(super) fn not_built(message: &str, template: &TemplateName) -> String {
     )
 }
 
-/// A template that the caller's key may not build: who may.
+/// A template that the caller's key may not build, and which keys may.
 pub(super) fn admins_only(template: &TemplateName) -> String {
     format!(
         "template '{template}' is not built on this installation yet: an admin key builds it (`shoal \
@@ -54,7 +54,7 @@ pub(super) fn admins_only(template: &TemplateName) -> String {
     )
 }
 
-/// A snapshot whose memory holds a token that is still good: how to end the token.
+/// A snapshot whose memory contains a valid token, and how to revoke the token.
 pub(super) fn live_token(sandbox: &SandboxId) -> String {
     format!(
         "the memory in it holds the access token of sandbox {sandbox}, which is still there: `shoal \

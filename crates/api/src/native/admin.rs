@@ -1,4 +1,4 @@
-//! Who may act for every tenant.
+//! The check for admin keys.
 
 use axum::extract::FromRequestParts;
 use http::StatusCode;
@@ -7,7 +7,7 @@ use shoal_core::auth::Principal;
 
 use crate::error::ApiError;
 
-/// A caller whose key is an admin's.
+/// A caller with an admin key.
 pub(super) struct Admin(pub(super) Principal);
 
 impl<S: Send + Sync> FromRequestParts<S> for Admin {

@@ -1,4 +1,4 @@
-//! The envelope of every answer.
+//! The envelope of every response.
 
 use axum::Json;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use shoal_protocol::native::Envelope;
 
 use crate::error::ApiError;
 
-/// A success with something to tell.
+/// A successful response with data.
 pub(super) struct Answer<T>(pub(super) StatusCode, pub(super) T);
 
 impl<T> Answer<T> {
@@ -30,8 +30,8 @@ impl<T: Serialize> IntoResponse for Answer<T> {
     }
 }
 
-/// Puts the failures of what lies below into this API's envelope: also those of the key's check
-/// and of the rate limit, which serve other dialects too.
+/// Wraps errors of inner layers into this API's envelope. These include errors of authentication
+/// and of the rate limit, which other APIs share.
 pub(crate) async fn enveloped(request: Request, next: Next) -> Response {
     envelope(next.run(request).await)
 }

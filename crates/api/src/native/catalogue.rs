@@ -1,4 +1,4 @@
-//! The template catalogue: the operator's list of what sandboxes may start from.
+//! The template catalogue: the operator's list of templates.
 
 use axum::Extension;
 use axum::extract::State;
@@ -48,7 +48,7 @@ fn view(in_force: &CatalogueInForce, refused: Option<RefusedEdit>) -> Catalogue 
     }
 }
 
-/// The answer, with its version where caches and `If-Match` look for one.
+/// The response, with the version in the `ETag` header for caches and `If-Match`.
 fn answer(catalogue: Catalogue) -> Response {
     let tag = HeaderValue::try_from(format!("\"{}\"", catalogue.version));
     let mut response = Answer::ok(catalogue).into_response();
@@ -58,8 +58,8 @@ fn answer(catalogue: Catalogue) -> Response {
     response
 }
 
-/// `GET /config/templates`: what is in force. Every key may read it: it says what may be started. Only
-/// admins are told where on the machine a refused file lies.
+/// `GET /config/templates`: the current catalogue. Every key may read it, because it lists the
+/// available templates. Only admins see the path of a refused file.
 pub(super) async fn get(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -77,7 +77,7 @@ pub(super) async fn get(
     answer(view(&backend.catalogue.in_force(), refused))
 }
 
-/// `POST /config/templates`: another catalogue in the place of this one, all of it or nothing.
+/// `POST /config/templates`: replaces the catalogue atomically.
 pub(super) async fn replace(
     State(backend): State<Backend>,
     Admin(_): Admin,
@@ -100,7 +100,7 @@ pub(super) async fn replace(
     Ok(answer(view(&in_force, backend.catalogue.refused_edit())))
 }
 
-/// The version that the edit was made on, from the header or from the body.
+/// The version that the edit is based on, from the header or the body.
 fn expected(headers: &HeaderMap, version: Option<u64>) -> Result<Option<u64>, ApiError> {
     let Some(tag) = headers.get(IF_MATCH) else {
         return Ok(version);
@@ -133,8 +133,8 @@ pub(super) struct Asked {
     image: Option<String>,
 }
 
-/// `GET /config/templates/resolve`: what a request with this template and this image would get, and
-/// who said each value.
+/// `GET /config/templates/resolve`: the settings that a request with this template and image would
+/// get, with the source of each value.
 pub(super) async fn resolve(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -216,7 +216,7 @@ fn kind(resolved: &Resolved) -> (&'static str, Option<CapturedParts>) {
     }
 }
 
-/// What an entry says of its service, which no request says.
+/// The entry's settings for its service, which no request can change.
 fn kept(entry: &Entry) -> Vec<Row> {
     use shoal_core::catalogue::merge::Source::{Default, Template};
 

@@ -21,7 +21,7 @@ use crate::error::ApiError;
 use crate::quantities;
 use crate::texts;
 
-/// Answers when the sandbox runs, with its program started if it has one.
+/// Responds when the sandbox runs, with its program started if it has one.
 pub(super) async fn create(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -38,7 +38,7 @@ pub(super) async fn create(
     Ok(Answer::created(whole(&created.record, &principal)))
 }
 
-/// What a request starts from: a template, an image, or the default that is configured.
+/// The base of a request: a template, an image, or the configured default.
 fn source(new: &NewSandbox) -> Result<Order, ApiError> {
     let said = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let template = said(&new.template).map(|name| name.parse()).transpose();
@@ -101,7 +101,7 @@ fn order(
     })
 }
 
-/// The labels, with what Shoal itself reads of them.
+/// The labels, including those that Shoal itself reads.
 fn labels(
     new: &NewSandbox,
     command: Option<&SandboxCommand>,
@@ -112,7 +112,7 @@ fn labels(
     }
     if let Some(SandboxCommand { program, args, .. }) = command {
         let words: Vec<&String> = std::iter::once(program).chain(args).collect();
-        // A list of texts can always be written.
+        // A list of strings always serializes.
         let words = serde_json::to_string(&words).unwrap_or_default();
         metadata.insert(COMMAND_KEY.to_owned(), words);
     }
@@ -120,7 +120,7 @@ fn labels(
     Ok(metadata)
 }
 
-/// The program that is to be started.
+/// The program to start.
 fn command(new: &NewSandbox) -> Result<Option<SandboxCommand>, ApiError> {
     let args = new.args.clone().unwrap_or_default();
     let Some(program) = new.cmd.as_deref().filter(|program| !program.is_empty()) else {
@@ -135,8 +135,8 @@ fn command(new: &NewSandbox) -> Result<Option<SandboxCommand>, ApiError> {
     Ok(Some(SandboxCommand::new(program, args)))
 }
 
-/// Starts the program of a new sandbox, which goes on by itself. A sandbox whose program cannot be
-/// started is of no use to whoever asked for it.
+/// Starts the program of a new sandbox, which then runs on its own. If it cannot be started, the
+/// sandbox is useless to the caller.
 async fn start(
     backend: &Backend,
     principal: &Principal,

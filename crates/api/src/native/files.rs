@@ -1,5 +1,4 @@
-//! Files in sandboxes. What a path means, and who may, is the daemon's to say: it acts as the
-//! sandbox's user.
+//! Files in sandboxes. envd resolves paths and checks permissions: it acts as the sandbox's user.
 
 use std::io;
 use std::sync::Arc;
@@ -27,19 +26,19 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How large an uploaded file may be, in bytes.
+/// The largest uploaded file, in bytes.
 const FILE_MAX: u64 = 100 << 20;
 
-/// How large the body may be that it comes in: a little for what is around it.
+/// The largest request body of an upload, with some room for the form around the file.
 pub(super) const UPLOAD_MAX: usize = (100 << 20) + (64 << 10);
 
-/// How many pieces of an upload wait for the sandbox.
+/// How many chunks of an upload wait for the sandbox.
 const WAITING: usize = 4;
 
-/// The part of an upload that is the file.
+/// The form field with the file.
 const PART: &str = "file";
 
-/// Where a list begins when nothing is said.
+/// The default directory of a list.
 const ROOT: &str = "/";
 
 #[derive(Debug, Deserialize)]
@@ -61,7 +60,7 @@ impl FileQuery {
         Ok(path)
     }
 
-    /// The way into the sandbox, as whom the query says.
+    /// A client of the sandbox, as the user in the query.
     async fn inside(
         &self,
         backend: &Backend,
@@ -74,7 +73,7 @@ impl FileQuery {
     }
 }
 
-/// `GET /sandbox/files/{id}`: what lies in a directory, by name.
+/// `GET /sandbox/files/{id}`: the entries of a directory, by name.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -97,7 +96,7 @@ fn view(entry: Entry) -> FileEntry {
     }
 }
 
-/// `GET /sandbox/files/{id}/download`: a file's bytes as they are.
+/// `GET /sandbox/files/{id}/download`: a file's bytes.
 pub(super) async fn download(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -112,7 +111,7 @@ pub(super) async fn download(
     let plain = |name: HeaderName, value| (name, HeaderValue::from_static(value));
     headers.extend([
         plain(CONTENT_TYPE, "application/octet-stream"),
-        // What a sandbox holds is nobody's page here.
+        // A browser must not render a sandbox's file as a page of this origin.
         plain(X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ]);
     let name = path.rsplit('/').next().unwrap_or_default();
@@ -145,7 +144,7 @@ pub(super) async fn remove(
     Ok(Answer::ok(()))
 }
 
-/// `POST /sandbox/files/{id}/upload`: the part `file` of a form, passed on as it comes.
+/// `POST /sandbox/files/{id}/upload`: the form field `file`, forwarded as it arrives.
 pub(super) async fn upload(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -175,8 +174,8 @@ pub(super) async fn upload(
     }
 }
 
-/// Passes a part on. The sandbox is told when it breaks off, so that it does not take a part for
-/// the whole.
+/// Forwards the form field. The sandbox is told when it breaks off, so that it does not keep a
+/// partial file as a complete one.
 async fn write(
     inside: &dyn SandboxClient,
     path: String,
@@ -195,7 +194,7 @@ async fn write(
                     bytes += piece.len() as u64;
                     if bytes <= FILE_MAX {
                         if sender.send(Ok(piece)).await.is_err() {
-                            // The sandbox wants no more, and says why.
+                            // The sandbox stopped reading, and returns the reason.
                             return Ok(());
                         }
                         continue;
@@ -210,7 +209,7 @@ async fn write(
         }
     };
     let (pumped, written) = tokio::join!(pump, inside.write_file(path, pieces.boxed()));
-    // What broke here is why it broke there.
+    // An error of the request is the cause of the sandbox's.
     pumped?;
     Ok(written?)
 }

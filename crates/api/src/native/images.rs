@@ -1,4 +1,4 @@
-//! Images on the server's machine.
+//! Images on the server's node.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ pub(super) fn view(image: &Stored) -> Image {
     }
 }
 
-/// `GET /images`, by name.
+/// `GET /images`: all images, by name.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Admin(_): Admin,
@@ -39,8 +39,8 @@ pub(super) async fn list(
     Ok(Answer::ok(images.iter().map(view).collect()))
 }
 
-/// `POST /images/pull`, answered as it goes on. Who hangs up gives it up, unless others wait for
-/// the same image.
+/// `POST /images/pull`, with progress. A client that disconnects cancels the pull, unless other
+/// clients wait for the same image.
 pub(super) async fn pull(
     State(backend): State<Backend>,
     Admin(_): Admin,
@@ -69,7 +69,7 @@ pub(super) async fn pull(
     }))
 }
 
-/// `POST /images/import`, answered as it goes on.
+/// `POST /images/import`, with progress.
 pub(super) async fn import(
     State(backend): State<Backend>,
     Admin(_): Admin,
@@ -96,7 +96,7 @@ pub(super) struct RemoveQuery {
     name: Option<String>,
 }
 
-/// `DELETE /images?name=…`: names have slashes, so they are not in the path.
+/// `DELETE /images?name=…`: names contain slashes, so they are not in the path.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     Admin(_): Admin,

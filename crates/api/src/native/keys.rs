@@ -28,7 +28,7 @@ fn view(record: &KeyRecord, principal: &Principal) -> Key {
     }
 }
 
-/// `GET /keys`: those of all teams, the oldest first.
+/// `GET /keys`: the keys of all teams, oldest first.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Admin(principal): Admin,
@@ -40,7 +40,7 @@ pub(super) async fn list(
     ))
 }
 
-/// `POST /keys`: the only answer with the key itself.
+/// `POST /keys`: the only response that contains the key itself.
 pub(super) async fn create(
     State(backend): State<Backend>,
     Admin(principal): Admin,
@@ -66,7 +66,7 @@ pub(super) async fn remove(
     Admin(principal): Admin,
     Path(id): Path<String>,
 ) -> Result<Answer<()>, ApiError> {
-    // What is no id is no key's.
+    // An invalid id cannot belong to a key.
     let id: KeyId = id
         .parse()
         .map_err(|_| ApiError::not_found(format!("API key {id:?} was not found")))?;

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use crate::backend::Backend;
 use crate::config::ApiConfig;
 
-/// What the key's team may have, and has.
+/// The limits of the key's team, and their usage.
 pub(super) async fn get(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

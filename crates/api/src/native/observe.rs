@@ -1,4 +1,4 @@
-//! What sandboxes use, write and live through.
+//! Metrics, logs and events of sandboxes.
 
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -16,17 +16,17 @@ use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::query::Query;
 
-/// How many sandboxes may be named at once.
+/// The maximum number of sandboxes in a request.
 const NAMES_MAX: usize = 1000;
 
-/// How many lines of a log there are at most, and when nothing is said.
+/// The maximum and default number of log lines.
 const LINES_MAX: usize = 2000;
 const LINES: usize = 200;
 
-/// How many events there are when nothing is said.
+/// The default number of events.
 const EVENTS: usize = 100;
 
-/// `POST /sandbox/metrics`: the latest of several; those that are not there are left out.
+/// `POST /sandbox/metrics`: the latest of several sandboxes; unknown ones are omitted.
 pub(super) async fn metrics(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -63,7 +63,7 @@ pub(super) async fn metrics(
     reason = "a share between 0 and 100 percent"
 )]
 fn used(record: &SandboxRecord, sample: &Sample) -> SandboxUse {
-    // Of all processors in percent: of each, ten thousandths.
+    // From percent of all processors to thousandths of a processor.
     let milli = f64::from(sample.cpu_used_percent) * f64::from(sample.cpu_count) * 10.0;
     SandboxUse {
         sandbox: record.name(),
@@ -85,8 +85,8 @@ pub(super) struct LogsQuery {
     tail_lines: Option<usize>,
 }
 
-/// `GET /logs/sandbox/{id}`: the last lines, in the order in which they came. One that has ended is
-/// found by its id alone.
+/// `GET /logs/sandbox/{id}`: the last lines, oldest first. A sandbox that has ended is found only
+/// by its id.
 pub(super) async fn logs(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -117,7 +117,7 @@ pub(super) async fn logs(
     }))
 }
 
-/// An entry as a line, with what belongs to it behind its message.
+/// An entry as one line, with its fields after the message.
 fn line(entry: &LogEntry) -> String {
     use std::fmt::Write as _;
 
@@ -126,7 +126,7 @@ fn line(entry: &LogEntry) -> String {
         // Writing to a string cannot fail.
         let _ = write!(line, " {name}={value}");
     }
-    // One entry is one line, whatever is in it.
+    // One entry is one line, whatever it contains.
     let mut line = line.replace(['\n', '\r'], " ");
     line.push('\n');
     line
@@ -142,7 +142,7 @@ pub(super) struct EventsQuery {
     limit: Option<usize>,
 }
 
-/// `GET /events`: the latest of the key's team, the newest first.
+/// `GET /events`: the latest events of the key's team, newest first.
 pub(super) async fn events(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -188,7 +188,7 @@ async fn of_sandbox(
 }
 
 async fn shown(backend: &Backend, principal: &Principal, event: SandboxEvent) -> Event {
-    // It is written as one word.
+    // Serialized as one word.
     let kind = serde_json::to_value(event.kind).unwrap_or_default();
     let lives = backend
         .sandboxes

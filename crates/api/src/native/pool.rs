@@ -1,4 +1,4 @@
-//! Pools of the catalogue: looked at, and made anew.
+//! Pools of the catalogue: listing them, and replacing members.
 
 use axum::extract::{Path, State};
 use shoal_protocol::native::{Pool, PoolError, PoolMember, RemovedMembers};
@@ -25,7 +25,7 @@ pub(super) async fn list(State(backend): State<Backend>, _: Admin) -> Answer<Vec
     Answer::ok(pools.collect())
 }
 
-/// `GET /pool/sandbox/{template}`: the members of a pool, the next to be handed out first.
+/// `GET /pool/sandbox/{template}`: the members of a pool, the next to be claimed first.
 pub(super) async fn members(
     State(backend): State<Backend>,
     _: Admin,
@@ -48,7 +48,8 @@ pub(super) async fn members(
     Ok(Answer::ok(shown.collect()))
 }
 
-/// `DELETE /pool/{name}`: a member, or every member of a template's pool. Others take their places.
+/// `DELETE /pool/{name}`: removes a member, or every member of a template's pool. New ones replace
+/// them.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     _: Admin,

@@ -1,4 +1,4 @@
-//! Long work, answered in lines while it goes on.
+//! Responses of long operations: lines of JSON with progress.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,13 +20,13 @@ use tracing::Instrument;
 use super::images::view;
 use crate::error::ApiError;
 
-/// How many reports wait for a slow reader; more are left out, and a later one says the same.
+/// How many reports wait for a slow reader; later ones replace those that are dropped.
 const WAITING: usize = 64;
 
-/// How often a step is told of at most.
+/// The minimum interval between reports of one step.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Hands reports to the answer.
+/// Sends reports to the response.
 struct Lines {
     sender: mpsc::Sender<ImageEvent>,
     told: Mutex<HashMap<String, Instant>>,
@@ -43,14 +43,14 @@ impl ProgressSink for Lines {
             return;
         }
         told.insert(step.clone(), now);
-        // One that finds no room is left out: it only shows how far things are.
+        // Without room the report is dropped: it only shows progress.
         let _ = self
             .sender
             .try_send(ImageEvent::Progress { step, done, total });
     }
 }
 
-/// Ends the work when its answer is dropped.
+/// Cancels the operation when its response is dropped.
 struct Work(AbortHandle);
 
 impl Drop for Work {
@@ -59,7 +59,7 @@ impl Drop for Work {
     }
 }
 
-/// Does the work, and answers with how it goes on and how it ended.
+/// Runs the operation, and responds with its progress and its result.
 pub(super) fn stream<W, F>(work: W) -> Response
 where
     W: FnOnce(Arc<dyn ProgressSink>) -> F,
@@ -84,7 +84,7 @@ where
                 }
             }
         };
-        // Nobody reads any more when this fails.
+        // Sending fails when the client has disconnected.
         let _ = sender.send(last).await;
     };
     let task = tokio::spawn(task.in_current_span());

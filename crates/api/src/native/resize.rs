@@ -12,7 +12,7 @@ use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::quantities::{cpu, memory};
 
-/// Other limits, while it runs. What is not said stays.
+/// Resizes a running sandbox. Omitted limits stay.
 pub(super) async fn resize(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

@@ -1,4 +1,4 @@
-//! Sandboxes by name or id: their life.
+//! Sandboxes by name or id: their life cycle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::error::ApiError;
 use crate::labels;
 use crate::query::Query;
 
-/// How many sandboxes a page has at most, and when nothing is said.
+/// The maximum and default size of a page.
 const PAGE_MAX: usize = 100;
 
-/// Where the next page begins; absent on the last.
+/// The token of the next page; absent on the last page.
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-next-token");
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ pub(super) struct ListQuery {
     next: Option<String>,
 }
 
-/// `GET /sandbox`: those of the key's team, or of all for an admin; the newest first.
+/// `GET /sandbox`: those of the key's team, or of all teams for an admin, newest first.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -82,7 +82,7 @@ pub(super) async fn get(
     Ok(Answer::ok(whole(&record, &principal)))
 }
 
-/// `DELETE /sandbox/{id}`: answers when all that was its is gone.
+/// `DELETE /sandbox/{id}`: responds when all its resources are removed.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -93,7 +93,7 @@ pub(super) async fn remove(
     Ok(Answer::ok(()))
 }
 
-/// `POST /sandbox/pause/{id}`: answers when all of it is on the disk.
+/// `POST /sandbox/pause/{id}`: responds when everything is on disk.
 pub(super) async fn pause(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -106,7 +106,7 @@ pub(super) async fn pause(
     ))
 }
 
-/// `POST /sandbox/resume/{id}`: answers when it runs.
+/// `POST /sandbox/resume/{id}`: responds when it runs.
 pub(super) async fn resume(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -133,7 +133,7 @@ pub(super) async fn resume(
     Ok(Answer::ok(whole(&record, &principal)))
 }
 
-/// A sandbox as it is now; as it was when it has ended meanwhile.
+/// The current state of a sandbox, or its last one if it has ended meanwhile.
 async fn seen(
     backend: &Backend,
     principal: &Principal,

@@ -1,4 +1,4 @@
-//! Snapshots that are carried from machine to machine.
+//! Export and import of snapshots between machines.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
-/// `POST /snapshots/export`: into a new file of the server's machine.
+/// `POST /snapshots/export`: writes a new file on the server's machine.
 pub(super) async fn export(
     State(backend): State<Backend>,
     Admin(principal): Admin,
@@ -36,7 +36,7 @@ pub(super) async fn export(
     Ok(Answer::created(ExportedSnapshot { path, bytes }))
 }
 
-/// `POST /snapshots/import`: from a file of the server's machine.
+/// `POST /snapshots/import`: reads a file on the server's machine.
 pub(super) async fn import(
     State(backend): State<Backend>,
     Admin(principal): Admin,

@@ -1,4 +1,4 @@
-//! What the server is.
+//! The server's version and capabilities.
 
 use axum::Extension;
 use axum::extract::State;

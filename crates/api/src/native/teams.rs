@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 
-/// `GET /teams`: the caller's own, or all for an admin.
+/// `GET /teams`: the caller's team, or all for an admin.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -23,7 +23,8 @@ pub(super) async fn list(
     Ok(Answer::ok(teams.into_iter().map(view).collect()))
 }
 
-/// `PUT /teams/{name}/limits`: what the team may have, which is answered; it is made when there is none.
+/// `PUT /teams/{name}/limits`: sets a team's limits and returns them. Creates the team if it is
+/// new.
 pub(super) async fn limit(
     State(backend): State<Backend>,
     Admin(principal): Admin,

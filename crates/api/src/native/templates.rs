@@ -1,4 +1,4 @@
-//! Templates, with what E2B's view of them leaves out.
+//! Templates, with details that E2B's representation omits.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn view(backend: &Backend, template: &Stored) -> Template {
     }
 }
 
-/// A template whose first build has not succeeded, as that build has it.
+/// A template whose first build has not succeeded, as that build describes it.
 fn view_to_come(build: &BuildRecord) -> Template {
     let resources = &build.resources;
     Template {
@@ -91,18 +91,18 @@ fn contents(contents: Contents) -> Vec<String> {
 }
 
 fn reference(text: &str) -> Result<TemplateRef, ApiError> {
-    // What is no reference is no template's.
+    // An invalid reference cannot belong to a template.
     text.parse()
         .map_err(|_| ApiError::not_found(format!("template {text:?} not found")))
 }
 
-/// `GET /templates`: those whose first build has not succeeded, then those that the caller may
-/// use, the newest first.
+/// `GET /templates`: those whose first build has not succeeded, then those that the caller may use,
+/// newest first.
 pub(super) async fn list(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
 ) -> Answer<Vec<Template>> {
-    // In this order: a build that succeeds in between is listed twice rather than not at all.
+    // In this order: a build that succeeds in between is listed twice instead of not at all.
     let to_come = backend.builds.pending_templates(&principal);
     let ready = backend.templates.list(&principal);
     let mut views: Vec<Template> = to_come.iter().map(|build| view_to_come(build)).collect();
@@ -110,7 +110,7 @@ pub(super) async fn list(
     Answer::ok(views)
 }
 
-/// `GET /templates/{id}`: one, by id or name.
+/// `GET /templates/{id}`: one template, by id or name.
 pub(super) async fn one(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,
@@ -121,7 +121,7 @@ pub(super) async fn one(
         return Ok(Answer::ok(view_to_come(&build)));
     }
     let template = match backend.templates.get(&principal, &reference) {
-        // A name without a tag means the template, even if its default tag means no build.
+        // A name without a tag refers to the template, even if its default tag has no build.
         Err(TemplateError::NoTag { .. }) if reference.tag.is_none() => backend
             .templates
             .find(&principal, &reference)
@@ -131,7 +131,7 @@ pub(super) async fn one(
     Ok(Answer::ok(view(&backend, &template)))
 }
 
-/// `POST /templates`: over an image that is here.
+/// `POST /templates`: creates a template over an existing image.
 pub(super) async fn create(
     State(backend): State<Backend>,
     Admin(principal): Admin,
@@ -143,7 +143,7 @@ pub(super) async fn create(
     Ok(Answer::created(view(&backend, &made)))
 }
 
-/// `DELETE /templates/{id}`: one, by id or name.
+/// `DELETE /templates/{id}`: removes a template, by id or name.
 pub(super) async fn remove(
     State(backend): State<Backend>,
     Admin(principal): Admin,
@@ -156,7 +156,7 @@ pub(super) async fn remove(
     Ok(Answer::ok(()))
 }
 
-/// `POST /templates/{id}/build`: one of the installation's own, which it knows how to build.
+/// `POST /templates/{id}/build`: builds a template that the installation defines.
 pub(super) async fn build(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

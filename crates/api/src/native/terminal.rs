@@ -1,4 +1,4 @@
-//! Shells in sandboxes: a line at a time, or a terminal over a WebSocket.
+//! Shells in sandboxes: a single command line, or a terminal over a WebSocket.
 
 mod messages;
 mod socket;
@@ -21,14 +21,14 @@ use crate::error::ApiError;
 
 pub(super) use self::socket::open;
 
-/// How long a line may run at most, and when nothing is said, in seconds. An answer has to come
-/// while its client still waits.
+/// The maximum and default duration of a command line, in seconds. The response must arrive while
+/// its client still waits.
 const SECONDS_MAX: u64 = 60;
 
-/// How much of each of its outputs is kept, in bytes.
+/// How much of each output stream is returned, in bytes.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// Runs a line in a login shell: bash where there is one, as the field's clients expect it.
+/// Runs a line in a login shell: bash if available, as Agent-Sandbox's clients expect.
 const LOGIN_SHELL: &str =
     r#"if command -v bash >/dev/null 2>&1; then exec bash -lc -- "$1"; fi; exec sh -lc -- "$1""#;
 
@@ -78,7 +78,7 @@ pub(super) async fn run(
     }))
 }
 
-/// What a line printed, and how it ended.
+/// The output of a command line, and its exit.
 struct Heard {
     output: Vec<u8>,
     errors: Vec<u8>,
@@ -86,7 +86,7 @@ struct Heard {
     truncated: bool,
 }
 
-/// Listens to the end, or until it is too much or too long: then it is ended.
+/// Reads until the end. Kills the command after too much output or too long a time.
 async fn hear(mut process: RunningCommand, seconds: u64) -> Result<Heard, InsideError> {
     let mut heard = Heard {
         output: Vec::new(),
@@ -116,7 +116,7 @@ async fn hear(mut process: RunningCommand, seconds: u64) -> Result<Heard, Inside
         if bytes.len() > room {
             heard.truncated = true;
             heard.exit.error = Some(format!("it printed more than {OUTPUT_MAX} bytes"));
-            // It may have ended by itself meanwhile.
+            // It may have exited meanwhile.
             let _ = process.control.kill().await;
             break;
         }

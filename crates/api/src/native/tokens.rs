@@ -9,7 +9,8 @@ use super::answer::Answer;
 use crate::backend::Backend;
 use crate::error::ApiError;
 
-/// Gives a sandbox other tokens, which are answered this once and by the routes that show a sandbox.
+/// Rotates a sandbox's tokens. The new ones are in the response, and in those that show the
+/// sandbox.
 pub(super) async fn rotate(
     State(backend): State<Backend>,
     Extension(principal): Extension<Principal>,

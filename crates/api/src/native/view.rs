@@ -1,4 +1,4 @@
-//! What this API shows of a sandbox.
+//! Sandboxes in this API's representation.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use shoal_protocol::native::{LONGEST, Sandbox};
 
 use crate::e2b::end_of;
 
-/// The label that keeps which program was started in a sandbox: a list of texts in JSON.
+/// The label with the program that was started in a sandbox: a JSON list of strings.
 pub(super) const COMMAND_KEY: &str = "shoal/command";
 
-/// A sandbox as whoever made it sees it.
+/// A sandbox with all details, for its creator.
 pub(super) fn whole(record: &SandboxRecord, principal: &Principal) -> Sandbox {
     Sandbox {
         env_vars: Some(record.spec.env.clone()),
@@ -20,7 +20,7 @@ pub(super) fn whole(record: &SandboxRecord, principal: &Principal) -> Sandbox {
     }
 }
 
-/// A sandbox as one of a list: without what may be secret, and is much.
+/// A sandbox in a list, without details that are secret or long.
 pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
     let spec = &record.spec;
     let (cpu, memory) = quantities(&spec.resources);
@@ -36,7 +36,7 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
         } else {
             record.team.to_string()
         },
-        // Those that wait in a pool are nobody's yet and not shown here.
+        // Unclaimed pool members are not shown here.
         is_pool: false,
         cmd,
         args,
@@ -60,7 +60,7 @@ pub(super) fn listed(record: &SandboxRecord, principal: &Principal) -> Sandbox {
     }
 }
 
-/// The user's own labels: what Shoal reads has fields of its own.
+/// The user's labels without Shoal's own, which have separate fields.
 fn labels(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let own = metadata
         .iter()
@@ -69,14 +69,14 @@ fn labels(metadata: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Limits as Kubernetes writes them.
+/// Limits in Kubernetes' notation.
 fn quantities(resources: &Resources) -> (String, String) {
     let Resources { cpu, memory, .. } = resources;
     (format!("{}m", cpu.0), format!("{}Mi", memory.0))
 }
 
-/// The program that was started, and its arguments. Users write labels too: what is none is not
-/// shown.
+/// The program that was started, and its arguments. Users can set the label too, so an invalid
+/// value is not shown.
 fn command(metadata: &BTreeMap<String, String>) -> (String, Vec<String>) {
     let words = metadata.get(COMMAND_KEY);
     let words: Vec<String> = words

@@ -1,4 +1,4 @@
-//! Sandboxes as entries of a map: what the tests use of the ports.
+//! Sandboxes in a map: only the port methods that the tests use.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -40,7 +40,7 @@ pub(crate) fn envd_token(id: &str) -> String {
     token.reveal().to_owned()
 }
 
-/// A backend whose sandboxes are records alone.
+/// A backend whose sandboxes are only records.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     sandboxes: Arc<Mutex<BTreeMap<SandboxId, Arc<SandboxRecord>>>>,
@@ -79,7 +79,7 @@ impl Memory {
     }
 }
 
-/// The answer of an operation that this backend does not have.
+/// The error of an operation that this backend does not support.
 fn none<T: Send + 'static>(permit: &SandboxPermit) -> BoxFuture<'static, Result<T, SandboxError>> {
     Box::pin(ready(Err(SandboxError::Busy(permit.sandbox().clone()))))
 }

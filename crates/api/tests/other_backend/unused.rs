@@ -1,4 +1,4 @@
-//! The ports that the tests do not reach: nothing exists there, and every change is refused.
+//! The ports that the tests do not use: nothing exists, and every change is refused.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -40,7 +40,7 @@ use shoal_core::snapshot::SnapshotRecord;
 use shoal_core::store::StoreError;
 use shoal_core::template::{Template, TemplateKey, TemplateName, TemplateRef};
 
-/// A backend without anything.
+/// An empty backend.
 pub(crate) struct Unused(Capabilities);
 
 impl Default for Unused {

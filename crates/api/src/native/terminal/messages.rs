@@ -1,48 +1,48 @@
-//! What is said over a terminal's WebSocket: objects of JSON, as Agent-Sandbox's are.
+//! The messages on a terminal's WebSocket: JSON objects as in Agent-Sandbox.
 
 use serde::{Deserialize, Serialize};
 use shoal_core::ports::inside::TerminalSize;
 
-/// The size of a terminal of which nothing is said.
+/// The default size of a terminal.
 const SIZE: TerminalSize = TerminalSize { cols: 80, rows: 24 };
 
-/// The most columns or rows.
+/// The maximum number of columns or rows.
 const SIDE_MAX: u16 = 4096;
 
-/// What a client says.
+/// A message of the client.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Said {
-    /// Begin. The first word.
+    /// Start the shell. The first message.
     Init {
         cols: Option<u16>,
         rows: Option<u16>,
     },
-    /// The window is of another size.
+    /// The window was resized.
     Resize { cols: u16, rows: u16 },
-    /// Keys.
+    /// Keyboard input.
     Input { data: String },
-    /// End.
+    /// Close the terminal.
     Close,
 }
 
-/// What is told to a client.
+/// A message of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Told {
     /// The shell runs.
     Ready,
-    /// It printed something.
+    /// Output of the shell.
     Output { data: String },
-    /// Something went wrong.
+    /// An error.
     Error { error: String },
-    /// The shell has ended.
+    /// The shell exited.
     Exit { code: i32 },
-    /// Nothing follows.
+    /// The last message.
     Closed,
 }
 
-/// The size that is meant, within what a terminal can be.
+/// The size of the terminal, clamped to the valid range.
 pub(super) fn size(cols: Option<u16>, rows: Option<u16>) -> TerminalSize {
     let side = |asked: Option<u16>, usual| asked.unwrap_or(usual).clamp(1, SIDE_MAX);
     TerminalSize {
@@ -51,14 +51,14 @@ pub(super) fn size(cols: Option<u16>, rows: Option<u16>) -> TerminalSize {
     }
 }
 
-/// Bytes as text, though a character may come in two pieces.
+/// Decodes bytes as text, with characters that are split between chunks.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     begun: Vec<u8>,
 }
 
 impl Decoder {
-    /// The text so far; what may be the beginning of a character is kept for the next piece.
+    /// Decodes a chunk; an incomplete character is kept for the next one.
     pub(super) fn decode(&mut self, bytes: &[u8]) -> String {
         self.begun.extend_from_slice(bytes);
         let whole = self.begun.len() - begun_character(&self.begun);
@@ -69,7 +69,7 @@ impl Decoder {
     }
 }
 
-/// How many bytes at the end are a character that is not whole yet.
+/// How many bytes at the end belong to an incomplete character.
 fn begun_character(bytes: &[u8]) -> usize {
     let last = bytes.iter().rev().take(3).enumerate();
     for (behind, byte) in last {
@@ -77,7 +77,7 @@ fn begun_character(bytes: &[u8]) -> usize {
             0xc2..=0xdf => 2,
             0xe0..=0xef => 3,
             0xf0..=0xf4 => 4,
-            // It goes on with a character.
+            // A continuation byte.
             0x80..=0xbf => continue,
             _ => return 0,
         };

@@ -1,8 +1,8 @@
 //! `GET /terminal/sandbox/{id}/ws`: a shell with a terminal.
 //!
-//! Who may is said as everywhere, in `X-API-Key`. A web page cannot send that header with a
-//! WebSocket: it offers two subprotocols, [`PROTOCOL`] and `shoal-key.<key>`, of which the first is
-//! chosen. Not in the address: addresses are written into logs.
+//! Authentication is by `X-API-Key`, as everywhere. A web page cannot send that header with a
+//! WebSocket. It offers two subprotocols instead, [`PROTOCOL`] and `shoal-key.<key>`, and the
+//! server selects the first. The key is not in the URL, because URLs are logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,26 +29,26 @@ use crate::backend::Backend;
 use crate::error::ApiError;
 use crate::host::host_of;
 
-/// What is spoken, if a client asks for a protocol by name.
+/// The subprotocol, if a client requests one.
 const PROTOCOL: &str = "shoal-terminal";
 
 /// The largest message, in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 
-/// How long a client may take to begin.
+/// How long a client may take to send the first message.
 const INIT: Duration = Duration::from_secs(10);
 
-/// How often a client is asked whether it is there, and how long it may be silent.
+/// The interval of pings, and the timeout of an unresponsive client.
 const PING: Duration = Duration::from_secs(30);
 const SILENT: Duration = Duration::from_secs(90);
 
-/// A login shell for a person: bash where there is one.
+/// An interactive login shell: bash if available.
 const SHELL: &str = "if command -v bash >/dev/null 2>&1; then exec bash -il; fi; exec sh -il";
 
-/// The variable that tells programs what the terminal can do.
+/// The variable that describes the terminal to programs.
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 
-/// What the client is told when its key is deleted.
+/// The message to a client whose key is deleted.
 const KEY_DELETED: &str = "the API key was deleted";
 
 type Sender = SplitSink<WebSocket, Message>;
@@ -76,7 +76,7 @@ pub(in crate::native) async fn open(
         .on_upgrade(async move |socket| serve(socket, inside, lifetime).await))
 }
 
-/// A page of another site must not open a terminal with what a browser knows of this one.
+/// A page of another origin must not open a terminal with the browser's credentials.
 fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
     let Some(origin) = headers.get(ORIGIN) else {
         return Ok(());
@@ -99,13 +99,13 @@ async fn serve(socket: WebSocket, inside: Arc<dyn SandboxClient>, lifetime: KeyL
         Ok(None) => Ok(()),
         Err(error) => tell(&mut sender, &Told::Error { error }).await,
     };
-    // A client that is gone hears nothing any more.
+    // A client that has disconnected receives no more messages.
     if served.is_ok() && tell(&mut sender, &Told::Closed).await.is_ok() {
         let _ = sender.close().await;
     }
 }
 
-/// Waits for the first word and starts the shell; none when the client went away.
+/// Waits for the first message and starts the shell; `None` if the client disconnects.
 async fn begin(
     receiver: &mut Receiver,
     inside: &dyn SandboxClient,
@@ -129,8 +129,7 @@ async fn begin(
     started.map(Some).map_err(|error| error.to_string())
 }
 
-/// The first thing that a client says; none when it goes away. What the two programs say to each
-/// other may come before.
+/// The client's first message; `None` if it disconnects. Control frames may come first.
 async fn first_word<R>(receiver: &mut R) -> Result<Option<Said>, String>
 where
     R: Stream<Item = Result<Message, axum::Error>> + Unpin,
@@ -143,7 +142,7 @@ where
     Ok(None)
 }
 
-/// Passes keys in and output back, until a side ends or the API key is deleted.
+/// Forwards input and output until one side ends or the API key is deleted.
 async fn talk(
     sender: &mut Sender,
     receiver: &mut Receiver,
@@ -179,13 +178,13 @@ async fn talk(
         }
     };
     let ended = tokio::select! {
-        // First, so that nothing is done that is said after the deletion.
+        // First, so that input sent after the deletion is not processed.
         biased;
         () = lifetime.ended() => None,
         told = telling => Some(told),
         () = hearing => Some(Ok(())),
     };
-    // A shell that nobody sees any more; it may have ended by itself.
+    // The shell has no client any more; it may have exited by itself.
     let _ = control.kill().await;
     match ended {
         Some(ended) => ended,
@@ -196,8 +195,8 @@ async fn talk(
     }
 }
 
-/// Passes on what a client says, one after the other, until it goes. A shell that does not read
-/// holds up its own keys, and nothing else.
+/// Processes the client's messages in order until it disconnects. A shell that does not read blocks
+/// only its own input.
 async fn hear(
     receiver: &mut Receiver,
     control: &dyn CommandControl,
@@ -224,7 +223,7 @@ async fn hear(
     }
 }
 
-/// What a message says; nothing when it is between the two programs.
+/// Parses a message; `None` for control frames.
 fn read(message: &Message) -> Result<Option<Said>, String> {
     match message {
         Message::Text(text) => serde_json::from_str(text)
@@ -237,7 +236,7 @@ fn read(message: &Message) -> Result<Option<Said>, String> {
 }
 
 async fn tell(sender: &mut Sender, told: &Told) -> Result<(), axum::Error> {
-    // It is made of texts and numbers, which always can be written.
+    // Strings and numbers always serialize.
     let text = serde_json::to_string(told).unwrap_or_default();
     sender.send(Message::Text(text.into())).await
 }
