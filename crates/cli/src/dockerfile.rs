@@ -1,13 +1,12 @@
-//! Dockerfiles: read, and turned into what a template build does.
+//! Parsing Dockerfiles and turning them into template builds.
 //!
 //! ```text
 //!   text ─▶ lines (continuations, comments, heredocs) ─▶ instructions ─▶ plan (stages of steps)
 //! ```
 //!
-//! The rules are BuildKit's, as the Dockerfile reference and its parser have them. The libraries
-//! that were looked at do not read `RUN cat <<EOF > file`, so this one is our own. Nothing here
-//! touches a file or the network, and no text makes it fail in any other way than by a
-//! [`Problem`] with the line.
+//! The rules are BuildKit's, according to the Dockerfile reference and BuildKit's parser. The Rust
+//! libraries for it do not parse `RUN cat <<EOF > file`, so the parser is our own. It accesses
+//! neither files nor the network, and any invalid text yields a [`Problem`] with its line.
 
 mod arguments;
 mod copy;
@@ -24,14 +23,14 @@ pub use heredoc::Heredoc;
 pub use lines::parse;
 pub use plan::{Options, Plan, Stage, StagedStep, TemplateBase, plan};
 
-/// What is wrong in a Dockerfile, or worth a word, and where.
+/// An error or a warning about a Dockerfile, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, from 1; 0 where it is the whole file.
+    /// The line, from 1; 0 for the whole file.
     pub line: u32,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -50,27 +49,27 @@ impl Problem {
     }
 }
 
-/// A Dockerfile, taken apart.
+/// A parsed Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dockerfile {
     /// Its instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// What takes the meaning from the next character: `\`, or a backtick.
+    /// The escape character: `\`, or a backtick.
     pub escape: char,
 }
 
 /// One instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instruction {
-    /// The line it begins on, from 1.
+    /// Its first line, from 1.
     pub line: u32,
-    /// Its name, in capitals.
+    /// Its name, in upper case.
     pub keyword: String,
-    /// Its flags: what follows `--`, and the value behind `=`.
+    /// Its flags: the name after `--`, and the value after `=`.
     pub flags: Vec<(String, Option<String>)>,
-    /// The rest of it on one line.
+    /// The rest, on one line.
     pub rest: String,
-    /// The texts that follow it, in the order in which it names them.
+    /// Its heredocs, in order.
     pub heredocs: Vec<Heredoc>,
 }
 

@@ -1,4 +1,4 @@
-//! What Dockerfiles come to.
+//! The plans of Dockerfiles.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use shoal_cli::dockerfile::{Options, Plan, Problem, Source, parse, plan};
@@ -18,7 +18,7 @@ fn planned(text: &str) -> Plan {
     with(text, &options()).unwrap()
 }
 
-/// The steps of a stage, one a line; those that every stage over an image begins with left out.
+/// The steps of a stage, one per line, without those that every stage over an image starts with.
 fn steps(plan: &Plan, stage: usize) -> Vec<String> {
     let stage = &plan.stages[stage];
     let steps = stage.steps.iter().map(|staged| {
@@ -34,7 +34,7 @@ fn steps(plan: &Plan, stage: usize) -> Vec<String> {
     steps.skip(begin).collect()
 }
 
-/// The same of the stage that is built, without what it ends with.
+/// The steps of the stage to build, without its last ones.
 fn main_steps(text: &str) -> Vec<String> {
     let text = format!("{text}\nUSER u\nWORKDIR /w\n");
     let plan = planned(&text);
@@ -174,7 +174,7 @@ fn a_variable_of_the_image_is_refused_where_it_must_be_known() {
     assert_eq!(line, 2);
     assert!(message.contains("$GOPATH"), "{message}");
     assert_eq!(refusal("FROM x:$TAG\n").0, 1);
-    // A default says what is meant.
+    // A default is used.
     assert_eq!(
         main_steps("FROM a\nARG X\nWORKDIR ${X:-/d}"),
         ["3 WORKDIR /d"]
@@ -232,7 +232,7 @@ fn only_the_stages_that_are_needed_are_built() {
                 COPY --from=2 out y\nCOPY --from=busybox:1 /bin/ls /ls\n";
     let plan = planned(text);
     assert_eq!(plan.stages.len(), 4);
-    // An image that files are taken of is a stage, of the line that names it.
+    // An image that files are copied from is a stage, with the line that names it.
     assert_eq!(plan.stages[2].from_image.as_deref(), Some("busybox:1"));
     assert_eq!((plan.stages[2].line, plan.stages[2].steps.len()), (12, 0));
     assert_eq!(plan.stages[1].from_stage, Some(0));

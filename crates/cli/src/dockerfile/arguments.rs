@@ -1,27 +1,27 @@
-//! The arguments of instructions: flags, JSON arrays, names with values.
+//! Arguments of instructions: flags, JSON arrays, names with values.
 
 use super::{Instruction, Problem, words};
 
-/// A flag that an instruction may have.
+/// A flag that an instruction supports.
 pub(super) struct Allowed {
     /// Its name.
     pub(super) name: &'static str,
-    /// What to do with it.
+    /// How it is handled.
     pub(super) what: What,
 }
 
-/// What to do with a flag.
+/// How a flag is handled.
 pub(super) enum What {
-    /// It is taken.
+    /// It is applied.
     Take,
-    /// It changes nothing that counts: passed over.
+    /// It is ignored, because it has no effect on the result.
     Pass,
     /// It is refused, for this reason.
     Refuse(&'static str),
 }
 
 impl Instruction {
-    /// The flags that are taken, the others passed over or refused.
+    /// The flags to apply. Others are ignored or refused.
     pub(super) fn flags(&self, allowed: &[Allowed]) -> Result<Vec<(&str, &str)>, Problem> {
         let mut taken: Vec<(&str, &str)> = Vec::new();
         for (name, value) in &self.flags {
@@ -49,7 +49,7 @@ impl Instruction {
         Ok(taken)
     }
 
-    /// The rest as a JSON array of texts, if it is one.
+    /// The rest as a JSON array of strings, if it is one.
     pub(super) fn json(&self) -> Option<Vec<String>> {
         if !self.rest.starts_with('[') {
             return None;
@@ -57,8 +57,7 @@ impl Instruction {
         serde_json::from_str(&self.rest).ok()
     }
 
-    /// The rest as names with their values, as they stand there: `A=1 B="2 3"`, or, as long ago,
-    /// `A 1 2`.
+    /// The rest as names with unexpanded values: `A=1 B="2 3"`, or the legacy form `A 1 2`.
     pub(super) fn pairs(&self, escape: char) -> Result<Vec<(String, String)>, Problem> {
         let all = words::split(&self.rest, escape);
         if all.first().is_some_and(|first| !first.contains('=')) {
@@ -78,7 +77,7 @@ impl Instruction {
     }
 }
 
-/// A command of words as a shell reads it back.
+/// Quotes words so that a shell reads them unchanged.
 pub(super) fn quoted(words: &[String]) -> String {
     let plain = |word: &str| {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);

@@ -8,28 +8,28 @@ use super::plan::StagedStep;
 use super::stage::{Around, Builder, account, unknown};
 use super::{Instruction, Problem, words};
 
-/// Whose the files are when no `--chown` says: Docker's rule, whoever the `USER` is.
+/// The owner of copied files without `--chown`: Docker's default, independent of `USER`.
 const OWNER: &str = "root:root";
 
-/// Files that a step takes from the client.
+/// Files that a step copies from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyFiles {
-    /// What is taken, in order.
+    /// The sources, in order.
     pub sources: Vec<Source>,
-    /// Where it goes; a directory if it ends with `/`.
+    /// The destination; a directory if it ends with `/`.
     pub dest: String,
-    /// Whether archives would be unpacked: it is an `ADD`.
+    /// Whether archives are unpacked, as `ADD` does.
     pub unpacks: bool,
 }
 
-/// Something that is copied.
+/// A source of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A path in the context, perhaps with `*`, `?` and `[…]`.
+    /// A path in the context, which may contain `*`, `?` and `[…]`.
     Path(String),
-    /// A text that stands in the Dockerfile.
+    /// A text in the Dockerfile.
     Inline {
-        /// What its file is called.
+        /// Its file name.
         name: String,
         /// The text.
         text: String,
@@ -49,7 +49,7 @@ const COPY_FLAGS: [Allowed; 9] = [
         name: "chmod",
         what: What::Take,
     },
-    // It says how layers are stored, not what is in them.
+    // It affects how layers are stored, not their contents.
     Allowed {
         name: "link",
         what: What::Pass,
@@ -76,7 +76,7 @@ const COPY_FLAGS: [Allowed; 9] = [
     },
 ];
 
-/// What a `COPY` says beside its files.
+/// The options of a `COPY`.
 struct Said {
     dest: String,
     owner: String,
@@ -229,7 +229,7 @@ impl Builder {
         });
     }
 
-    /// Each source is a step of its own: where its files are, only the server sees.
+    /// Each source becomes a separate step: only the server knows where its files are.
     fn copy_from(
         &mut self,
         instruction: &Instruction,
@@ -266,7 +266,7 @@ impl Builder {
     }
 }
 
-/// What `--from` means: a stage above by name or number, else an image.
+/// The source of `--from`: an earlier stage by name or number, otherwise an image.
 fn origin(
     instruction: &Instruction,
     from: &str,
@@ -292,7 +292,7 @@ fn origin(
     }
 }
 
-/// Permissions, as four digits.
+/// File permissions as four digits.
 fn mode(instruction: &Instruction, text: &str) -> Result<String, Problem> {
     let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     if octal {

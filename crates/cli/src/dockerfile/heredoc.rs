@@ -1,30 +1,30 @@
-//! Here-documents: texts that follow an instruction.
+//! Here-documents: texts after an instruction.
 
 use super::words;
 
-/// A text that follows an instruction.
+/// A text after an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heredoc {
-    /// What ends it, and what its file is called.
+    /// Its delimiter, which is also its file name.
     pub name: String,
-    /// The text, tabs at the beginning of lines taken off where `<<-` says so.
+    /// The text; with `<<-`, without leading tabs.
     pub body: String,
-    /// Whether variables in it count: its name is not quoted.
+    /// Whether variables in it are expanded: its delimiter is not quoted.
     pub expand: bool,
 }
 
-/// A heredoc that an instruction names.
+/// The start of a heredoc in an instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Marker {
-    /// What ends it.
+    /// Its delimiter.
     pub(super) name: String,
-    /// Whether variables in it count.
+    /// Whether variables in it are expanded.
     pub(super) expand: bool,
-    /// Whether tabs at the beginning of its lines are taken off.
+    /// Whether leading tabs are removed.
     pub(super) chomp: bool,
 }
 
-/// Reads a word as `[fd]<<[-]NAME`, the name perhaps quoted.
+/// Parses a word as `[fd]<<[-]NAME`; the name may be quoted.
 pub(super) fn marker(word: &str, escape: char) -> Option<Marker> {
     let rest = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let rest = rest.strip_prefix("<<")?;
@@ -43,7 +43,7 @@ pub(super) fn marker(word: &str, escape: char) -> Option<Marker> {
     })
 }
 
-/// All that a line names, in order.
+/// All heredocs in a line, in order.
 pub(super) fn markers(rest: &str, escape: char) -> Vec<Marker> {
     let words = words::split(rest, escape);
     words

@@ -1,13 +1,13 @@
-//! From text to instructions: directives, comments, continuations, heredocs, flags.
+//! Parsing a text into instructions: directives, comments, continuations, heredocs, flags.
 
 use super::heredoc::{self, Heredoc, Marker};
 use super::{Dockerfile, Instruction, Problem, words};
 use crate::output;
 
-/// The largest Dockerfile that is read; larger ones are a mistake.
+/// The largest Dockerfile; a larger file is a mistake.
 const TEXT_MAX: usize = 4 << 20;
 
-/// Every instruction there is.
+/// All instructions.
 const KEYWORDS: [&str; 18] = [
     "ADD",
     "ARG",
@@ -29,10 +29,9 @@ const KEYWORDS: [&str; 18] = [
     "WORKDIR",
 ];
 
-/// Takes a Dockerfile apart.
+/// Parses a Dockerfile.
 ///
-/// # Errors
-/// When it is none: the first thing that is wrong, with its line.
+/// # Errors The first problem, with its line.
 pub fn parse(text: &str) -> Result<Dockerfile, Problem> {
     if text.len() > TEXT_MAX {
         return Err(Problem::new(0, "it is larger than 4 MiB"));
@@ -60,26 +59,26 @@ pub fn parse(text: &str) -> Result<Dockerfile, Problem> {
     })
 }
 
-/// The lines and how far they are read.
+/// The lines, and the position of the parser.
 struct Reader<'a> {
     lines: Vec<&'a str>,
     next: usize,
     escape: char,
 }
 
-/// The number of a line, as people count.
+/// The number of a line, from 1.
 fn number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
 
-/// A line that is a comment, or nothing.
+/// Whether a line is a comment, or empty.
 fn is_empty(line: &str) -> bool {
     let line = line.trim_start();
     line.is_empty() || line.starts_with('#')
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `# name=value` at the top, up to the first line that is something else.
+    /// Parses `# name=value` at the top, up to the first other line.
     fn directives(&mut self) -> Result<(), Problem> {
         let mut seen: Vec<String> = Vec::new();
         for (index, line) in self.lines.iter().enumerate() {
@@ -112,7 +111,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The next line with all that continues it, and its number.
+    /// The next line with its continuation lines, and its number.
     fn logical_line(&mut self) -> Option<(u32, String)> {
         while is_empty(self.lines.get(self.next)?) {
             self.next += 1;
@@ -121,7 +120,7 @@ impl<'a> Reader<'a> {
         let mut text = String::new();
         while let Some(part) = self.lines.get(self.next) {
             self.next += 1;
-            // Comments and empty lines do not end what goes on behind them.
+            // Comments and empty lines do not end a continued instruction.
             if !text.is_empty() && is_empty(part) {
                 continue;
             }
@@ -139,7 +138,7 @@ impl<'a> Reader<'a> {
         Some((line, text))
     }
 
-    /// The line without its end, if it goes on: one escape character, not two.
+    /// The line without its escape character, if it continues: one such character, not two.
     fn continued(&self, line: &'a str) -> Option<&'a str> {
         let before = line
             .trim_end_matches([' ', '\t'])
@@ -183,7 +182,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads the lines of a heredoc, up to its name.
+    /// Reads the lines of a heredoc up to its delimiter.
     fn heredoc(&mut self, line: u32, marker: Marker) -> Result<Heredoc, Problem> {
         let mut body = String::new();
         while let Some(text) = self.lines.get(self.next) {
@@ -250,7 +249,7 @@ mod tests {
         );
         assert_eq!(rests("FROM a\nRUN x \\\\\nRUN y").len(), 3);
         assert_eq!(parse("# escape=x\nFROM a").unwrap_err().line, 1);
-        // Behind a comment it is one.
+        // After a comment, a directive is only a comment.
         assert_eq!(parse("# hello\n# escape=x\nFROM a").unwrap().escape, '\\');
     }
 

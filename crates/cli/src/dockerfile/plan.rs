@@ -1,4 +1,4 @@
-//! From instructions to stages: which there are, which are needed, what they stand on.
+//! From instructions to stages: which stages exist, which are needed, and their bases.
 
 use shoal_protocol::build::Step;
 
@@ -8,7 +8,7 @@ use super::stage::{Base, Builder};
 use super::{Dockerfile, Instruction, Problem, arguments, words};
 use arguments::{Allowed, What};
 
-/// Build arguments that count without an `ARG`.
+/// Build arguments that are valid without an `ARG`.
 const PREDEFINED: [&str; 8] = [
     "HTTP_PROXY",
     "http_proxy",
@@ -20,16 +20,16 @@ const PREDEFINED: [&str; 8] = [
     "no_proxy",
 ];
 
-/// What is said beside the Dockerfile.
+/// Options that are not in the Dockerfile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
     /// Values of `ARG`.
     pub build_args: Vec<(String, String)>,
-    /// The stage to be built, by its name or its number from 0; the last when absent.
+    /// The name or number (from 0) of the stage to build; by default the last.
     pub target: Option<String>,
-    /// The processor's architecture as images name it: `amd64`, `arm64`.
+    /// The processor architecture in the notation of images: `amd64`, `arm64`.
     pub arch: String,
-    /// The templates that `FROM` names: a template goes before an image of the same name.
+    /// The templates that `FROM` names: a template takes precedence over an image of the same name.
     pub templates: Vec<TemplateBase>,
 }
 
@@ -44,51 +44,50 @@ pub struct TemplateBase {
     pub workdir: Option<String>,
 }
 
-/// What a Dockerfile comes to.
+/// The plan of a Dockerfile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The stages that are needed, each behind those it needs; the last is what is built.
+    /// The required stages, each after those that it needs; the last one is built.
     pub stages: Vec<Stage>,
-    /// What runs in every sandbox, of `ENTRYPOINT` and `CMD`.
+    /// The start command of sandboxes, from `ENTRYPOINT` and `CMD`.
     pub start_cmd: Option<String>,
-    /// The variables of `ENV`, which every process of a sandbox gets.
+    /// The variables of `ENV`, for every process of a sandbox.
     pub keep_env: Vec<String>,
-    /// What was passed over, and what may be a mistake.
+    /// Ignored instructions, and probable mistakes.
     pub warnings: Vec<Problem>,
 }
 
 /// A stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stage {
-    /// What it is called.
+    /// Its name.
     pub name: Option<String>,
     /// The line of its `FROM`.
     pub line: u32,
-    /// The image that it stands on, or
+    /// Its base: an image,
     pub from_image: Option<String>,
-    /// the template, or
+    /// a template,
     pub from_template: Option<String>,
-    /// the stage, by its place in [`Plan::stages`].
+    /// or a stage, by its index in [`Plan::stages`].
     pub from_stage: Option<usize>,
-    /// What is done.
+    /// Its steps.
     pub steps: Vec<StagedStep>,
 }
 
-/// A step, and what it still needs.
+/// A step with its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StagedStep {
     /// The line of its instruction.
     pub line: u32,
-    /// The step; its source and `files_hash` are yet to be said when there are `files`.
+    /// The step; with `files`, its source and `files_hash` are still missing.
     pub step: Step,
-    /// The files that it takes from the client.
+    /// The files to copy from the client.
     pub files: Option<CopyFiles>,
 }
 
-/// Turns a Dockerfile into what a build does.
+/// Turns a Dockerfile into a build plan.
 ///
-/// # Errors
-/// The first thing that cannot be done, with its line.
+/// # Errors The first instruction that is not possible, with its line.
 pub fn plan(file: &Dockerfile, options: &Options) -> Result<Plan, Problem> {
     let mut planner = Planner {
         file,
@@ -114,7 +113,7 @@ pub fn plan(file: &Dockerfile, options: &Options) -> Result<Plan, Problem> {
     planner.finish()
 }
 
-/// What `FROM` sees, and what an `ARG` without a value takes.
+/// The variables that `FROM` sees, which are also the defaults of an `ARG` without a value.
 fn global_scope(options: &Options) -> Scope {
     let mut scope = Scope::default();
     for side in ["TARGET", "BUILD"] {
@@ -272,7 +271,8 @@ impl Planner<'_> {
             None => self.done.len().saturating_sub(1),
             Some(asked) => self.target(asked)?,
         };
-        // What the target needs, from it upwards: a stage only ever needs earlier ones.
+        // The stages that the target needs, from the last to the first: a stage only needs earlier
+        // ones.
         let mut needed = vec![false; self.done.len()];
         for place in (0..=target).rev() {
             needed[place] |= place == target;
@@ -325,8 +325,8 @@ impl Planner<'_> {
     }
 }
 
-/// The place of the stage that is an image as it is, of which files are taken. It is a stage of its
-/// own so that what fails in fetching it has a line, like all else.
+/// The index of the stage for an image from which files are copied. It is a separate stage, so that
+/// a failed pull is reported with a line, like all other failures.
 fn image_stage(stages: &mut Vec<Stage>, image: String, line: u32) -> usize {
     let bare = |stage: &Stage| stage.steps.is_empty() && stage.from_image.as_ref() == Some(&image);
     stages.iter().position(bare).unwrap_or_else(|| {
@@ -360,7 +360,7 @@ fn global_arg(
             (None, Some(default)) => {
                 let text = words::expand(default, escape, scope);
                 let text = text.map_err(|why| instruction.problem(why))?;
-                // Nothing is set here but what stands above: the rest is empty, as Docker has it.
+                // Only variables declared above are set here; others are empty, as in Docker.
                 Some(Some(text.known().unwrap_or_default()))
             }
             (None, None) => scope.arg(name).cloned(),

@@ -1,16 +1,16 @@
-//! `RUN`, and what runs in every sandbox: `CMD`, `ENTRYPOINT`, `SHELL`.
+//! `RUN`, and the start command: `CMD`, `ENTRYPOINT`, `SHELL`.
 
 use super::arguments::{Allowed, What, quoted};
 use super::heredoc;
 use super::stage::{Around, Builder};
 use super::{Instruction, Problem};
 
-/// A command to be started.
+/// A command in one of its two forms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StartWords {
-    /// A program and its arguments.
+    /// Exec form: a program and its arguments.
     Exec(Vec<String>),
-    /// A line for the shell.
+    /// Shell form: a line.
     Line(String),
 }
 
@@ -33,7 +33,7 @@ const RUN_FLAGS: [Allowed; 4] = [
     },
 ];
 
-/// What a `RUN` says to the shell.
+/// The shell command of a `RUN`.
 pub(super) fn command(
     instruction: &Instruction,
     shell: Option<&[String]>,
@@ -64,12 +64,12 @@ pub(super) fn command(
     Ok(by_shell(shell, line))
 }
 
-/// A script that stands alone: the shell's, or another program's by its first line.
+/// A `RUN` that consists of a heredoc: a shell script, or another program's if it starts with `#!`.
 fn script(heredoc: &heredoc::Heredoc) -> String {
     if !heredoc.body.starts_with("#!") {
         return heredoc.body.clone();
     }
-    // No line of the text is its name alone, or it would have ended there.
+    // No line of the text equals the delimiter, or the text would have ended there.
     let name = quoted(std::slice::from_ref(&heredoc.name));
     let mark = if name.starts_with('\'') {
         name
@@ -147,14 +147,14 @@ impl Builder {
             return Ok(());
         }
         self.entrypoint = Some(words);
-        // Another program takes no arguments that were meant for the one below.
+        // A new entry point does not take the arguments of the one in the base.
         if !self.own_cmd {
             self.cmd = None;
         }
         Ok(())
     }
 
-    /// What runs in every sandbox.
+    /// The start command of sandboxes.
     pub(super) fn start_cmd(&self) -> Option<String> {
         let is_said =
             |words: &&StartWords| !matches!(words, StartWords::Exec(words) if words.is_empty());

@@ -1,28 +1,29 @@
-//! Which variables an instruction sees.
+//! The variables that an instruction sees.
 
 use std::collections::BTreeMap;
 
-/// What is known of a variable.
+/// The state of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known<'a> {
     /// Its value.
     Value(&'a str),
-    /// It was declared and has none.
+    /// Declared without a value.
     Unset,
-    /// Only the server knows: the image may set it, or its value holds what the image sets.
+    /// Known only to the server: the image may set it, or its value refers to a variable of the
+    /// image.
     Elsewhere,
 }
 
 /// The variables of a stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Scope {
-    /// Of `ARG`; none is one that was declared without a value.
+    /// Those of `ARG`; `None` if declared without a value.
     args: BTreeMap<String, Option<Value>>,
-    /// Of `ENV`, which win.
+    /// Those of `ENV`, which take precedence.
     env: BTreeMap<String, Value>,
 }
 
-/// The value of a variable; none where only the server knows it.
+/// The value of a variable; `None` if only the server knows it.
 pub(super) type Value = Option<String>;
 
 impl Scope {
@@ -37,12 +38,12 @@ impl Scope {
         }
     }
 
-    /// Whether an `ENV` hides an `ARG` of the name.
+    /// Whether an `ENV` hides an `ARG` of the same name.
     pub(super) fn has_env(&self, name: &str) -> bool {
         self.env.contains_key(name)
     }
 
-    /// The names that `ENV` has set, here or in the stage below.
+    /// The names that `ENV` sets, here or in the base stage.
     pub(super) fn env_names(&self) -> Vec<String> {
         self.env.keys().cloned().collect()
     }
@@ -51,17 +52,17 @@ impl Scope {
         self.env.insert(name, value);
     }
 
-    /// Declares an argument, perhaps with a value.
+    /// Declares an argument, optionally with a value.
     pub(super) fn set_arg(&mut self, name: String, value: Option<Value>) {
         self.args.insert(name, value);
     }
 
-    /// The value of an argument, if one was declared and has one.
+    /// The value of an argument, if it is declared and set.
     pub(super) fn arg(&self, name: &str) -> Option<&Value> {
         self.args.get(name)?.as_ref()
     }
 
-    /// What a stage that stands on this one begins with: arguments end with their stage.
+    /// The initial variables of a stage based on this one: arguments end with their stage.
     pub(super) fn inherited(&self) -> Self {
         Self {
             args: BTreeMap::new(),

@@ -1,4 +1,4 @@
-//! One stage: its instructions become steps.
+//! One stage: turning its instructions into steps.
 
 use shoal_protocol::build::Step;
 
@@ -7,32 +7,32 @@ use super::run::StartWords;
 use super::scope::Scope;
 use super::{Instruction, Problem, words};
 
-/// Who a stage's steps run as before any `USER`: Docker's own.
+/// The user of a stage's steps before any `USER`: Docker's default.
 const USER: &str = "root";
 
-/// Where they run before any `WORKDIR`.
+/// Their working directory before any `WORKDIR`.
 const WORKDIR: &str = "/";
 
-/// Who sandboxes run commands as when no `USER` says: E2B's own.
+/// The user of commands in sandboxes without a `USER`: E2B's default.
 const SANDBOX_USER: &str = "user";
 
-/// Where they do when no `WORKDIR` says.
+/// Their working directory without a `WORKDIR`.
 const SANDBOX_WORKDIR: &str = "/home/user";
 
-/// Makes login shells keep the `PATH` that the process was started with: `RUN` steps and E2B's
-/// clients use login shells, and `/etc/profile` of most distributions sets `PATH` anew.
+/// Makes login shells keep the `PATH` of their parent process. `RUN` steps and E2B's clients use
+/// login shells, and `/etc/profile` of most distributions resets `PATH`.
 const KEEP_PATH: &str = r#"path=$(tr '\0' '\n' < /proc/$$/environ | sed -n 's/^PATH=//p')
 mkdir -p /etc/profile.d
 printf 'PATH=%q\nexport PATH\n' "$path" > /etc/profile.d/zz-dockerfile-path.sh
 chmod 644 /etc/profile.d/zz-dockerfile-path.sh"#;
 
-/// What an instruction sees beside its own stage.
+/// The context of an instruction outside of its stage.
 pub(super) struct Around<'a> {
     pub(super) escape: char,
     pub(super) build_args: &'a [(String, String)],
-    /// The arguments above the first `FROM`.
+    /// The arguments before the first `FROM`.
     pub(super) global: &'a Scope,
-    /// The stages above.
+    /// The earlier stages.
     pub(super) earlier: &'a [Builder],
     pub(super) warnings: &'a mut Vec<Problem>,
 }
@@ -43,29 +43,28 @@ impl Around<'_> {
     }
 }
 
-/// What a stage is based on, other than an earlier stage.
+/// The base of a stage, other than an earlier stage.
 pub(super) enum Base {
     Image(String),
     Template(TemplateBase),
 }
 
-/// A stage that is being read.
+/// A stage under construction.
 #[derive(Debug, Clone)]
 pub(super) struct Builder {
     stage: Stage,
     pub(super) scope: Scope,
-    /// What runs the commands of `RUN`, `CMD` and `ENTRYPOINT` that are lines; none is the
-    /// server's own.
+    /// The shell of `RUN`, `CMD` and `ENTRYPOINT` in shell form; `None` for the server's default.
     pub(super) shell: Option<Vec<String>>,
     pub(super) cmd: Option<StartWords>,
     pub(super) entrypoint: Option<StartWords>,
-    /// Whether `cmd` is of this stage and not of the one it stands on.
+    /// Whether `cmd` belongs to this stage, not to its base.
     pub(super) own_cmd: bool,
     user_said: bool,
     workdir_said: bool,
-    /// Who sandboxes run commands as when no `USER` says.
+    /// The user of commands in sandboxes without a `USER`.
     usual_user: String,
-    /// Where they do when no `WORKDIR` says.
+    /// Their working directory without a `WORKDIR`.
     usual_workdir: String,
 }
 
@@ -120,7 +119,7 @@ impl Builder {
         builder
     }
 
-    /// A stage that stands on one above, and goes on where that ended.
+    /// A stage based on an earlier one, which continues with its state.
     pub(super) fn over_stage(line: u32, name: Option<String>, place: usize, other: &Self) -> Self {
         Self {
             stage: Stage {
@@ -146,7 +145,7 @@ impl Builder {
             .is_some_and(|own| own.eq_ignore_ascii_case(name))
     }
 
-    /// The stages that this one takes something of.
+    /// The stages that this one needs.
     pub(super) fn needs(&self) -> impl Iterator<Item = usize> {
         let steps = self.stage.steps.iter();
         steps
@@ -154,8 +153,8 @@ impl Builder {
             .chain(self.stage.from_stage)
     }
 
-    /// Ends the stage that is built. Where the Dockerfile says no user or directory, a sandbox has
-    /// those of the template below, or E2B's own.
+    /// Finishes the stage to build. Without a `USER` or `WORKDIR`, a sandbox has those of the base
+    /// template, or E2B's.
     pub(super) fn end(&mut self) {
         let line = self.stage.line;
         if !self.user_said {
@@ -187,7 +186,7 @@ impl Builder {
         self.stage.steps.push(staged);
     }
 
-    /// Takes the next instruction of the stage.
+    /// Handles the next instruction of the stage.
     pub(super) fn take(
         &mut self,
         instruction: &Instruction,
@@ -240,7 +239,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A word without anything left to the server.
+    /// Expands a word whose variables must all be known here.
     pub(super) fn word(
         &self,
         instruction: &Instruction,
@@ -252,7 +251,7 @@ impl Builder {
         text.known().map_err(|name| unknown(instruction, &name))
     }
 
-    /// The one argument of `USER` and `WORKDIR`.
+    /// The single argument of `USER` and `WORKDIR`.
     fn single(&self, instruction: &Instruction, around: &Around<'_>) -> Result<String, Problem> {
         instruction.flags(&[])?;
         let all = words::split(&instruction.rest, around.escape);
@@ -280,7 +279,7 @@ impl Builder {
             set.push((name, text.known().ok()));
         }
         let sets_path = set.iter().any(|(name, _)| name == "PATH");
-        // Each value sees the variables as they were before the instruction.
+        // Each value sees the variables before the instruction.
         for (name, value) in set {
             self.scope.set_env(name, value);
         }
@@ -323,7 +322,7 @@ impl Builder {
                 }
                 (None, None, None) => None,
             };
-            // ENV hides it, for RUN too.
+            // ENV hides it, also in RUN.
             if value.is_some() && !self.scope.has_env(&name) {
                 self.push(instruction.line, "ARG", vec![name.clone(), text.wire()]);
             }
@@ -333,7 +332,7 @@ impl Builder {
     }
 }
 
-/// The home directory that an account usually has.
+/// The default home directory of an account.
 fn usual_home(user: &str) -> String {
     match user {
         "root" => "/root".to_owned(),
@@ -341,7 +340,7 @@ fn usual_home(user: &str) -> String {
     }
 }
 
-/// Refuses what the server would not take for a variable's name.
+/// Refuses an invalid variable name, as the server would.
 fn variable_name(instruction: &Instruction, name: &str) -> Result<(), Problem> {
     if shoal_core::build::is_name(name) {
         return Ok(());
@@ -350,7 +349,7 @@ fn variable_name(instruction: &Instruction, name: &str) -> Result<(), Problem> {
     Err(problem.with_hint("It has letters, digits and _, and begins with no digit."))
 }
 
-/// Refuses what the server would not take for a user or group.
+/// Refuses an invalid user or group, as the server would.
 pub(super) fn account(instruction: &Instruction, name: &str) -> Result<(), Problem> {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if (1..=64).contains(&name.len()) && name.bytes().all(good) && !name.starts_with('-') {
@@ -359,7 +358,7 @@ pub(super) fn account(instruction: &Instruction, name: &str) -> Result<(), Probl
     Err(instruction.problem(format!("{name:?} is no name of a user or group")))
 }
 
-/// A variable that only the image could set, where its value must be known here.
+/// The problem of a variable that only the image can set, where its value must be known here.
 pub(super) fn unknown(instruction: &Instruction, name: &str) -> Problem {
     instruction
         .problem(format!("nothing here says what ${name} is"))

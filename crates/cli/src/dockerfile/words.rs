@@ -5,19 +5,19 @@ mod split;
 use super::scope::{Known, Scope};
 pub(super) use split::{flags, split};
 
-/// How deep `${a:-${b:-…}}` may go.
+/// How deeply `${a:-${b:-…}}` may be nested.
 const DEPTH_MAX: u32 = 16;
 
-/// A part of a text whose variables were looked up.
+/// A part of an expanded text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
-    /// It stands for itself.
+    /// A literal character.
     Literal(char),
-    /// A reference that only the server can follow, as the server reads it.
+    /// A reference that only the server can resolve, in the server's syntax.
     Live(String),
 }
 
-/// A text whose variables were looked up.
+/// An expanded text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Text {
     pieces: Vec<Piece>,
@@ -26,7 +26,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    /// The text, when nothing of it is left to the server; else the variable that is.
+    /// The text, if it contains no reference for the server; otherwise the variable in question.
     pub(super) fn known(&self) -> Result<String, String> {
         match &self.unknown {
             Some(name) => Err(name.clone()),
@@ -34,20 +34,20 @@ impl Text {
         }
     }
 
-    /// The text as the server reads the value of a variable: what it must not take for a reference
-    /// has a backslash before it.
+    /// The text in the server's syntax for values: characters that would start a reference are
+    /// escaped with a backslash.
     pub(super) fn wire(&self) -> String {
         self.wire_before("")
     }
 
-    /// The same where `end` follows, which the text must not hold bare.
+    /// The same in front of `end`, which the text must not contain unescaped.
     fn wire_before(&self, end: &str) -> String {
         let mut wire = String::new();
         for (at, piece) in self.pieces.iter().enumerate() {
             match piece {
                 Piece::Live(reference) => wire.push_str(reference),
                 Piece::Literal('\\') => {
-                    // A backslash stands for itself, but before what it would change.
+                    // A backslash is literal, except before a character that it would escape.
                     let harmless = match self.pieces.get(at + 1) {
                         Some(next) => next.literal().is_some_and(|next| !"$\\}".contains(next)),
                         None => end.is_empty(),
@@ -89,15 +89,14 @@ impl Piece {
     }
 }
 
-/// Takes quotes and escapes off a word and looks its variables up.
+/// Removes quotes and escapes from a word, and expands its variables.
 ///
-/// # Errors
-/// A quote or a brace that is not closed, or a form of reference that is not known.
+/// # Errors An unclosed quote or brace, or an unknown form of reference.
 pub(super) fn expand(word: &str, escape: char, scope: &Scope) -> Result<Text, String> {
     Expander::new(word, escape, Some(scope), true).until(None, 0)
 }
 
-/// Looks the variables of a heredoc up, in which quotes are letters like others.
+/// Expands the variables of a heredoc, in which quotes are ordinary characters.
 ///
 /// # Errors
 /// As [`expand`].
@@ -105,7 +104,7 @@ pub(super) fn expand_body(body: &str, escape: char, scope: &Scope) -> Result<Tex
     Expander::new(body, escape, Some(scope), false).until(None, 0)
 }
 
-/// Takes quotes and escapes off a word, in which no variable counts; none when a quote is open.
+/// Removes quotes and escapes from a word without variables; `None` if a quote is not closed.
 pub(super) fn unquote(word: &str, escape: char) -> Option<String> {
     let text = Expander::new(word, escape, None, true).until(None, 0);
     text.ok().and_then(|text| text.known().ok())
@@ -128,7 +127,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// Reads to the end, or over the character that ends this part.
+    /// Parses to the end, or past the character that ends this part.
     fn until(&mut self, stop: Option<char>, depth: u32) -> Result<Text, String> {
         if depth > DEPTH_MAX {
             return Err("variables within variables go too deep".to_owned());
@@ -187,7 +186,7 @@ impl<'a> Expander<'a> {
         name
     }
 
-    /// What follows a `$`.
+    /// Parses the part after a `$`.
     fn variable(&mut self, text: &mut Text, depth: u32) -> Result<(), String> {
         if self.rest.next_if_eq(&'{').is_none() {
             let name = self.name();
@@ -227,7 +226,7 @@ impl<'a> Expander<'a> {
         Ok(())
     }
 
-    /// Puts a variable; with a word instead if it has no value, or if it has one.
+    /// Appends a variable, or the word that replaces an unset or set one.
     fn put(&self, text: &mut Text, name: &str, word: Option<(bool, bool, Text)>) {
         let known = self.scope.map_or(Known::Unset, |scope| scope.look(name));
         let Some((colon, instead, word)) = word else {
@@ -354,7 +353,7 @@ mod tests {
         assert_eq!(text.known().unwrap(), "it's \"one\" $A\n");
     }
 
-    /// The server's reading of a value without references.
+    /// Parses a value without references as the server does.
     fn read(wire: &str) -> Option<String> {
         let mut chars = wire.chars().peekable();
         let mut text = String::new();

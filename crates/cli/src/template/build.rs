@@ -1,4 +1,4 @@
-//! `shoal template build`: a Dockerfile becomes a template.
+//! `shoal template build`: building a template from a Dockerfile.
 //!
 //! ```text
 //!   Dockerfile ─▶ plan ─▶ files of the context, hashed ─▶ uploads of what is missing ─▶ start
@@ -59,7 +59,7 @@ Examples:
   shoal template build --watch TEMPLATE/BUILD      (shows a build that goes on)
   shoal sandbox create --template app:v2")]
 pub(super) struct BuildArgs {
-    /// A template of the installation, such as code-interpreter-v1, to be built as the server knows.
+    /// Build a template that the server defines, such as code-interpreter-v1.
     #[arg(value_name = "TEMPLATE", conflicts_with_all = [
         "file", "tag", "context", "build_arg", "target", "cpu", "memory", "start_cmd", "ready_cmd",
         "username", "watch", "cancel",
@@ -68,14 +68,14 @@ pub(super) struct BuildArgs {
     /// The Dockerfile; - is standard input [default: Dockerfile].
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What the template is called, and a tag of this build; several tags by saying it again
-    /// [default: what the context's directory is called].
+    /// The template's name, and a tag of this build; repeatable for several tags
+    /// [default: the name of the context's directory].
     #[arg(long, short, value_name = "NAME[:TAG]")]
     tag: Vec<String>,
-    /// Where COPY takes its files from [default: the directory of the Dockerfile].
+    /// The directory that COPY copies from [default: the directory of the Dockerfile].
     #[arg(long, value_name = "DIR")]
     context: Option<PathBuf>,
-    /// A value for an ARG; as often as needed.
+    /// A value for an ARG; repeatable.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::pair)]
     build_arg: Vec<(String, String)>,
     /// The stage to build, by its name or its number from 0 [default: the last].
@@ -87,16 +87,16 @@ pub(super) struct BuildArgs {
     /// Memory of its sandboxes: 512M, 2G [default: the server's].
     #[arg(long, value_name = "SIZE", value_parser = parse::mebibytes)]
     memory: Option<u32>,
-    /// What runs in every sandbox [default: what ENTRYPOINT and CMD say].
+    /// The start command of every sandbox [default: from ENTRYPOINT and CMD].
     #[arg(long, value_name = "COMMAND")]
     start_cmd: Option<String>,
-    /// What succeeds once that is ready [default: 20 seconds].
+    /// A command that succeeds once the start command is ready [default: wait 20 seconds].
     #[arg(long, value_name = "COMMAND")]
     ready_cmd: Option<String>,
-    /// Do every step anew.
+    /// Ignore the build cache.
     #[arg(long)]
     no_cache: bool,
-    /// The account at the registry of the image that the build stands on.
+    /// The account at the registry of the base image.
     #[arg(long, value_name = "NAME", requires = "password_stdin")]
     username: Option<String>,
     /// Read its password or token from standard input.
@@ -105,10 +105,10 @@ pub(super) struct BuildArgs {
     /// Show no log unless the build fails.
     #[arg(long, short)]
     quiet: bool,
-    /// Show the log of a build that was started before, to its end.
+    /// Follow the log of an earlier build to its end.
     #[arg(long, value_name = "TEMPLATE/BUILD", conflicts_with_all = ["file", "tag", "context", "cancel"])]
     watch: Option<String>,
-    /// End a build that was started before.
+    /// Cancel an earlier build.
     #[arg(long, value_name = "TEMPLATE/BUILD", conflicts_with_all = ["file", "tag", "context"])]
     cancel: Option<String>,
 }
@@ -139,7 +139,7 @@ pub(super) async fn run(server: &Connection, args: BuildArgs, json: bool) -> Res
     Ok(0)
 }
 
-/// What `create --template` takes for a build: its name with each of its tags.
+/// The names for `create --template`: the template's name with each tag.
 fn references(made: &RequestedBuild) -> Vec<String> {
     let name = made.names.iter().chain(&made.aliases).next_back();
     let name = name.unwrap_or(&made.template_id);
@@ -153,7 +153,7 @@ fn references(made: &RequestedBuild) -> Vec<String> {
     }
 }
 
-/// Lets the server build a template of its own, and follows that.
+/// Has the server build one of its own templates, and follows that build.
 async fn build_stock(
     server: &Connection,
     name: &str,
@@ -173,7 +173,7 @@ async fn build_stock(
     Ok(made)
 }
 
-/// Builds, and says what came of it.
+/// Builds the template and returns its names.
 async fn build(server: &Connection, args: BuildArgs) -> Result<RequestedBuild, Failure> {
     let stdin = args.file.as_deref() == Some(Path::new("-"));
     if stdin && args.password_stdin {
@@ -219,7 +219,7 @@ async fn build(server: &Connection, args: BuildArgs) -> Result<RequestedBuild, F
     Ok(made)
 }
 
-/// Reads the Dockerfile and the files it names.
+/// Reads the Dockerfile and its files.
 async fn stage(
     text: &Text,
     args: &BuildArgs,
@@ -238,15 +238,15 @@ async fn stage(
     let plan = plan.map_err(|problem| text.failure(problem))?;
     let context = Context::open(directory, file)?;
     let for_thread = text.clone();
-    // Files are read: that may take a while.
+    // Reading the files blocks.
     let staged = tokio::task::spawn_blocking(move || Staged::new(plan, &context, &for_thread));
     staged
         .await
         .map_err(|error| Failure::other(error.to_string()))?
 }
 
-/// The architecture of sandboxes, as images name it: the program's own, as the server is of the
-/// same kind.
+/// The architecture of sandboxes in the notation of images: this program's own, because the server
+/// is assumed to have the same.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -255,7 +255,7 @@ fn architecture() -> &'static str {
     }
 }
 
-/// What is asked for, by `--tag` or by the name of the context.
+/// The requested build, from `--tag` or the name of the context.
 fn new_build(args: &BuildArgs, context: &Path) -> Result<NewBuild, Failure> {
     let mut name: Option<String> = None;
     let mut tags = Vec::new();
@@ -272,7 +272,7 @@ fn new_build(args: &BuildArgs, context: &Path) -> Result<NewBuild, Failure> {
         name = Some(one.to_owned());
         tags.push(tag.unwrap_or(DEFAULT_TAG).to_owned());
     }
-    // The server's own default; a build of nothing else says no tag, as E2B's clients do.
+    // The server's default. A build with only this tag sends none, as E2B's clients do.
     if tags.iter().all(|tag| tag == DEFAULT_TAG) {
         tags.clear();
     }
@@ -289,7 +289,7 @@ fn new_build(args: &BuildArgs, context: &Path) -> Result<NewBuild, Failure> {
     })
 }
 
-/// What a directory is called, as far as a template can be called so.
+/// The name of a directory, converted to a template name.
 fn own_name(directory: &Path) -> Result<String, Failure> {
     let directory = std::fs::canonicalize(directory).map_err(|error| {
         Failure::not_found(format!("the context {}: {error}", directory.display()))

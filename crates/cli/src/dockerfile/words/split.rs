@@ -1,4 +1,4 @@
-//! A line, taken apart at its blanks.
+//! Splitting a line at its blanks.
 
 /// The words of a line, with their quotes and escapes.
 pub(in crate::dockerfile) fn split(text: &str, escape: char) -> Vec<String> {
@@ -15,7 +15,7 @@ pub(in crate::dockerfile) fn split(text: &str, escape: char) -> Vec<String> {
         }
         word.push(c);
         match quote {
-            // Nothing is escaped between single quotes.
+            // Single quotes escape everything.
             _ if c == escape && quote != Some('\'') => word.extend(chars.next()),
             None if c == '\'' || c == '"' => quote = Some(c),
             Some(open) if open == c => quote = None,
@@ -31,7 +31,7 @@ pub(in crate::dockerfile) fn split(text: &str, escape: char) -> Vec<String> {
 /// A flag's name and its value.
 type Flag = (String, Option<String>);
 
-/// Takes `--name[=value]` off the beginning of a line; `--` alone ends them.
+/// Parses `--name[=value]` at the start of a line; a bare `--` ends the flags.
 pub(in crate::dockerfile) fn flags(text: &str, escape: char) -> (Vec<Flag>, String) {
     let mut flags = Vec::new();
     let mut rest = text.trim_start();
@@ -39,7 +39,7 @@ pub(in crate::dockerfile) fn flags(text: &str, escape: char) -> (Vec<Flag>, Stri
         let Some(word) = split(rest, escape).into_iter().next() else {
             break;
         };
-        // A word begins the text and has no blank before it, so it is as long there.
+        // The word is at the start of the text, so its length is the offset.
         rest = rest.get(word.len()..).unwrap_or_default().trim_start();
         if word == "--" {
             break;

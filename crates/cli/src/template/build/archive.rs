@@ -1,4 +1,4 @@
-//! The archive of a step: the same bytes for the same files, whoever makes it and when.
+//! The archive of a step, reproducible: the same bytes for the same files, always.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,11 +10,11 @@ use tar::{Builder, EntryType, Header};
 
 use super::context::{Entries, Entry};
 
-/// How a step's files are known to the server: the hash of what it says and of the archive, hence
-/// of names, permissions and contents.
+/// The hash that identifies a step's files: a digest of the step's arguments and of the archive,
+/// and thus of names, permissions and contents.
 pub(super) fn hash(args: &[String], entries: &Entries) -> io::Result<String> {
     let mut hasher = Hashed(Sha256::new());
-    // The length before each part keeps `a b` and `ab ` apart.
+    // The length prefix distinguishes `a b` from `ab `.
     hasher.0.update((args.len() as u64).to_be_bytes());
     for arg in args {
         hasher.0.update((arg.len() as u64).to_be_bytes());
@@ -24,7 +24,7 @@ pub(super) fn hash(args: &[String], entries: &Entries) -> io::Result<String> {
     Ok(hex::encode(hasher.0.finalize()))
 }
 
-/// Writes the compressed archive to a file without a name, and says how long it is.
+/// Writes the compressed archive to an unnamed file, and returns its length.
 pub(super) fn pack(entries: &Entries) -> io::Result<(File, u64)> {
     let mut encoder = GzEncoder::new(tempfile::tempfile()?, Compression::fast());
     write(entries, &mut encoder)?;
@@ -72,7 +72,7 @@ fn write(entries: &Entries, out: impl Write) -> io::Result<()> {
     tar.into_inner()?.flush()
 }
 
-/// A file of the length it had: more is not read, less is an error.
+/// A file of a fixed length: later data is ignored, and a shorter file is an error.
 struct Whole {
     file: File,
     rest: u64,

@@ -1,4 +1,4 @@
-//! Templates that `FROM` names.
+//! The templates among the bases in `FROM`.
 
 use shoal_core::template::{DEFAULT_TAG, TemplateRef};
 use shoal_protocol::native::Template;
@@ -8,10 +8,10 @@ use crate::connection::Connection;
 use crate::dockerfile::TemplateBase;
 use crate::failure::{Failure, Kind};
 
-/// Those of the names that are templates of the caller's team or of the installation.
+/// The names that are templates of the caller's team or of the installation.
 ///
 /// # Errors
-/// When the server cannot be asked.
+/// When the server cannot be reached.
 pub(super) async fn templates(
     server: &Connection,
     names: Vec<TemplateRef>,
@@ -33,7 +33,7 @@ pub(super) async fn templates(
     Ok(found)
 }
 
-/// Whether sandboxes can start from `name`. A template over an image has the default tag alone.
+/// Whether sandboxes can start from `name`. A template over an image has only the default tag.
 fn has(template: &Template, name: &TemplateRef) -> bool {
     let tag = name.tag.as_deref().unwrap_or(DEFAULT_TAG);
     let tagged = template.tags.iter().any(|known| known == tag);

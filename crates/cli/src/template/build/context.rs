@@ -1,4 +1,4 @@
-//! The directory that a build takes its files from.
+//! The build context: the directory that a build copies files from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -12,33 +12,33 @@ use super::ignore::{self, Ignore};
 use crate::dockerfile::{CopyFiles, Source};
 use crate::failure::Failure;
 
-/// The permissions of a file whose text stands in the Dockerfile.
+/// The permissions of a file with a text from the Dockerfile.
 const INLINE_MODE: u32 = 0o644;
 
-/// The permissions of a directory that the files make by being copied to it.
+/// The permissions of a destination directory that does not exist yet.
 const TARGET_MODE: u32 = 0o755;
 
-/// What is read of a file to see what it is.
+/// How many bytes of a file are read to detect its type.
 const HEAD: usize = 262;
 
-/// The directory, and what of it is left out.
+/// The directory, and its ignored files.
 #[derive(Debug)]
 pub(super) struct Context {
     root: PathBuf,
     ignore: Ignore,
 }
 
-/// What is copied, by its name in the archive.
+/// Files to copy, by their names in the archive.
 pub(super) type Entries = BTreeMap<PathBuf, Entry>;
 
-/// Something that is copied.
+/// A file to copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A directory with its permissions.
     Directory(u32),
-    /// A file with its permissions and where it lies.
+    /// A file with its permissions and its path.
     File(u32, PathBuf),
-    /// A symbolic link and what it says.
+    /// A symbolic link with its target.
     Link(PathBuf),
     /// A text.
     Text(String),
@@ -47,20 +47,19 @@ pub(super) enum Entry {
 /// The files of one step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Gathered {
-    /// What the step names as its source: a file's name, or `.`.
+    /// The source of the step: a file's name, or `.`.
     pub(super) source: String,
     /// The files.
     pub(super) entries: Entries,
-    /// What is neither file, directory nor link, and is not copied.
+    /// Special files, which are not copied.
     pub(super) skipped: Vec<PathBuf>,
 }
 
 impl Context {
-    /// Opens a directory, and reads what is left out of it: from `<Dockerfile>.dockerignore`, else
-    /// from its own `.dockerignore`.
+    /// Opens a directory and reads its ignore file: `<Dockerfile>.dockerignore`, otherwise its
+    /// `.dockerignore`.
     ///
-    /// # Errors
-    /// When it is no directory, or the patterns make no sense.
+    /// # Errors When it is not a directory, or a pattern is invalid.
     pub(super) fn open(directory: &Path, dockerfile: Option<&Path>) -> Result<Self, Failure> {
         let refused = |why: &dyn std::fmt::Display| {
             Failure::not_found(format!("the context {}: {why}", directory.display()))
@@ -91,11 +90,10 @@ impl Context {
 
     /// Finds the files of a step.
     ///
-    /// A single file keeps its name; of several, and of directories, the archive is laid out as
-    /// the destination shall be, so that one step copies all of them as Docker does.
+    /// A single file keeps its name. For several files, or directories, the archive has the layout
+    /// of the destination, so that one step copies all of them as Docker does.
     ///
-    /// # Errors
-    /// What is wrong with a source, for people.
+    /// # Errors The problem with a source, for people.
     pub(super) fn gather(&self, files: &CopyFiles) -> Result<Gathered, String> {
         let mut gathered = Gathered {
             source: ".".to_owned(),
@@ -136,7 +134,8 @@ impl Context {
                 ));
             }
             _ => {
-                // Else the directory has what the server unpacks into, which is for root alone.
+                // Otherwise the directory has the mode of the server's staging directory, which
+                // only root can read.
                 let target = Entry::Directory(TARGET_MODE);
                 gathered.entries.insert(PathBuf::from("."), target);
             }
@@ -144,7 +143,7 @@ impl Context {
         Ok(gathered)
     }
 
-    /// What a source means, below the context: itself, or what its pattern matches.
+    /// The paths in the context that a source refers to: itself, or the matches of its pattern.
     fn find(&self, source: &str) -> Result<Vec<PathBuf>, String> {
         let out = || format!("{source} leads out of the context {}", self.root.display());
         let path = ignore::cleaned(source).ok_or_else(out)?;
@@ -182,7 +181,7 @@ impl Context {
         Ok(found)
     }
 
-    /// The names in a directory, in order.
+    /// The names in a directory, sorted.
     fn names(&self, directory: &Path) -> Result<Vec<std::ffi::OsString>, String> {
         let directory = self.root.join(directory);
         let cannot = |error| format!("cannot read {}: {error}", directory.display());
@@ -193,9 +192,9 @@ impl Context {
         Ok(names)
     }
 
-    /// Takes a source, and says whether it is a single file.
+    /// Adds a source; returns whether it is a single file.
     fn take(&self, path: &Path, unpacks: bool, gathered: &mut Gathered) -> Result<bool, String> {
-        // A source that is a link means what it leads to, as long as that is in the context.
+        // A symbolic link as a source stands for its target, if that is in the context.
         let shown = path.display();
         let real = fs::canonicalize(self.root.join(path)).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -232,7 +231,7 @@ impl Context {
         Ok(true)
     }
 
-    /// Takes all in a directory that is not left out.
+    /// Adds the files of a directory that are not ignored.
     fn walk(&self, path: &Path, real: &Path, gathered: &mut Gathered) -> Result<(), String> {
         let mut rest = vec![PathBuf::new()];
         while let Some(inside) = rest.pop() {
@@ -264,7 +263,7 @@ impl Context {
         Ok(())
     }
 
-    /// Takes the directories above a file that was taken back.
+    /// Adds the parent directories of a file that an exception pattern includes again.
     fn above(&self, real: &Path, below: &Path, gathered: &mut Gathered) -> Result<(), String> {
         for directory in below.ancestors().skip(1) {
             if directory.as_os_str().is_empty() || gathered.entries.contains_key(directory) {
@@ -285,7 +284,7 @@ fn mode(meta: &Metadata) -> u32 {
     meta.permissions().mode() & 0o7777
 }
 
-/// What lies at a path; none is what cannot be copied.
+/// The entry of a path; `None` for a special file.
 fn entry(path: &Path, meta: &Metadata) -> Result<Option<Entry>, String> {
     let kind = meta.file_type();
     Ok(if kind.is_dir() {
@@ -312,14 +311,14 @@ impl Entry {
     }
 }
 
-/// The last part of a name, which must be one.
+/// The last component of a name.
 fn file_name(name: &str) -> Result<&OsStr, String> {
     let last = Path::new(name).file_name();
     last.filter(|last| last.as_bytes() == name.as_bytes())
         .ok_or_else(|| format!("{name} cannot be a file's name"))
 }
 
-/// Whether a file is what `ADD` unpacks: a tar, bare or compressed.
+/// Whether a file is an archive that `ADD` unpacks: a tar, optionally compressed.
 fn is_archive(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = fs::File::open(path).and_then(|file| file.take(HEAD as u64).read_to_end(&mut head));

@@ -1,4 +1,4 @@
-//! A build that goes on at the server: its log, and how it ends.
+//! Following a build on the server: its log and its result.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::failure::{Failure, Kind};
 use crate::output::plain;
 use crate::sandbox::interruptions::Interruptions;
 
-/// How long after an answer the next is asked for, as E2B's clients do.
+/// The first polling interval, as in E2B's clients.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The same when nothing happens for a while.
+/// The longest polling interval, used when nothing happens.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How often in a row the server may not answer before it is given up: about 20 seconds.
+/// How many consecutive polls may fail before giving up: about 20 seconds.
 const FAILURES_MAX: u32 = 12;
 
-/// How much of the log is shown again below a failure.
+/// How many lines of the log are repeated after a failure.
 const LAST_LINES: usize = 10;
 
-/// A build that was started.
+/// A started build.
 pub(super) struct Build {
     template: String,
     build: String,
-    /// Which line each place has, and the Dockerfile.
+    /// The line of each step, and the Dockerfile.
     places: Option<(HashMap<Place, u32>, Text)>,
     quiet: bool,
-    /// How many log entries came.
+    /// The number of received log entries.
     seen: usize,
     last: VecDeque<String>,
 }
@@ -58,7 +58,8 @@ impl Build {
     /// Shows the log until the build has ended.
     ///
     /// # Errors
-    /// When it failed, with the line of the Dockerfile; when the user or the connection ended this.
+    /// When the build failed, with the Dockerfile's line; when the user or the connection
+    /// interrupts.
     pub(super) async fn follow(mut self, server: &Connection) -> Result<(), Failure> {
         let mut interruptions = Interruptions::hear();
         let name = format!("{}/{}", self.template, self.build);
@@ -81,7 +82,7 @@ impl Build {
         }
     }
 
-    /// Why it failed; none when it is ready.
+    /// The reason of a failure; `None` when the build is ready.
     async fn outcome(&mut self, server: &Connection) -> Result<Option<Reason>, Failure> {
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
@@ -100,7 +101,7 @@ impl Build {
             status.log_entries.iter().for_each(|entry| self.show(entry));
             if news > 0 {
                 pause = FIRST_PAUSE;
-                // There may be more; and after the end, all of it is fetched.
+                // There may be more entries; after the end, all are fetched.
                 if news >= LOG_PAGE || status.status.is_final() {
                     continue;
                 }
@@ -131,7 +132,7 @@ impl Build {
             Level::Debug => return,
             Level::Info => "",
             Level::Warn => "warning: ",
-            // The reason of a failure, which `failed` prints with the line of the Dockerfile.
+            // The reason of a failure: `failed` prints it with the Dockerfile's line.
             Level::Error => return,
         };
         for line in entry.message.lines() {
@@ -146,7 +147,7 @@ impl Build {
         }
     }
 
-    /// A build that failed, by the line of the Dockerfile.
+    /// The error of a failed build, with the Dockerfile's line.
     fn failed(&self, reason: &Reason) -> Failure {
         let place: Option<Place> = reason.step.as_deref().and_then(|step| step.parse().ok());
         let (message, mut details) = self.located(place, &reason.message);
@@ -201,7 +202,7 @@ impl Build {
     }
 }
 
-/// Whether asking again may help.
+/// Whether a retry may help.
 fn is_passing(failure: &Failure) -> bool {
     matches!(
         failure.kind(),

@@ -1,20 +1,19 @@
-//! `.dockerignore`: what of the context is left out.
+//! `.dockerignore`: the ignored files of a context.
 
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// The patterns of a `.dockerignore`; the last that matches decides.
+/// The patterns of a `.dockerignore`; the last match decides.
 #[derive(Debug, Default)]
 pub(super) struct Ignore {
     patterns: Vec<(GlobMatcher, bool)>,
 }
 
 impl Ignore {
-    /// Reads the file.
+    /// Parses the file.
     ///
-    /// # Errors
-    /// A pattern that is none, with its line.
+    /// # Errors An invalid pattern, with its line.
     pub(super) fn parse(text: &str) -> Result<Self, (usize, String)> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut patterns = Vec::new();
@@ -31,7 +30,7 @@ impl Ignore {
             let Some(pattern) = cleaned(pattern) else {
                 return Err(refused("it leads out of the context"));
             };
-            // The context itself is never left out.
+            // The context itself is never ignored.
             if pattern.is_empty() {
                 continue;
             }
@@ -41,8 +40,8 @@ impl Ignore {
         Ok(Self { patterns })
     }
 
-    /// Whether a path below the context is left out: a pattern that matches a directory matches
-    /// all in it.
+    /// Whether a path in the context is ignored. A pattern that matches a directory matches all its
+    /// contents.
     pub(super) fn leaves_out(&self, path: &Path) -> bool {
         let matching = self.patterns.iter().rev().find(|(glob, _)| {
             let mut paths = path.ancestors().filter(|path| !path.as_os_str().is_empty());
@@ -51,13 +50,13 @@ impl Ignore {
         matching.is_some_and(|(_, back)| !back)
     }
 
-    /// Whether something of a directory that is left out may be taken back.
+    /// Whether files in an ignored directory may be included again.
     pub(super) fn may_take_back(&self) -> bool {
         self.patterns.iter().any(|(_, back)| *back)
     }
 }
 
-/// A path or pattern without `.`, `..` and slashes at its ends; none when it leads out.
+/// A path or pattern without `.`, `..` and surrounding slashes; `None` if it leaves the context.
 pub(super) fn cleaned(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -72,7 +71,7 @@ pub(super) fn cleaned(path: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// A pattern as Docker means it: `*` and `?` stay within a name, `**` does not.
+/// Parses a pattern with Docker's rules: `*` and `?` match within a name, `**` across directories.
 pub(super) fn glob(pattern: &str) -> Result<GlobMatcher, String> {
     let mut text = String::new();
     let mut chars = pattern.chars().peekable();
@@ -90,7 +89,7 @@ pub(super) fn glob(pattern: &str) -> Result<GlobMatcher, String> {
                 }
             }
             '*' if chars.next_if_eq(&'*').is_some() => {
-                // `**x` is any directories, then `*x`.
+                // `**x` means any directories, then `*x`.
                 text.push_str("**");
                 if chars.peek().is_some_and(|next| *next != '/') {
                     text.push_str("/*");

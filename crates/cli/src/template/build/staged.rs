@@ -1,4 +1,4 @@
-//! A plan with its files: what is sent to the server.
+//! A plan with its files, ready to be sent to the server.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,9 +17,9 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Staged {
     plan: Plan,
-    /// What is passed over, by line.
+    /// Skipped files, by line.
     skipped: Vec<(u32, String)>,
-    /// The files of each hash, and the line that needs them first.
+    /// The files of each hash, with the first line that needs them.
     files: Vec<(String, u32, Entries)>,
 }
 
@@ -52,7 +52,7 @@ impl Staged {
         })
     }
 
-    /// Prints what is passed over, and what may be a mistake.
+    /// Prints warnings about skipped files and probable mistakes.
     pub(super) fn warn(&self, text: &Text) {
         for warning in &self.plan.warnings {
             text.warn(warning.line, &warning.message);
@@ -62,7 +62,7 @@ impl Staged {
         }
     }
 
-    /// The images of `FROM` whose names could be a template's.
+    /// The images in `FROM` whose names could be templates.
     pub(super) fn perhaps_templates(&self) -> Vec<TemplateRef> {
         let images = self
             .plan
@@ -78,7 +78,7 @@ impl Staged {
         named
     }
 
-    /// Sends the files that the server does not have.
+    /// Uploads the files that the server does not have.
     pub(super) async fn upload(
         &self,
         server: &Connection,
@@ -92,7 +92,7 @@ impl Staged {
         Ok(())
     }
 
-    /// What the build does.
+    /// The request that starts the build.
     pub(super) fn start(&self, registry: Option<Registry>) -> BuildStart {
         let place = self.plan.stages.len().saturating_sub(1);
         let account = registry.zip(self.registry_of(place));
@@ -133,18 +133,18 @@ impl Staged {
         }
     }
 
-    /// The registry of the image that a stage stands on, over those between.
+    /// The registry of the image at the root of a stage's bases.
     fn registry_of(&self, place: usize) -> Option<String> {
         let stage = self.plan.stages.get(place)?;
         match (&stage.from_image, stage.from_stage) {
             (Some(image), _) => Some(registry_host(image).to_owned()),
-            // A stage stands on an earlier one, so this comes to an end.
+            // The base is an earlier stage, so the recursion ends.
             (None, Some(below)) => self.registry_of(below),
             (None, None) => None,
         }
     }
 
-    /// The line of each place that the server may name.
+    /// The line of each step that the server may report.
     pub(super) fn lines(&self) -> HashMap<Place, u32> {
         let last = self.plan.stages.len().saturating_sub(1);
         let mut lines = HashMap::new();
@@ -162,7 +162,7 @@ impl Staged {
     }
 }
 
-/// Finds the files of a step, and says in the step what they are.
+/// Finds the files of a step and sets them in the step.
 fn find(
     staged: &mut StagedStep,
     context: &Context,
@@ -180,7 +180,7 @@ fn find(
         (staged.line, message)
     }));
     let step: &mut Step = &mut staged.step;
-    // The words of the Dockerfile go into the hash, those of the wire into the step.
+    // The hash covers the arguments of the Dockerfile; the step contains those of the wire.
     let hash = archive::hash(&step.args, &gathered.entries);
     step.files_hash = Some(hash.map_err(|error| error.to_string())?);
     if let Some(source) = step.args.first_mut() {
@@ -189,7 +189,7 @@ fn find(
     Ok(Some(gathered.entries))
 }
 
-/// The registry that an image's name leads to.
+/// The registry in an image's name.
 fn registry_host(image: &str) -> &str {
     let first = image.split_once('/').map(|(first, _)| first);
     let host = first.filter(|first| first.contains(['.', ':']) || *first == "localhost");

@@ -1,4 +1,4 @@
-//! What is sent of files, and what is said to a server that only listens.
+//! Tests of archives, and of requests to a fake server.
 
 mod files;
 mod wire;

@@ -1,4 +1,4 @@
-//! The Dockerfile's text, and what is said about its lines.
+//! The Dockerfile's text, and messages about its lines.
 
 use std::fs;
 use std::io::Read;
@@ -11,10 +11,10 @@ use crate::output::plain;
 /// The largest Dockerfile that is read.
 const TEXT_MAX: u64 = 4 << 20;
 
-/// How much of a line is shown.
+/// How many characters of a line are shown.
 const SHOWN: usize = 120;
 
-/// A Dockerfile and what it is called.
+/// A Dockerfile with its file name.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     name: String,
@@ -53,7 +53,7 @@ impl Text {
         &self.text
     }
 
-    /// Where a line is, for people; line 0 is the whole file.
+    /// The position of a line, for people; line 0 stands for the whole file.
     pub(super) fn at(&self, line: u32) -> String {
         match line {
             0 => self.name.clone(),
@@ -61,7 +61,7 @@ impl Text {
         }
     }
 
-    /// A line as it stands there, cut where it is long.
+    /// The text of a line, truncated if it is long.
     pub(super) fn line(&self, line: u32) -> Option<String> {
         let index = usize::try_from(line).ok()?.checked_sub(1)?;
         let text = self.text.lines().nth(index)?.trim_end();
@@ -70,7 +70,7 @@ impl Text {
         Some(format!("{shown}{more}"))
     }
 
-    /// A line with its number, as it is shown below a failure.
+    /// A line with its number, for the output after a failure.
     pub(super) fn excerpt(&self, line: u32) -> Vec<String> {
         self.line(line)
             .map(|text| format!("{line} | {text}"))
@@ -87,7 +87,7 @@ impl Text {
         }
     }
 
-    /// Says what may be a mistake.
+    /// Prints a warning about a line.
     pub(super) fn warn(&self, line: u32, message: &str) {
         eprintln!("{}: warning: {}", plain(&self.at(line)), plain(message));
     }

@@ -1,4 +1,4 @@
-//! Files on their way to the server.
+//! Uploading files to the server.
 
 use std::fs::File;
 use std::io;
@@ -22,16 +22,16 @@ use crate::connection::{Connection, Origin, open_elsewhere};
 use crate::failure::{Failure, Kind};
 use crate::progress;
 
-/// How much is read at once.
+/// How much is read at a time.
 const CHUNK: usize = 256 << 10;
 
-/// How long an archive may travel: as long as E2B's clients wait.
+/// The timeout of an upload: as long as E2B's clients wait.
 const UPLOAD_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// How much of a refusal is read.
+/// How much of an error response is read.
 const REFUSAL_MAX: usize = 64 << 10;
 
-/// Sends the files of a hash, if the server does not have them.
+/// Uploads the files of a hash, unless the server has them.
 pub(super) async fn upload(
     server: &Connection,
     template: &str,
@@ -76,7 +76,7 @@ async fn put(
     let nowhere = || Failure::new(Kind::Server, format!("{uri} is nowhere to send files to"));
     let origin = Origin::of(uri).ok_or_else(nowhere)?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    // No key: the address is the permission, and it may be somebody else's.
+    // No API key: the URL is the permission, and may lead to another server.
     let mut request = Request::builder()
         .method(Method::PUT)
         .uri(path)

@@ -1,4 +1,4 @@
-//! Which files a step takes, and how they are known.
+//! The files of a step, and their hash.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,13 +39,13 @@ fn gather(root: &Path, sources: &[&str], dest: &str) -> Result<Gathered, String>
         .gather(&files(sources, dest))
 }
 
-/// The names in the archive, but that of the directory they go to.
+/// The names in the archive, without the destination directory.
 fn names(gathered: &Gathered) -> Vec<&str> {
     let names = gathered.entries.keys().map(|name| name.to_str().unwrap());
     names.filter(|name| *name != ".").collect()
 }
 
-/// The members of an archive: permissions and contents, or what a link says.
+/// The members of an archive: permissions, and contents or link targets.
 pub(super) fn members(packed: impl Read) -> BTreeMap<String, (u32, String)> {
     let mut archive = tar::Archive::new(GzDecoder::new(packed));
     let members = archive.entries().unwrap().map(|entry| {
@@ -150,7 +150,7 @@ fn what_is_left_out_is_not_copied_and_what_is_taken_back_is() {
         names(&gather(root.path(), &["target"], "/").unwrap()),
         ["keep", "keep/c"]
     );
-    // That of the Dockerfile wins over that of the context.
+    // The Dockerfile's own ignore file takes precedence over the context's.
     let file = root.path().join("Other");
     fs::write(root.path().join("Other.dockerignore"), "*\n!src\n").unwrap();
     let other = Context::open(root.path(), Some(&file)).unwrap();
@@ -172,7 +172,7 @@ fn links_stay_links_within_a_directory_and_lead_nowhere_else() {
     assert_eq!(members["."].0, 0o755);
     assert_eq!(members["out"].1, outside.path().display().to_string());
     assert!(!members.contains_key("out/secret"));
-    // A source that is a link means what it leads to, in the context alone.
+    // A symbolic link as a source stands for its target, only within the context.
     assert_eq!(
         names(&gather(root.path(), &["to-d"], "/x").unwrap()),
         ["file", "link", "out"]

@@ -1,4 +1,4 @@
-//! The whole flow against a small server that speaks the wire.
+//! The whole flow with a small fake server.
 #![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::collections::VecDeque;
@@ -21,20 +21,20 @@ use super::files::members;
 use crate::connection::ConnectionArgs;
 use crate::failure::Failure;
 
-/// A request as it came: method, path with query, whether it had a key, body.
+/// A received request: method, path with query, whether it had a key, body.
 type Seen = (String, String, bool, Bytes);
 
-/// What the server says to whom.
+/// The responses of the fake server.
 #[derive(Default)]
 struct Script {
     url: String,
     /// Whether it has the files.
     present: bool,
-    /// What it says to an upload.
+    /// The response to an upload.
     upload: StatusCode,
-    /// The templates that it has, by their ids.
+    /// Its templates, by id.
     templates: Vec<Value>,
-    /// What it says to who asks for the status, in order; the last again and again.
+    /// The responses to status requests, in order; the last one is repeated.
     statuses: VecDeque<(u16, Value)>,
     seen: Vec<Seen>,
 }
@@ -72,7 +72,7 @@ impl Server {
         Ok(format!("{}/{}", made.template_id, made.build_id))
     }
 
-    /// The requests whose path has such a part.
+    /// The requests whose path contains `part`.
     fn seen(&self, part: &str) -> Vec<Seen> {
         let script = self.script.lock();
         script
@@ -330,7 +330,7 @@ async fn a_failure_points_at_the_line() {
         let failure = server.build(project.path(), &["-q"]).await.unwrap_err();
         let message = failure.to_string();
         assert!(message.ends_with(expected), "{message}");
-        // The log was not shown: its end comes with the failure.
+        // The log was not shown, so its end is printed with the failure.
         assert!(format!("{failure:?}").contains("cc: no such file"));
     }
 }
