@@ -1,4 +1,4 @@
-//! The bundle: what an OCI runtime is told of a sandbox.
+//! The OCI bundle of a sandbox.
 
 mod seccomp;
 
@@ -20,21 +20,21 @@ use shoal_node::rootfs::USERS;
 
 use crate::runtime::Kind;
 
-/// The port of the daemon.
+/// The port of envd.
 pub(crate) const ENVD_PORT: u16 = 49983;
 
-/// The events service inside, at an address that the field's clients know.
+/// The address of the events service inside, which E2B's clients expect.
 const EVENTS_ADDRESS: &str = "192.0.2.1";
 
-/// Open files of a process: what most distributions give.
+/// The limit on a process's open files: the default of most distributions.
 const OPEN_FILES_SOFT: u64 = 1 << 16;
 const OPEN_FILES_HARD: u64 = 1 << 20;
 
-/// The path that processes start with.
+/// The initial search path of processes.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What root in a sandbox may do: to serve users of the sandbox and its own files, never to touch
-/// mounts, networks, devices, modules or other processes' memory.
+/// The capabilities of root in a sandbox. They suffice to act for users of the sandbox and on its
+/// own files. They exclude mounts, networks, devices, modules and other processes' memory.
 const CAPABILITIES: [Capability; 11] = [
     Capability::AuditWrite,
     Capability::Chown,
@@ -49,7 +49,7 @@ const CAPABILITIES: [Capability; 11] = [
     Capability::Setuid,
 ];
 
-/// What is hidden below `/proc` and `/sys`, and what there is only to be read.
+/// The hidden and the read-only paths below `/proc` and `/sys`.
 const MASKED: [&str; 13] = [
     "/proc/acpi",
     "/proc/asound",
@@ -73,7 +73,7 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// What differs from sandbox to sandbox.
+/// The parameters of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Bundle<'a> {
     pub(crate) kind: Kind,
@@ -81,16 +81,16 @@ pub(crate) struct Bundle<'a> {
     pub(crate) root: &'a Path,
     pub(crate) network_namespace: &'a Path,
     pub(crate) cgroup: PathBuf,
-    /// The first host user of the sandbox's range, where it has a user namespace.
+    /// The first host user of the sandbox's range, if it has a user namespace.
     pub(crate) first_user: u32,
     pub(crate) env: &'a [String],
 }
 
 impl Bundle<'_> {
-    /// What the runtime is told.
+    /// The OCI runtime configuration.
     ///
     /// # Errors
-    /// When a part is missing, which no input can cause.
+    /// When a field is missing, which no input can cause.
     pub(crate) fn spec(&self) -> Result<Spec, OciSpecError> {
         let mut linux = LinuxBuilder::default()
             .namespaces(self.namespaces()?)
@@ -151,7 +151,7 @@ impl Bundle<'_> {
     fn process(&self) -> Result<Process, OciSpecError> {
         let mut env = vec![format!("PATH={PATH}")];
         env.extend_from_slice(self.env);
-        // Root of a user namespace may not raise what this process itself has.
+        // Root of a user namespace may not raise a limit above this process's own.
         let (_, own) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((0, OPEN_FILES_SOFT));
         let capabilities = || {
             CAPABILITIES
@@ -162,8 +162,8 @@ impl Bundle<'_> {
             .terminal(false)
             .user(UserBuilder::default().uid(0u32).gid(0u32).build()?)
             .cwd("/")
-            // Memory goes on only with the arguments that it was saved with: another daemon has to do
-            // with the same. The token comes by standard input.
+            // Memory resumes only with the arguments that it was saved with, so all versions of
+            // envd must accept the same ones. The token therefore comes by standard input.
             .args([
                 ENVD_PATH.to_owned(),
                 format!("--port={ENVD_PORT}"),
@@ -184,7 +184,7 @@ impl Bundle<'_> {
                 .soft(OPEN_FILES_SOFT.min(own))
                 .hard(OPEN_FILES_HARD.min(own))
                 .build()?])
-            // `sudo` without a password is promised, and it needs this; what it becomes is root
+            // `sudo` without a password is a documented feature, and it needs this. It yields root
             // of the user-space kernel or of the user namespace, never of the machine.
             .no_new_privileges(false)
             .build()
@@ -225,8 +225,8 @@ fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
         )?,
     ];
     if kind.has_user_namespace() {
-        // The machine's own `/sys` cannot be shown to a user namespace that does not own the
-        // network; an empty one is what remains.
+        // A user namespace that does not own the network cannot mount the machine's `/sys`, so it
+        // gets an empty one.
         mounts.push(mount(
             "/sys",
             "tmpfs",
@@ -247,8 +247,8 @@ fn mounts(kind: Kind) -> Result<Vec<Mount>, OciSpecError> {
     Ok(mounts)
 }
 
-/// None but the harmless devices, which a runtime makes itself: null, zero, full, random,
-/// urandom, tty, console, ptmx and the terminals.
+/// Only the harmless devices, which a runtime creates itself: null, zero, full, random, urandom,
+/// tty, console, ptmx and the terminals.
 fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
     let rule = |allow: bool, typ, major: Option<i64>, minor: Option<i64>| {
         let mut rule = LinuxDeviceCgroupBuilder::default()
@@ -280,7 +280,7 @@ fn devices() -> Result<Vec<LinuxDeviceCgroup>, OciSpecError> {
     Ok(rules)
 }
 
-/// The files below `/etc` that are the sandbox's own, as paths and contents.
+/// The sandbox's own files below `/etc`, as paths and contents.
 pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 4] {
     let hosts = format!(
         "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n\
@@ -297,8 +297,7 @@ pub(crate) fn own_files(hostname: &str) -> [(&'static str, String); 4] {
     ]
 }
 
-/// What programs take for the machine, in the form of machine-id(5): the same for as long as the
-/// sandbox lives, and another in a clone.
+/// The sandbox's machine-id(5): constant for the life of the sandbox, and different in a clone.
 fn machine_id(hostname: &str) -> String {
     let digest = Sha256::new()
         .chain_update("shoal machine-id ")

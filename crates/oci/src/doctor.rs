@@ -1,4 +1,4 @@
-//! What a machine lacks, and what crashes have left on it.
+//! What the machine lacks, and leftovers of crashes.
 
 use std::fs;
 use std::io;
@@ -14,44 +14,44 @@ use shoal_node::home::MACHINE;
 use crate::driver::OciConfig;
 use crate::runtime::{Kind, detect, on_path, weakness};
 
-/// The oldest kernel on which all of this is known to work: `pidfd`, the new mount calls, and
-/// overlays in namespaces of users.
+/// The oldest kernel that is known to support everything: `pidfd`, the new mount calls, and
+/// overlays in user namespaces.
 const KERNEL_LEAST: (u32, u32) = (5, 19);
 
-/// Room for the first template, the disk of sandboxes, and something to spare.
+/// Space for the first template, the disk of sandboxes, and some reserve.
 const DISK_LEAST: u64 = 5 << 30;
 
-/// Where a dynamically linked program names what loads it. It stands near the beginning.
+/// The loader's name in a dynamically linked program, near its start.
 const INTERPRETER: &[u8] = b"/ld-";
 const INTERPRETER_WITHIN: usize = 8192;
 
-/// How something was found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// As it should be.
+    /// Fine.
     Good,
-    /// The server starts; something will not work, or not well.
+    /// The server starts, but a feature will be missing or degraded.
     Warning,
     /// The server does not start.
     Missing,
 }
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
+    /// The subject.
     pub what: &'static str,
-    /// How it is.
+    /// The result.
     pub health: Health,
-    /// What was seen.
+    /// The details.
     pub detail: String,
-    /// A command, or a sentence, that makes it good.
+    /// A command or an instruction that fixes it.
     pub cure: Option<String>,
 }
 
 impl Finding {
-    /// Something that is as it should be.
+    /// A successful check.
     #[must_use]
     pub fn good(what: &'static str, detail: impl Into<String>) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Finding {
         }
     }
 
-    /// Something that is not, and what makes it so.
+    /// A failed check, with its fix.
     #[must_use]
     pub fn bad(
         what: &'static str,
@@ -79,7 +79,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything that the driver needs of this machine. Makes nothing.
+/// Checks everything that the driver needs of this machine. Changes nothing.
 #[must_use]
 pub fn examine(config: &OciConfig) -> Vec<Finding> {
     let mut findings = vec![root(), kernel()];
@@ -148,7 +148,7 @@ fn runtimes(config: &OciConfig) -> Vec<Finding> {
         })
         .collect();
     findings.extend(missing.into_iter().map(|missing| {
-        // Nothing takes the place of the default unasked.
+        // The default runtime is never replaced silently.
         let health = if missing.kind == config.runtimes.default {
             Health::Missing
         } else {
@@ -224,7 +224,7 @@ fn daemon(envd: &Path) -> Finding {
 
 fn space(data: &Path) -> Finding {
     const WHAT: &str = "disk space";
-    // Before the first start only something above it is there.
+    // Before the first start only a parent directory exists.
     let there = data.ancestors().find(|path| path.exists());
     let there = there.unwrap_or(Path::new("/"));
     match statvfs(there) {
@@ -249,7 +249,7 @@ fn space(data: &Path) -> Finding {
 
 fn directory(data: &Path) -> Finding {
     const WHAT: &str = "data directory";
-    /// What others than its owner must not have.
+    /// The permissions that only the owner may have.
     const OTHERS: u32 = 0o077;
     match fs::metadata(data) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -269,7 +269,7 @@ fn directory(data: &Path) -> Finding {
     }
 }
 
-/// Root of a runc sandbox is another user of the machine, and has to reach its mount point.
+/// Root of a runc sandbox is another user of the machine and must reach its mount point.
 fn passage(machine: &Path) -> Finding {
     const WHAT: &str = "mount points";
     match closed_above(machine) {
@@ -282,7 +282,7 @@ fn passage(machine: &Path) -> Finding {
     }
 }
 
-/// The first directory on the way to `path` that root of a user namespace cannot traverse.
+/// The first parent of `path` that root of a user namespace cannot traverse.
 fn closed_above(path: &Path) -> Option<&Path> {
     const PASS: u32 = 0o001;
     let mut above = path.ancestors();

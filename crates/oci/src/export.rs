@@ -1,24 +1,23 @@
-//! A snapshot as one file, to be carried to another installation.
+//! A snapshot in one file, for import by another installation.
 //!
-//! The file is a tar archive without compression, with these members in this order, and a seal
-//! behind it:
+//! The file is an uncompressed tar archive with these members in this order, followed by a seal:
 //!
 //! ```text
-//! export.json      what the file is, and which key sealed it
+//! export.json      the format, and the id of the sealing key
 //! manifest.json    the manifest of the snapshot, with the digests of its memory
 //! envd             the daemon that runs in the memory
-//! memory/<name>    what the runtime wrote, as the manifest lists it
-//! files/…          what the sandbox wrote: the upper directory of its overlay
+//! memory/<name>    the runtime's checkpoint, as listed in the manifest
+//! files/…          the sandbox's writable layer: the upper directory of its overlay
 //! ```
 //!
-//! The seal is a digest of every byte before it and a MAC of that digest. An archive is taken for
-//! hostile until the seal has been compared, and the one of a stranger whom the caller trusts
-//! stays so: it is unpacked by the code that unpacks the layers of images, member by member, and
-//! every name is expected, parsed, or refused.
+//! The seal is a digest of all preceding bytes and a MAC of that digest. An archive is hostile
+//! until the seal has been verified. One of a stranger whom the caller trusts remains so. The code
+//! that unpacks image layers unpacks it member by member, and every name is expected, parsed, or
+//! refused.
 //!
-//! What overlayfs keeps as devices and as attributes `trusted.*`, the archive has as records of
-//! its own ([`shoal_images::unpack`]): no device and no such attribute is taken from an archive.
-//! The overlay's `work` directory is not in it.
+//! Overlayfs stores whiteouts as devices and attributes `trusted.*`; the archive has records of its
+//! own for them ([`shoal_images::unpack`]). No device and no such attribute is accepted from an
+//! archive. The overlay's `work` directory is not included.
 
 mod archive;
 mod receive;
@@ -38,31 +37,31 @@ pub(crate) use self::receive::{Terms, receive};
 pub(crate) use self::stop::{Stop, Transfers};
 pub(crate) use self::upper::write_upper;
 
-/// What the first member begins with, so that another archive is not taken for an export.
+/// Magic value of the first member, so that another archive is not mistaken for an export.
 const FORMAT: &str = "shoal-snapshot-export";
-/// The version that is written and read. Version 1 was not sealed.
+/// The supported version. Version 1 was not sealed.
 const VERSION: u32 = 2;
-/// The names in the archive.
+/// The member names.
 const EXPORT: &str = "export.json";
 const MANIFEST: &str = "manifest.json";
 pub(crate) const ENVD: &str = "envd";
 const MEMORY: &str = "memory";
 const FILES: &str = "files";
 
-/// What an export says of itself.
+/// The first member of an export.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     format: String,
     version: u32,
-    /// What tells the key that sealed it from others.
+    /// The id of the key that sealed it.
     #[serde(default)]
     key: String,
-    /// What the engine wants to know of it again.
+    /// The engine's own data, returned at an import.
     note: String,
 }
 
 impl Head {
-    /// Of an export with this note, sealed with this key.
+    /// For an export with this note and this key.
     pub(crate) fn new(note: String, key: &ExportKey) -> Self {
         Self {
             format: FORMAT.to_owned(),
@@ -73,7 +72,7 @@ impl Head {
     }
 }
 
-/// Writes the members before the memory.
+/// Writes the members in front of the memory.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -86,12 +85,11 @@ pub(crate) fn write_head<W: io::Write>(
     archive.small(MANIFEST, &serde_json::to_vec_pretty(manifest)?)
 }
 
-/// Takes in an archive without its seal, as if it were sealed with a key of this installation:
-/// the door for fuzzing, behind which lies everything that an import passes through. `directory`
-/// is empty.
+/// Imports an archive without its seal, as if it were sealed with this installation's key. This is
+/// the entry point for fuzzing: it covers all code that an import passes through. `directory` is
+/// empty.
 ///
-/// # Errors
-/// When it is refused; a part of it is in the directory then.
+/// # Errors When it is refused; a part of it is then in the directory.
 pub fn receive_bytes(archive: &[u8], directory: &Path, limits: &Limits) -> Result<(), DriverError> {
     let Ok(key) = ExportKey::from_secret(&[b'k'; 32]) else {
         unreachable!("the secret is long enough")

@@ -1,5 +1,6 @@
-//! The driver of Shoal for one machine: OCI bundles, the runtimes runsc and runc, and exports of
-//! snapshots, on the disks, networks and mounts of `shoal-node` and the layers of `shoal-images`.
+//! Shoal's driver for one machine: OCI bundles, the runtimes runsc and runc, and exports of
+//! snapshots. It uses the disks, networks and mounts of `shoal-node`, and the layers of
+//! `shoal-images`.
 
 mod bundle;
 pub mod doctor;

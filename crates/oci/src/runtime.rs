@@ -1,4 +1,4 @@
-//! OCI runtimes, driven through their command line.
+//! OCI runtimes, controlled through their command line.
 
 mod age;
 mod bounded;
@@ -21,12 +21,12 @@ pub use self::detect::{Missing, RuntimeConfig};
 pub(crate) use self::detect::{detect, on_path};
 pub use self::patience::Patience;
 
-/// The kinds of OCI runtime that are known.
+/// The supported OCI runtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// gVisor: a kernel in user space.
     Runsc,
-    /// The reference: the machine's kernel behind namespaces.
+    /// The reference runtime: the machine's kernel with namespaces.
     Runc,
 }
 
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// What it isolates with.
+    /// Its isolation.
     pub(crate) fn isolation(self) -> Isolation {
         match self {
             Self::Runsc => Isolation::UserspaceKernel,
@@ -48,18 +48,18 @@ impl Kind {
         }
     }
 
-    /// How much memory it takes beside the programs of a sandbox, which its group has above the limit.
-    /// The sandbox has what it was given; what a kernel in user space needs itself is not its own.
+    /// The runtime's own memory, which the cgroup gets in addition to the sandbox's limit. What a
+    /// user-space kernel itself needs must not reduce the sandbox's memory.
     pub(crate) fn overhead(self) -> Mib {
         match self {
-            // Some 60 MiB were measured, with what serves its files.
+            // About 60 MiB were measured, including its file server.
             Self::Runsc => Mib(64),
             Self::Runc => Mib(0),
         }
     }
 
-    /// Whether root in the sandbox is made another user of the machine by a user namespace. A
-    /// user-space kernel keeps users of its own and needs none.
+    /// Whether a user namespace maps root in the sandbox to another user of the machine. A
+    /// user-space kernel has its own users and needs none.
     pub(crate) fn has_user_namespace(self) -> bool {
         match self {
             Self::Runsc => false,
@@ -68,40 +68,40 @@ impl Kind {
     }
 }
 
-/// A runtime that was found.
+/// An installed runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct Runtime {
     pub(crate) kind: Kind,
     pub(crate) info: RuntimeInfo,
     program: PathBuf,
-    /// Where it keeps what it knows of its containers.
+    /// The directory of its state.
     state: PathBuf,
     /// For `runsc`: how it intercepts system calls.
     platform: String,
-    /// How long it may take.
+    /// The timeouts of its calls.
     patience: Patience,
 }
 
-/// What the first process of a sandbox begins with.
+/// The start of a sandbox's first process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum From<'a> {
-    /// Nothing: it boots, and reads this line from its standard input, which ends with it.
+    /// Boot: it reads this line from its standard input, followed by the end of the input.
     Boot(&'a str),
-    /// The memory in this directory.
+    /// Restore the memory in this directory.
     Memory(&'a Path),
 }
 
-/// One start.
+/// The parameters of a start.
 pub(crate) struct Start<'a> {
     pub(crate) id: &'a str,
     pub(crate) bundle: &'a Path,
     /// The standard output and error of the first process.
     pub(crate) output: std::os::fd::OwnedFd,
-    /// Files to write `0` to, to join the sandbox's group.
+    /// The files to which it writes `0` to join the sandbox's cgroup.
     pub(crate) groups: Vec<PathBuf>,
-    /// What it goes on with.
+    /// How it starts.
     pub(crate) from: From<'a>,
-    /// How much memory it may have.
+    /// Its memory limit.
     pub(crate) limit: Mib,
 }
 
@@ -121,12 +121,12 @@ impl Runtime {
         arguments
     }
 
-    /// Starts a sandbox and returns the process whose end is the sandbox's. Blocks until the
-    /// first process inside has been started.
+    /// Starts a sandbox and returns the process whose end is the sandbox's. Blocks until the first
+    /// process inside has started.
     ///
-    /// # Errors
-    /// When the runtime fails; the text is what it said. [`io::ErrorKind::TimedOut`] when it hangs: it
-    /// is ended then, and what it has begun is in the sandbox's group.
+    /// # Errors When the runtime fails; the text is its error output. [`io::ErrorKind::TimedOut`]
+    /// when it hangs: it is then killed, and the processes that it started are in the sandbox's
+    /// cgroup.
     pub(crate) fn start(&self, start: Start<'_>) -> io::Result<i32> {
         let log = start.bundle.join("runtime.log");
         let pid_file = start.bundle.join("pid");
@@ -134,7 +134,7 @@ impl Runtime {
         command.args(self.global_arguments(&log));
         match start.from {
             From::Boot(line) => command.arg("run").stdin(holding(line)?),
-            // What is not needed at once is read while it runs.
+            // Pages that are not needed immediately are loaded while it runs.
             From::Memory(memory) => command
                 .args(["restore", "--background", "--image-path"])
                 .arg(memory)
@@ -166,10 +166,9 @@ impl Runtime {
             .map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
     }
 
-    /// Holds all processes of a sandbox still, or lets them go on. Blocks until it is so.
+    /// Freezes or thaws all processes of a sandbox. Blocks until that is done.
     ///
-    /// # Errors
-    /// When the runtime fails; the text is what it said.
+    /// # Errors When the runtime fails; the text is its error output.
     pub(crate) fn hold(&self, id: &str, bundle: &Path, still: bool) -> io::Result<()> {
         let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
@@ -180,12 +179,11 @@ impl Runtime {
         self.finish(command, &log, self.patience.hold)
     }
 
-    /// Writes the memory of a sandbox that is held still, and may have `limit` of it, into `target`, a
-    /// new directory. What its programs had written to files is on its disk then. Blocks.
+    /// Writes the memory of a frozen sandbox with the memory limit `limit` into `target`, a new
+    /// directory. Its dirty files are then on its disk. Blocks.
     ///
-    /// # Errors
-    /// When the runtime fails or the disk is full; the sandbox is as it was. [`io::ErrorKind::TimedOut`]
-    /// when the runtime hangs.
+    /// # Errors When the runtime fails or the disk is full; the sandbox is unchanged.
+    /// [`io::ErrorKind::TimedOut`] when the runtime hangs.
     pub(crate) fn checkpoint(
         &self,
         id: &str,
@@ -206,7 +204,7 @@ impl Runtime {
     }
 
     fn finish(&self, mut command: Command, log: &Path, within: Duration) -> io::Result<()> {
-        // What an earlier call said is no reason of this one.
+        // The output of an earlier call would be misleading.
         let _ = fs::remove_file(log);
         command
             .stdin(Stdio::null())
@@ -230,11 +228,9 @@ impl Runtime {
         Err(io::Error::other(said))
     }
 
-    /// Forgets what the runtime keeps of a sandbox whose processes have ended. Success when there
-    /// is nothing.
+    /// Deletes the runtime's state of a sandbox whose processes have ended. Idempotent.
     ///
-    /// # Errors
-    /// When a file stays.
+    /// # Errors When a file remains.
     pub(crate) fn forget(&self, id: &str) -> io::Result<()> {
         let entries = match fs::read_dir(&self.state) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -263,12 +259,12 @@ impl Runtime {
     }
 }
 
-/// What a runtime says while it saves a sandbox, beside what it said when it started it.
+/// The log of a runtime's save, separate from that of its start.
 const SAVE_LOG: &str = "save.log";
 
-/// `overlay2=none`: the root file system is an overlay of ours already. `file-access=exclusive`:
-/// nobody else writes to it, so what has been read may be kept. `net-disconnect-ok`: a saved
-/// sandbox loses its connections rather than not being saved. `allow-suid`: `sudo`.
+/// `overlay2=none`: the root file system is already our overlay. `file-access=exclusive`: no other
+/// process writes to it, so files may be cached. `net-disconnect-ok`: saving a sandbox closes its
+/// connections instead of failing. `allow-suid`: `sudo`.
 const RUNSC_FLAGS: [&str; 6] = [
     "--overlay2=none",
     "--file-access=exclusive",
@@ -278,24 +274,24 @@ const RUNSC_FLAGS: [&str; 6] = [
     "--host-settings=ignore",
 ];
 
-/// A pipe that holds one line and ends. Only the child has it: it has no name, and is gone when it
-/// has been read.
+/// A pipe that contains one line and ends. It is unnamed, only the child has it, and it is closed
+/// after it was read.
 fn holding(line: &str) -> io::Result<Stdio> {
     let (reader, mut writer) = io::pipe()?;
-    // Far less than a pipe takes without anybody who reads.
+    // The line is far shorter than a pipe's buffer, so writing does not block.
     writer.write_all(format!("{line}\n").as_bytes())?;
     Ok(reader.into())
 }
 
-/// Whether a file in a runtime's state directory is of the sandbox `id`: its name is the id, or
-/// holds it between characters that no id has.
+/// Whether a file in a runtime's state directory belongs to the sandbox `id`: its name is the id,
+/// or contains it between characters that ids do not have.
 fn belongs_to(name: &str, id: &str) -> bool {
     name.split(|c: char| !c.is_ascii_alphanumeric())
         .any(|part| part == id)
 }
 
-/// Lets the child join the groups between its birth and the runtime's first instruction, so that
-/// whatever the runtime starts is counted and can be ended.
+/// Makes the child join the cgroups before it executes the runtime, so that every process that the
+/// runtime starts is counted and can be killed.
 #[expect(
     unsafe_code,
     reason = "joining a group must happen in the child before it runs"
@@ -308,8 +304,8 @@ fn join_groups(command: &mut Command, groups: Vec<PathBuf>) {
         .map(|path| [path.as_os_str().as_bytes(), &[0]].concat())
         .collect();
     let join = move || {
-        // What it makes in a sandbox is the sandbox's; this server's umask has no say in it.
-        // SAFETY: a system call on a number, of the child alone.
+        // Files that it creates in a sandbox must not depend on this server's umask.
+        // SAFETY: a system call on a number, which affects only the child.
         unsafe { libc::umask(0o022) };
         for path in &paths {
             // SAFETY: the path ends in a zero; the three calls are safe after a fork.

@@ -1,4 +1,4 @@
-//! The driver on the real machine: gVisor, overlays, namespaces, groups.
+//! The driver on the real machine: gVisor, overlays, namespaces, cgroups.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support;
@@ -110,7 +110,7 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
         let usage = driver.usage(&order.id).await.unwrap();
         assert!(usage.memory_bytes > 0 && usage.cpu_nanos > 0, "{usage:?}");
         println!("{runtime}: {:?}", report.phases);
-        // Only root of the sandbox, whoever that is on this machine, comes to its files.
+        // Only root of the sandbox, whatever user of this machine that is, can reach its files.
         let data = installation.directory.path().join("data");
         for closed in [data.clone(), data.join("sandboxes").join(id)] {
             let closed = fs::metadata(closed).unwrap();
@@ -136,7 +136,7 @@ async fn a_sandbox_runs_in_each_runtime_and_leaves_nothing() {
     assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
 }
 
-/// Says what it reads from its standard input, and that there is no more.
+/// Echoes its standard input, and reports its end.
 const LISTENER: &str = "#!/bin/sh\nread token\necho \"token $token\"\n\
     read more || echo \"no more\"\nexec sleep 100000\n";
 
@@ -178,7 +178,7 @@ async fn the_daemon_gets_its_token_and_no_argument_environment_or_file_has_it() 
     driver.close().await.unwrap();
 }
 
-/// The files of a sandbox's directory, and what is said of every process of this machine.
+/// The files of a sandbox's directory, and the visible data of every process on this machine.
 fn shown_to_others(directory: &Path) -> Vec<(PathBuf, String)> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();
@@ -200,7 +200,7 @@ fn a_server_that_starts_again_finds_what_runs_and_hears_of_its_end() {
         return;
     }
     let installation = Installation::new();
-    // A runtime of its own, which ends in the middle of everything, as a killed server does.
+    // A separate runtime that ends abruptly, like a killed server.
     runtime().block_on(async {
         let first = installation.open();
         first.inventory().await.unwrap();
@@ -209,7 +209,7 @@ fn a_server_that_starts_again_finds_what_runs_and_hears_of_its_end() {
     });
     installation.forget();
     let data = installation.directory.path().join("data");
-    // As if the first server had been killed before it had written the manifest.
+    // As if the first server had been killed before it wrote the manifest.
     fs::remove_file(data.join("sandboxes/ihalf/sandbox.json")).unwrap();
     runtime().block_on(finds_what_runs(&installation));
 }
@@ -271,7 +271,7 @@ async fn what_cannot_be_made_is_refused_by_name() {
     assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
 }
 
-/// The real one, but for the verbs that hang: those for which there is a file beside it.
+/// The real runtime, except that verbs hang for which a file exists next to it.
 const RUNTIME: &str = r#"#!/bin/sh
 for word in "$@"; do
     [ -e "$0.hangs.$word" ] && { sleep 1000 & wait; }
@@ -321,7 +321,7 @@ fn too_slow<T: std::fmt::Debug>(done: Result<T, DriverError>) {
     assert!(!refused.to_string().contains("runsc"), "{refused}");
 }
 
-// A runtime that hangs costs what was asked of it, and nothing else.
+// A hanging runtime costs only the operation that it was called for.
 #[tokio::test]
 async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_its_start() {
     if !can_run() {
@@ -329,7 +329,7 @@ async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_it
     }
     let installation = Installation::new();
     let runtime = Hanging::new(installation.directory.path());
-    // One start at a time: whoever hangs would have it for ever.
+    // One start at a time: without a timeout, a hanging one would hold the permit forever.
     let driver = installation.open_with(runtime.config(), 1);
     driver.inventory().await.unwrap();
     runtime.set("run", true);

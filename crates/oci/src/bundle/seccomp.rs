@@ -1,9 +1,8 @@
 //! The system calls that a sandbox on a shared kernel may make.
 //!
-//! A list of what is allowed: what the kernel learns tomorrow is refused until somebody has looked
-//! at it. Left out on purpose: keys, BPF, user faults, asynchronous rings, performance counters,
-//! loading code into the kernel, mounts in any form, new namespaces, other processes' memory,
-//! clocks and the machine's switches.
+//! It is an allow list, so new system calls are refused until they have been reviewed. Excluded on
+//! purpose: keys, BPF, userfaultfd, io_uring, performance counters, loading code into the kernel,
+//! all kinds of mounts, new namespaces, other processes' memory, clocks, and machine-wide switches.
 
 use oci_spec::OciSpecError;
 use oci_spec::runtime::{
@@ -11,7 +10,7 @@ use oci_spec::runtime::{
     LinuxSeccompOperator, LinuxSyscall, LinuxSyscallBuilder,
 };
 
-/// Allowed whatever the arguments.
+/// Allowed with any arguments.
 const ALLOWED: &str = "
 accept accept4 access alarm arch_prctl bind brk
 capget capset chdir chmod chown clock_getres clock_gettime clock_nanosleep close close_range
@@ -54,12 +53,12 @@ vfork vmsplice
 wait4 waitid write writev
 ";
 
-/// The bits of `clone` that ask for new namespaces.
+/// The flags of `clone` that create namespaces.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
-/// The families of sockets that there are: those of the sandbox's own network. Others reach past it
-/// (the machine's hypervisor) or open parts of the kernel that no program here needs (its ciphers,
-/// Bluetooth, buses of cars).
+/// The allowed socket families: those of the sandbox's own network. Others lead around it (vsock,
+/// to the machine's hypervisor), or to parts of the kernel that no program here needs (ciphers,
+/// Bluetooth, CAN).
 const FAMILIES: [libc::c_int; 4] = [
     libc::AF_UNIX,
     libc::AF_INET,
@@ -67,8 +66,8 @@ const FAMILIES: [libc::c_int; 4] = [
     libc::AF_NETLINK,
 ];
 
-/// What the kernel reads of an argument that is an `int`: it ignores the upper half of the register,
-/// so a comparison that does not is one that everybody can evade.
+/// The bits that the kernel reads of an `int` argument. It ignores the upper half of the register,
+/// so a comparison of the whole register could be evaded.
 const INT: u64 = 0xffff_ffff;
 
 fn rule(names: &[&str]) -> LinuxSyscallBuilder {
@@ -82,10 +81,10 @@ fn rule(names: &[&str]) -> LinuxSyscallBuilder {
         .action(LinuxSeccompAction::ScmpActAllow)
 }
 
-/// The filter.
+/// The seccomp filter.
 ///
 /// # Errors
-/// When a part is missing, which no input can cause.
+/// When a field is missing, which no input can cause.
 pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
     let without_namespaces = LinuxSeccompArgBuilder::default()
         .index(0usize)
@@ -93,7 +92,7 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
         .value_two(0u64)
         .op(LinuxSeccompOperator::ScmpCmpMaskedEq)
         .build()?;
-    // Pairs too: whatever the family makes of that, its part of the kernel is asked.
+    // `socketpair` too: it reaches the family's kernel code as well.
     let made = FAMILIES.map(|family| ("socket", family));
     let made = made.into_iter().chain([("socketpair", libc::AF_UNIX)]);
     let sockets = made.map(|(call, family)| {
@@ -105,7 +104,7 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
             .build()?;
         rule(&[call]).args(vec![of_family]).build()
     });
-    // Its arguments lie in memory, where a filter cannot look: callers fall back to `clone`.
+    // Its arguments are in memory, which a filter cannot read. Callers fall back to `clone`.
     let clone3: LinuxSyscall = rule(&["clone3"])
         .action(LinuxSeccompAction::ScmpActErrno)
         .errno_ret(libc::ENOSYS.unsigned_abs())
@@ -122,9 +121,9 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
     LinuxSeccompBuilder::default()
         .default_action(LinuxSeccompAction::ScmpActErrno)
         .default_errno_ret(libc::EPERM.unsigned_abs())
-        // Not the calls of 32 bits beside those of x86-64: there sockets are made by `socketcall` too,
-        // whose arguments lie in memory, so the families could not be told apart. Who makes one is
-        // ended; gVisor has none of them either.
+        // Not the 32-bit calls next to those of x86-64. There, `socketcall` creates sockets with
+        // arguments in memory, so a filter could not check families. A process that makes one is
+        // killed; gVisor does not support them either.
         .architectures(vec![Arch::ScmpArchX86_64, Arch::ScmpArchAarch64])
         .syscalls(syscalls)
         .build()
@@ -134,7 +133,7 @@ pub(super) fn filter() -> Result<LinuxSeccomp, OciSpecError> {
 mod tests {
     use super::*;
 
-    /// Whether the filter lets a call through whose first argument is this register.
+    /// Whether the filter allows a call with this register as its first argument.
     fn lets_through(call: &str, register: u64) -> bool {
         let filter = filter().unwrap();
         let rules = filter.syscalls().as_deref().unwrap_or_default();
@@ -173,7 +172,7 @@ mod tests {
             "socketpair",
             u64::from(libc::AF_UNIX.unsigned_abs())
         ));
-        // The kernel takes an `int` from the register.
+        // The kernel reads an `int` from the register.
         for upper in [0, 1 << 32, 0xffff_ffff << 32] {
             for family in [libc::AF_VSOCK, libc::AF_ALG, libc::AF_PACKET, libc::AF_XDP] {
                 let register = upper | u64::from(family.unsigned_abs());

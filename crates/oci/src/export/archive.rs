@@ -9,17 +9,17 @@ use tar::{EntryType, Header};
 use super::Stop;
 use super::seal::{Digesting, Seal};
 
-/// How much is written at once.
+/// How much is written at a time.
 const BUFFER: usize = 1 << 20;
-/// The bytes that a header has for a name.
+/// The bytes of a header's name field.
 const NAME_FIELD: usize = 100;
-/// The largest number in seven and in eleven octal digits.
+/// The largest numbers in seven and in eleven octal digits.
 const OWNER_MAX: u32 = 0o7_777_777;
 const SIZE_MAX: u64 = 0o77_777_777_777;
-/// The longest extended header that is read again.
+/// The longest extended header that an import accepts.
 const EXTENDED_MAX: usize = 1 << 20;
 
-/// A member in the making.
+/// A member to be written.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
@@ -32,14 +32,14 @@ pub(crate) struct Entry {
     pub(crate) changed: (i64, u32),
     /// How long the file is.
     pub(crate) size: u64,
-    /// Where its data lies in it, when it has holes.
+    /// The segments with data, if the file has holes.
     pub(crate) segments: Option<Vec<Segment>>,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) mark: Option<Mark>,
 }
 
 impl Entry {
-    /// A plain file of root's.
+    /// A regular file of root.
     pub(crate) fn file(path: &str, size: u64) -> Self {
         Self {
             path: path.into(),
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// An archive in the making, over which a seal is made.
+/// An archive under construction, with the digest for its seal.
 pub(crate) struct Archive<W: Write> {
     out: BufWriter<Digesting<W>>,
 }
@@ -69,12 +69,12 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Writes a member that is short enough to be in memory.
+    /// Writes a short member from memory.
     pub(crate) fn small(&mut self, path: &str, data: &[u8]) -> io::Result<()> {
         self.member(&Entry::file(path, data.len() as u64), data)
     }
 
-    /// Writes a member; a file's data, without what is in its holes, is read from `data`.
+    /// Writes a member. A file's data, without its holes, is read from `data`.
     pub(crate) fn member(&mut self, entry: &Entry, mut data: impl Read) -> io::Result<()> {
         let map = entry.segments.as_deref().map(map_of);
         let stored = match (&map, &entry.segments) {
@@ -108,9 +108,9 @@ impl<W: Write> Archive<W> {
         self.fill_block(stored)
     }
 
-    /// Ends the archive, and writes its seal behind it.
+    /// Finishes the archive and appends its seal.
     pub(crate) fn finish(mut self, key: &ExportKey) -> io::Result<W> {
-        // Two empty blocks say that no member follows.
+        // Two empty blocks mark the end.
         io::copy(&mut io::repeat(0).take(2 * BLOCK), &mut self.out)?;
         let sealed = self
             .out
@@ -132,7 +132,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// What fits into a header; the rest is in [`records`].
+/// The fields that fit into a header; the others are in [`records`].
 fn header(entry: &Entry, stored: u64) -> Header {
     let mut header = Header::new_ustar();
     let old = header.as_old_mut();
@@ -153,7 +153,7 @@ fn put(field: &mut [u8; NAME_FIELD], text: &[u8]) {
     field[..length].copy_from_slice(&text[..length]);
 }
 
-/// The extended header of a member; empty when it needs none.
+/// The extended header of a member; empty if it needs none.
 fn records(entry: &Entry, stored: u64) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut say = |key: &[u8], value: &[u8]| record(&mut out, key, value);
@@ -196,7 +196,7 @@ fn records(entry: &Entry, stored: u64) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Appends a record `length key=value\n`, whose length counts its own digits.
+/// Appends a record `length key=value\n`; the length includes its own digits.
 fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -209,7 +209,7 @@ fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     }
 }
 
-/// The map of a file with holes, which stands before its data.
+/// The map of a sparse file, which precedes its data.
 fn map_of(segments: &[Segment]) -> Vec<u8> {
     let mut text = format!("{}\n", segments.len());
     for part in segments {

@@ -1,4 +1,4 @@
-//! Takes an export in, member by member, each of which is expected.
+//! Imports an export, member by member, in the expected order.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
@@ -20,37 +20,38 @@ use super::{ENVD, EXPORT, FILES, FORMAT, Head, MANIFEST, MEMORY, Stop, VERSION};
 const TEXT_MAX: u64 = 4 << 20;
 /// The largest daemon.
 const ENVD_MAX: u64 = 256 << 20;
-/// How much of the memory is copied at once; a run of zeros of this length becomes a hole.
+/// How much of the memory is copied at a time; a run of zeros of this length becomes a hole.
 const CHUNK: usize = 64 * 1024;
 const HOLE: i64 = 64 * 1024;
 
-/// On what terms an export is taken in.
+/// The conditions of an import.
 pub(crate) struct Terms<'a> {
-    /// The key that it must be sealed with.
+    /// The key of the seal.
     pub(crate) key: &'a ExportKey,
-    /// Whether another key will do.
+    /// Whether another key is accepted.
     pub(crate) trust: bool,
     pub(crate) limits: Limits,
-    /// Whether what this manifest describes can run here, and how many users its sandbox has.
+    /// Whether this machine can run the snapshot of a manifest, and the number of users in its
+    /// sandbox.
     pub(crate) accept: &'a dyn Fn(&Manifest) -> Result<u32, DriverError>,
-    /// Makes the directory of the files.
+    /// Creates the directory of the files.
     pub(crate) make_files: &'a dyn Fn(&Path) -> io::Result<()>,
     pub(crate) stop: &'a Stop,
 }
 
-/// What was taken in.
+/// The result of an import.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The manifest, with the sizes that were counted here.
+    /// The manifest, with the sizes counted during the import.
     pub(crate) manifest: Manifest,
     pub(crate) note: String,
 }
 
-/// Takes in the export in `source`, which has `length` bytes, into the empty `directory`. Nothing
-/// there may be used unless this succeeds.
+/// Imports the export in `source`, which has `length` bytes, into the empty `directory`. Its
+/// contents must not be used unless this succeeds.
 ///
 /// # Errors
-/// When it is not sealed as the terms say, damaged, hostile, or more than they allow.
+/// When the seal is not as required, or the export is damaged, hostile, or larger than allowed.
 pub(crate) fn receive<R: Read>(
     source: R,
     length: u64,
@@ -75,7 +76,7 @@ pub(crate) fn receive<R: Read>(
     let seal = read.ok().and_then(|()| Seal::parse(&seal));
     let seal = seal.filter(|seal| seal.is_of(&digest));
     let seal = seal.ok_or_else(|| unusable("it is damaged: its content is not what was sealed"))?;
-    // Whoever names this installation's key must have it, trusted or not.
+    // An archive that names this installation's key must be sealed with it, trusted or not.
     if ours && !seal.is_by(terms.key) {
         return Err(unusable(
             "it was changed after it had been exported: its seal is wrong",
@@ -92,7 +93,7 @@ struct Receiver<'a, R> {
 }
 
 impl<R: Read> Receiver<'_, R> {
-    /// Takes in all members. Returns the id of the key and what was received.
+    /// Imports all members. Returns the id of the key and the result.
     fn all(&mut self) -> Result<(String, Received), DriverError> {
         let head = self.head()?;
         let text = self.text(MANIFEST)?;
@@ -101,7 +102,7 @@ impl<R: Read> Receiver<'_, R> {
         self.daemon()?;
         self.memory(&manifest)?;
         let file_bytes = self.files(users)?;
-        // What is counted against a tenant is counted here.
+        // Sizes that count against quotas are counted here.
         let saved = &mut manifest.saved;
         saved.memory_bytes = manifest.memory.iter().map(|file| file.bytes).sum();
         saved.file_bytes = file_bytes;
@@ -140,7 +141,7 @@ impl<R: Read> Receiver<'_, R> {
         Ok(head)
     }
 
-    /// The next member, which must be a plain file of this name.
+    /// The next member, which must be a regular file with this name.
     fn expect(&mut self, name: &str) -> Result<Member, DriverError> {
         let member = self.members.next_member().map_err(of_unpack)?;
         let member = member.ok_or_else(|| unusable(format!("it ends before {name}")))?;
@@ -223,7 +224,7 @@ impl<R: Read> Receiver<'_, R> {
         Ok(())
     }
 
-    /// Reads the data of the present member, in chunks of [`CHUNK`] but for the last.
+    /// Reads the data of the current member in chunks of [`CHUNK`]; only the last may be shorter.
     fn copy(
         &mut self,
         size: u64,
@@ -244,8 +245,7 @@ impl<R: Read> Receiver<'_, R> {
         Ok(())
     }
 
-    /// Unpacks what the sandbox had written, in a directory like that of a new sandbox. Returns
-    /// its bytes.
+    /// Unpacks the writable layer into a directory like that of a new sandbox. Returns its bytes.
     fn files(&mut self, users: u32) -> Result<u64, DriverError> {
         let failed = || io_failed("make the directory of the files");
         let own = self.directory.join(FILES);
@@ -280,7 +280,7 @@ impl<R: Read> Receiver<'_, R> {
     }
 }
 
-/// The path below `files` of a member.
+/// The path of a member below `files`.
 fn below_files(path: &[u8]) -> Option<Vec<u8>> {
     match path.strip_prefix(FILES.as_bytes())? {
         b"" => Some(Vec::new()),
@@ -288,7 +288,7 @@ fn below_files(path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Makes a file that is not there yet.
+/// Creates a file that must not exist yet.
 fn create(into: &Tree, name: &str) -> Result<File, DriverError> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(into.root().as_fd(), name, flags, Mode::RUSR | Mode::WUSR);
@@ -322,7 +322,7 @@ fn of_unpack(error: UnpackError) -> DriverError {
     }
 }
 
-/// A name from an archive, as an error shows it.
+/// A name from an archive, for error messages.
 fn shown(name: &[u8]) -> String {
     const SHOWN: usize = 200;
     name[..name.len().min(SHOWN)].escape_ascii().to_string()

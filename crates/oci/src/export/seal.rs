@@ -1,4 +1,4 @@
-//! The seal behind an export.
+//! The seal at the end of an export.
 
 use std::io::{self, Read, Write};
 
@@ -7,17 +7,17 @@ use shoal_core::driver::ExportKey;
 
 use super::Stop;
 
-/// What a seal begins with.
+/// The magic value of a seal.
 const MAGIC: &[u8] = b"shoal-seal ";
 /// Hexadecimal digits of a digest.
 const DIGITS: usize = 64;
-/// Two digests, with a blank between them and a line feed behind.
+/// Two digests, separated by a blank and followed by a line feed.
 pub(super) const SEAL_BYTES: usize = MAGIC.len() + DIGITS + 1 + DIGITS + 1;
 
-/// What the key of the MAC is derived for.
+/// The key derivation context of the MAC.
 const MAC_CONTEXT: &str = "shoal snapshot export 2 mac";
 
-/// The digest of an archive, and what says who made it.
+/// The digest of an archive, and its MAC.
 pub(super) struct Seal {
     digest: Hash,
     mac: Hash,
@@ -32,13 +32,13 @@ impl Seal {
         }
     }
 
-    /// As it stands in the file.
+    /// The seal as it is stored in the file.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let (digest, mac) = (self.digest.to_hex(), self.mac.to_hex());
         [MAGIC, digest.as_bytes(), b" ", mac.as_bytes(), b"\n"].concat()
     }
 
-    /// Reads one; none when there is none.
+    /// Parses a seal; `None` if it is invalid.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = bytes.strip_prefix(MAGIC)?.strip_suffix(b"\n")?;
         let (digest, mac) = (text.get(..DIGITS)?, text.get(DIGITS..)?.strip_prefix(b" ")?);
@@ -48,13 +48,12 @@ impl Seal {
         })
     }
 
-    /// Whether it is of an archive with this digest.
+    /// Whether it belongs to an archive with this digest.
     pub(super) fn is_of(&self, digest: &Hash) -> bool {
         self.digest == *digest
     }
 
-    /// Whether it was made with this key. The time does not depend on where the MACs differ:
-    /// digests are compared in constant time.
+    /// Whether it was made with this key. Digests are compared in constant time.
     pub(super) fn is_by(&self, key: &ExportKey) -> bool {
         self.mac == mac(&self.digest, key)
     }
@@ -65,7 +64,7 @@ fn mac(digest: &Hash, key: &ExportKey) -> Hash {
     blake3::keyed_hash(&key, digest.as_bytes())
 }
 
-/// Passes bytes on, and knows the digest of what went through.
+/// Forwards bytes and computes their digest.
 pub(super) struct Digesting<T> {
     inner: T,
     hasher: Hasher,
@@ -81,7 +80,7 @@ impl<T> Digesting<T> {
         }
     }
 
-    /// The digest, and what the bytes came from or went to.
+    /// The digest, and the inner reader or writer.
     pub(super) fn finish(self) -> (Hash, T) {
         (self.hasher.finalize(), self.inner)
     }

@@ -1,4 +1,4 @@
-//! Ending work on a thread when nobody waits for it any more, or the server ends.
+//! Cancels work on a thread when its caller has gone, or when the server stops.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
-/// The exports and imports that go on.
+/// The running exports and imports.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
     ending: Arc<AtomicBool>,
     going_on: Arc<RwLock<()>>,
 }
 
-/// Whether work on another thread is still wanted. It counts as going on until this is dropped.
+/// Whether work on another thread is still wanted. It counts as running until this is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     ending: Arc<AtomicBool>,
@@ -21,7 +21,7 @@ pub(crate) struct Stop {
     _going_on: Option<Arc<OwnedRwLockReadGuard<()>>>,
 }
 
-/// Ends the work when it is dropped.
+/// Cancels the work when it is dropped.
 #[derive(Debug)]
 pub(crate) struct StopOnDrop(Arc<AtomicBool>);
 
@@ -38,7 +38,7 @@ impl Transfers {
         (stop, StopOnDrop(dropped))
     }
 
-    /// Ends all that go on, and waits until they have. None begins after that.
+    /// Cancels all running work and waits for its end. No work starts after that.
     pub(crate) async fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
         drop(self.going_on.write().await);
@@ -55,7 +55,7 @@ impl Stop {
         }
     }
 
-    /// Fails when nobody waits any more.
+    /// Fails when the work is cancelled.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.dropped.load(Ordering::Relaxed) {
             return Err(io::Error::other("nobody waits for it any more"));

@@ -15,14 +15,14 @@ use shoal_node::saved::{Manifest, Parts, Place};
 use super::receive::Received;
 use super::*;
 
-/// The daemon of the snapshots here.
+/// The daemon of the snapshots in these tests.
 const DAEMON: &[u8] = b"a daemon";
 
 fn key(byte: u8) -> ExportKey {
     ExportKey::from_secret(&[byte; 32]).unwrap()
 }
 
-/// A snapshot on a disk, and an empty directory to take exports in.
+/// A snapshot on a disk, and an empty directory for imports.
 struct Fixture {
     data: tempfile::TempDir,
     manifest: Manifest,
@@ -30,7 +30,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// With these files of memory; none for a snapshot of files alone.
+    /// With these memory files; none for a snapshot without memory.
     fn new(memory: &[(&str, &[u8])]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let disk = Disk::open(data.path(), &DiskConfig::Plain).unwrap();
@@ -71,12 +71,12 @@ impl Fixture {
         self.place.files().join("upper")
     }
 
-    /// Where exports are taken in.
+    /// The directory for imports.
     fn target(&self) -> PathBuf {
         self.data.path().join("into")
     }
 
-    /// The archive of this snapshot, sealed; what stands in the place of its files is `files`'.
+    /// The sealed archive of this snapshot; `files` writes the members instead of its files.
     fn archive(&self, key: &ExportKey, files: impl FnOnce(&mut Archive<Vec<u8>>)) -> Vec<u8> {
         let mut archive = Archive::new(Vec::new(), Stop::never());
         let head = Head::new("a note".to_owned(), key);
@@ -97,7 +97,7 @@ impl Fixture {
         self.archive(key, |archive| write_upper(archive, &self.upper()).unwrap())
     }
 
-    /// Takes an export in, as the installation with `key`.
+    /// Imports an export, as the installation with `key`.
     fn receive(
         &self,
         sealed: &[u8],
@@ -116,7 +116,7 @@ impl Fixture {
         receive(sealed, sealed.len() as u64, &self.target(), &terms)
     }
 
-    /// Why an export is not taken in, after which the machine is as it was.
+    /// The reason why an export is refused; the machine must be unchanged.
     fn refused(&self, sealed: &[u8]) -> String {
         let beside = self.data.path().join("beside");
         fs::write(&beside, "as it was").unwrap();

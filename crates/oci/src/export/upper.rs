@@ -1,7 +1,7 @@
-//! Archives what a sandbox wrote.
+//! Archives the writable layer of a sandbox.
 //!
-//! It is the upper directory of an overlay, which nothing writes to any more. Every name in it is
-//! its sandbox's choice: nothing is opened through a link, and nothing that might never answer.
+//! It is the upper directory of an overlay that is no longer written. The sandbox chose every name
+//! in it, so links are not followed, and files that might block are not opened.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,21 +19,22 @@ use tar::EntryType;
 
 use super::{Archive, Entry, FILES};
 
-/// The most that the kernel gives for a list of attributes, or for one of them.
+/// The largest attribute list or attribute that the kernel returns.
 const XATTR_MAX: usize = 64 * 1024;
-/// The most parts of a file with holes; behind them it is taken as one.
+/// The maximum number of segments in a sparse file; the rest is one segment.
 const SEGMENTS_MAX: usize = 1 << 15;
-/// Attributes with which overlayfs names content that is elsewhere.
+/// Attributes with which overlayfs refers to content elsewhere.
 const ELSEWHERE: [&str; 3] = [
     "trusted.overlay.redirect",
     "trusted.overlay.metacopy",
     "trusted.overlay.whiteout",
 ];
 
-/// Archives the directory `upper` and all that is in it, below `files`.
+/// Archives the directory `upper` and its contents below `files`.
 ///
 /// # Errors
-/// When it cannot be read, the archive cannot be written, or it holds what no export can.
+/// When it cannot be read, the archive cannot be written, or it has contents that no export
+/// supports.
 pub(crate) fn write_upper<W: Write>(archive: &mut Archive<W>, upper: &Path) -> io::Result<()> {
     let tree = Tree::open(upper)?;
     let mut walk = Walk {
@@ -56,7 +57,7 @@ impl<W: Write> Walk<'_, W> {
         self.archive.member(&entry, io::empty())?;
         for name in names(directory)? {
             let path = path.join(&name);
-            // What is archived must be a path that is taken in again.
+            // An archived path must be valid for an import.
             TreePath::parse(path.as_bytes()).map_err(|why| refused(&path, &why.to_string()))?;
             self.one(directory, &name, &path)?;
         }
@@ -88,7 +89,7 @@ impl<W: Write> Walk<'_, W> {
                 entry.mark = Some(Mark::Whiteout);
                 self.archive.member(&entry, io::empty())
             }
-            // It is of a process, and made anew by whichever binds it.
+            // A socket belongs to a process, which creates it again when it binds.
             FileType::Socket => Ok(()),
             _ => Err(refused(path, "it is a device")),
         }
@@ -119,7 +120,7 @@ impl<W: Write> Walk<'_, W> {
         self.archive.member(&entry, Parts::new(file, segments))
     }
 
-    /// Archives another name of a file that is in the archive already; false when it is not.
+    /// Archives a hard link to a file that is already in the archive; false if it is not.
     fn linked(&mut self, path: &TreePath, stat: &Stat) -> io::Result<bool> {
         if stat.st_nlink < 2 {
             return Ok(false);
@@ -136,7 +137,7 @@ impl<W: Write> Walk<'_, W> {
     }
 }
 
-/// A path as the archive has it.
+/// A path in the archive.
 fn in_files(path: &TreePath) -> Vec<u8> {
     if *path == TreePath::root() {
         return FILES.into();
@@ -158,7 +159,7 @@ fn entry_of(path: &TreePath, stat: &Stat, kind: EntryType) -> Entry {
 
 type Attributes = (Vec<(Vec<u8>, Vec<u8>)>, Option<Mark>);
 
-/// The attributes that are archived, and what overlayfs has noted.
+/// The attributes to archive, and those of overlayfs.
 fn attributes(file: BorrowedFd<'_>, path: &TreePath) -> io::Result<Attributes> {
     let mut list = Vec::with_capacity(XATTR_MAX);
     match flistxattr(file, rustix::buffer::spare_capacity(&mut list)) {
@@ -189,14 +190,14 @@ fn attributes(file: BorrowedFd<'_>, path: &TreePath) -> io::Result<Attributes> {
     Ok((kept, mark))
 }
 
-/// Where a file has data.
+/// The segments of a file that have data.
 fn segments(file: &File, size: u64) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {
         let begin = match seek(file, SeekFrom::Data(at)) {
             Ok(begin) => begin,
-            // From here on it is a hole.
+            // The rest is a hole.
             Err(Errno::NXIO) => break,
             Err(error) => return Err(error.into()),
         };
@@ -217,7 +218,7 @@ fn segments(file: &File, size: u64) -> io::Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Reads the parts of a file that are not holes, one after the other.
+/// Reads the segments of a file, one after the other.
 struct Parts {
     file: File,
     left: std::vec::IntoIter<Segment>,

@@ -1,17 +1,17 @@
-//! Versions of runtimes that are known to let a container out.
+//! Versions of runtimes with known container escapes.
 
 use super::Kind;
 
-/// The least release of each line of runc in which the known ways out are closed; later lines are newer
-/// than all of them.
+/// The first release of each line of runc in which the known escapes are fixed; later lines have
+/// all fixes.
 const RUNC_LEAST: [(u32, u32, u32); 3] = [(1, 2, 8), (1, 3, 3), (1, 4, 0)];
 
-/// What older ones are known for.
+/// The vulnerabilities of older releases.
 const RUNC_WHY: &str = "CVE-2024-21626 (a leaked descriptor of the machine's file system), \
     CVE-2025-31133, CVE-2025-52565 and CVE-2025-52881 (races over masked paths and /dev/console)";
 
-/// Why a runtime of this version is not safe with hostile code; none where nothing is known. What a
-/// distribution has mended under an old version cannot be seen in it.
+/// Why a runtime of this version is unsafe with hostile code; `None` if no reason is known. Fixes
+/// that a distribution backported to an old version cannot be detected.
 pub(crate) fn weakness(kind: Kind, version: &str) -> Option<String> {
     if kind != Kind::Runc {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn weakness(kind: Kind, version: &str) -> Option<String> {
     })
 }
 
-/// The three numbers that a version begins with.
+/// The first three numbers of a version.
 fn numbers(version: &str) -> Option<(u32, u32, u32)> {
     let digits = version.split(|c: char| !c.is_ascii_digit());
     let mut numbers = digits.map_while(|digits| digits.parse().ok());

@@ -1,5 +1,5 @@
-//! A program that may not take for ever: whoever waits for a runtime that hangs would hold up the end of
-//! the sandbox, and the start of others.
+//! Runs a program with a timeout: waiting for a runtime that hangs would delay the end of its
+//! sandbox and the start of others.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,25 +14,25 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use shoal_node::pidfd;
 
-/// How much is kept of what a program says on its standard error.
+/// How much of a program's standard error is kept.
 const SAID_MAX: usize = 16 << 10;
 
-/// How long a program may take to be gone once it was told to end. The kernel may hold it longer, when
-/// a disk does not answer: it is waited for aside then.
+/// How long a killed program may take to end. The kernel may hold it longer when a disk does not
+/// answer; then another thread reaps it.
 const GONE: Duration = Duration::from_secs(5);
 
-/// A program that has ended by itself.
+/// A program that exited by itself.
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// The beginning of what it said on its standard error, if that is a pipe.
+    /// The beginning of its standard error, if that is a pipe.
     pub(super) said: Vec<u8>,
 }
 
-/// Runs a program, in a group of its own, and ends that group when it takes longer than `limit`. Blocks
-/// no longer than that, whoever else has its standard error.
+/// Runs a program in its own process group, and kills that group after `limit`. Never blocks
+/// longer, even if another process holds its standard error.
 ///
 /// # Errors
-/// [`io::ErrorKind::TimedOut`] when it took longer; else when it cannot be started.
+/// [`io::ErrorKind::TimedOut`] after the limit; otherwise when it cannot be started.
 pub(super) fn run(mut command: Command, limit: Duration) -> io::Result<Ended> {
     let mut child = command.process_group(0).spawn()?;
     let end = Instant::now() + limit;
@@ -58,8 +58,8 @@ pub(super) fn run(mut command: Command, limit: Duration) -> io::Result<Ended> {
     }
 }
 
-/// Waits for the end of a process, and reads what it says meanwhile, so that it does not wait for who
-/// reads. None when it has not ended by then.
+/// Waits for exit while draining stderr, so that a full pipe cannot block the child. `None` if it
+/// has not exited by `end`.
 fn watch(child: &mut Child, end: Instant) -> io::Result<Option<Vec<u8>>> {
     let process = pidfd::open(child.id().cast_signed())?;
     let mut errors = match child.stderr.take() {
@@ -85,13 +85,13 @@ fn watch(child: &mut Child, end: Instant) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Waits until the process has ended, or something is to be read, or it is time. Says whether it has
-/// ended.
+/// Waits until the process has ended, output is readable, or the time is over. Returns whether it
+/// has ended.
 fn wait_for(process: &OwnedFd, errors: Option<BorrowedFd<'_>>, end: Instant) -> io::Result<bool> {
     let mut looked = vec![PollFd::new(process.as_fd(), PollFlags::POLLIN)];
     looked.extend(errors.map(|errors| PollFd::new(errors, PollFlags::POLLIN)));
     let left = end.saturating_duration_since(Instant::now());
-    // Rounded up: a poll of no time at all would be one of many.
+    // Rounded up: with a timeout of zero, `poll` would spin.
     let left = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
     match poll(&mut looked, left) {
         Err(nix::errno::Errno::EINTR) => Ok(false),
@@ -106,7 +106,7 @@ fn without_waiting(errors: OwnedFd) -> io::Result<File> {
     Ok(errors.into())
 }
 
-/// Reads what there is. Says whether there may be more.
+/// Reads available output. Returns whether there may be more.
 fn take(errors: &mut File, said: &mut Vec<u8>) -> io::Result<bool> {
     let mut piece = [0; 4096];
     loop {
@@ -123,9 +123,9 @@ fn take(errors: &mut File, said: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Ends a program and whatever it has begun in its group.
+/// Kills a program and its process group.
 fn end_group(mut child: Child) -> io::Result<()> {
-    // It is ours and not waited for yet, so that the number is nobody else's.
+    // It is our child and not reaped yet, so its id cannot be reused.
     let group = Pid::from_raw(child.id().cast_signed());
     match killpg(group, Signal::SIGKILL) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
@@ -136,7 +136,7 @@ fn end_group(mut child: Child) -> io::Result<()> {
         child.wait()?;
         return Ok(());
     }
-    tracing::error!(pid = child.id(), "a program cannot be ended yet");
+    tracing::error!(pid = child.id(), "a killed program has not exited yet");
     std::thread::spawn(move || child.wait());
     Ok(())
 }
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than any of these takes, and far shorter than what hangs.
+    /// Longer than any of these programs runs, and far shorter than one that hangs.
     const LONG: Duration = Duration::from_secs(20);
 
     fn shell(script: &str) -> Command {
@@ -198,7 +198,7 @@ mod tests {
         let noted = std::fs::read_to_string(noted).unwrap();
         for pid in noted.split_whitespace() {
             let pid: i32 = pid.parse().unwrap();
-            // What is left of one is nobody's and gone as soon as somebody looks.
+            // A zombie has no parent that waits, and is reaped soon.
             if let Ok(process) = pidfd::open(pid) {
                 assert!(wait_for(&process, None, Instant::now() + LONG).unwrap());
             }

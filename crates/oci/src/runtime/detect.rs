@@ -1,4 +1,4 @@
-//! Which OCI runtimes there are on this machine.
+//! Detection of the OCI runtimes on this machine.
 
 use std::env;
 use std::fs;
@@ -11,18 +11,18 @@ use shoal_core::template::RuntimeName;
 
 use super::{Kind, Patience, Runtime};
 
-/// Which runtimes are looked for.
+/// The runtimes to look for.
 #[derive(Debug, Clone)]
 pub struct RuntimeConfig {
-    /// The gVisor runtime; looked for on the path when it is a bare name.
+    /// The gVisor runtime; a bare name is looked up on the path.
     pub runsc: PathBuf,
-    /// The reference runtime; looked for on the path when it is a bare name.
+    /// The reference runtime; a bare name is looked up on the path.
     pub runc: PathBuf,
-    /// Which of them runs what asks for none.
+    /// The default runtime.
     pub default: Kind,
-    /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm` where there is one).
+    /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm`, if available).
     pub platform: String,
-    /// How long they may take.
+    /// The timeouts of calls.
     pub patience: Patience,
 }
 
@@ -39,7 +39,7 @@ impl Default for RuntimeConfig {
 }
 
 impl RuntimeConfig {
-    /// The one that is tried first, and then the other.
+    /// The runtime that is tried first, and then the other.
     fn programs(&self) -> [(Kind, &Path); 2] {
         let runsc = (Kind::Runsc, self.runsc.as_path());
         let runc = (Kind::Runc, self.runc.as_path());
@@ -50,17 +50,17 @@ impl RuntimeConfig {
     }
 }
 
-/// A runtime that cannot be used, and why.
+/// A runtime that cannot be used, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} {reason}", kind.program())]
 pub struct Missing {
-    /// Which one.
+    /// The runtime.
     pub kind: Kind,
-    /// Why it cannot be used.
+    /// The reason.
     pub reason: String,
 }
 
-/// Looks for the runtimes, the default first; `run` is where they will keep their state.
+/// Looks for the runtimes, the default first. `run` is the directory of their state.
 pub(crate) fn detect(config: &RuntimeConfig, run: &Path) -> (Vec<Runtime>, Vec<Missing>) {
     let mut found = Vec::new();
     let mut missing = Vec::new();
@@ -105,7 +105,7 @@ fn probe(
     })
 }
 
-/// A digest of the program: versions are not always told apart by what they say.
+/// A digest of the program: different builds may report the same version.
 fn build_of(program: &Path) -> io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(fs::File::open(program)?)?;

@@ -1,4 +1,4 @@
-//! What driver tests stand on: a small image made of the machine's own programs.
+//! Fixtures of driver tests: a small image with this machine's own programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,14 +20,14 @@ use shoal_oci::{OciConfig, OciDriver, RuntimeConfig};
 
 pub(crate) const IMAGE: &str = "test/tiny:1";
 
-/// A daemon that says that it runs, and waits.
+/// A daemon that reports that it runs, and waits.
 const DAEMON: &str = "#!/bin/sh\necho ready\nexec sleep 100000\n";
 
-/// One installation, in a directory of its own.
+/// An installation in a temporary directory.
 pub(crate) struct Installation {
     pub(crate) directory: tempfile::TempDir,
     layer: PathBuf,
-    /// The driver that was opened last, to clear what a test that failed has left.
+    /// The driver that was opened last, for clean-up after a failed test.
     last: Mutex<Option<OciDriver>>,
 }
 
@@ -47,7 +47,7 @@ impl LayerSource for OneImage {
     }
 }
 
-/// Whether what driver tests need is there; says what is missing.
+/// Whether the requirements of driver tests are met; prints what is missing.
 pub(crate) fn can_run() -> bool {
     let root = nix::unistd::geteuid().is_root();
     let runsc = Command::new("runsc").arg("--version").output().is_ok();
@@ -62,7 +62,7 @@ impl Installation {
         Self::with_daemon(DAEMON)
     }
 
-    /// With another script in the place of the daemon.
+    /// With another script instead of the daemon.
     pub(crate) fn with_daemon(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let layer = directory.path().join("layer");
@@ -83,7 +83,7 @@ impl Installation {
         self.open_with(RuntimeConfig::default(), 4)
     }
 
-    /// With other runtimes, and so many starts at once.
+    /// With other runtimes and limits on concurrent starts.
     pub(crate) fn open_with(&self, runtimes: RuntimeConfig, starts: usize) -> OciDriver {
         let config = OciConfig {
             data: self.directory.path().join("data"),
@@ -103,7 +103,7 @@ impl Installation {
         driver
     }
 
-    /// Lets go of the driver that was opened last, as the end of its server would.
+    /// Closes the driver that was opened last, as the end of its server would.
     pub(crate) fn forget(&self) {
         self.last.lock().take();
     }
@@ -135,7 +135,7 @@ impl Drop for Installation {
     }
 }
 
-/// Copies a program of this machine with the libraries that it is linked with.
+/// Copies a program of this machine with its shared libraries.
 fn copy_program(name: &str, layer: &Path) {
     let program = Path::new("/bin").join(name);
     let said = Command::new("ldd").arg(&program).output().unwrap();
@@ -175,7 +175,7 @@ pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
     }
 }
 
-/// Everything of an installation that could be left on this machine.
+/// All resources of an installation that may remain on this machine.
 pub(crate) fn leftovers(installation: &Installation, instance: &str) -> Vec<String> {
     let data = installation.directory.path().join("data");
     let mut left = Vec::new();

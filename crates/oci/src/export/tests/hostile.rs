@@ -1,4 +1,4 @@
-//! Exports that an attacker made.
+//! Exports made by an attacker.
 
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -25,7 +25,7 @@ fn link(kind: EntryType, path: &str, target: &str) -> Entry {
     }
 }
 
-/// Why an export is not taken in whose files are these.
+/// The reason why an export with these files is refused.
 fn refused(files: &[Entry]) -> String {
     let fixture = Fixture::new(&[]);
     let sealed = fixture.archive(&key(b'a'), |archive| {
@@ -256,7 +256,7 @@ fn no_name_in_a_manifest_leads_to_a_file_of_the_machine() {
         archive.member(&directory("files"), io::empty()).unwrap();
         let why = fixture.refused(&archive.finish(&own).unwrap());
         assert!(why.contains("not the name of a file"), "{why}");
-        // One that is here already is refused too, and not opened.
+        // A name that already exists is refused too, and not opened.
         let place = fixture.place.directory().join("manifest.json");
         fs::write(place, text.replace("pages.img", &name)).unwrap();
         assert!(Manifest::read(fixture.place.directory()).is_err());
@@ -336,7 +336,7 @@ fn what_another_installation_exported_needs_trust_and_what_was_changed_has_none(
     };
     again();
 
-    // Made with all digests right, by somebody who says that this installation made it.
+    // All digests are right, but the attacker does not have this installation's key.
     let mut forged = Archive::new(Vec::new(), Stop::never());
     write_head(
         &mut forged,

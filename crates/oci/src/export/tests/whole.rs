@@ -1,4 +1,4 @@
-//! What a sandbox wrote comes back as it was.
+//! A writable layer survives an export and an import unchanged.
 #![allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,8 +13,8 @@ use rustix::fs::{
 
 use super::*;
 
-/// What there is below a directory: of each name its kind, mode, owner, time, content and
-/// attributes, and the first name of its inode.
+/// The entries below a directory: kind, mode, owner, time, content and attributes of each name, and
+/// the first name of its inode.
 fn described(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
@@ -33,7 +33,7 @@ fn described(root: &Path) -> BTreeMap<PathBuf, String> {
         } else {
             format!("device {}", found.rdev())
         };
-        // When a name was hidden means nothing.
+        // The time of a whiteout has no meaning.
         let changed = match kind.is_char_device() {
             true => (0, 0),
             false => (found.mtime(), found.mtime_nsec()),
@@ -74,7 +74,7 @@ fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// The names that are one file.
+/// The names of hard links.
 fn groups(root: &Path) -> Vec<Vec<PathBuf>> {
     let mut groups: HashMap<u64, Vec<PathBuf>> = HashMap::new();
     for name in described(root).into_keys() {
@@ -92,7 +92,7 @@ fn set(path: &Path, name: &str, value: &[u8]) {
     setxattr(path, name, value, XattrFlags::empty()).unwrap();
 }
 
-/// As much as a sandbox and its overlay may have left.
+/// Everything that a sandbox and its overlay may have left.
 fn fill(upper: &Path) {
     let at = |name: &str| upper.join(name);
     fs::create_dir_all(at("etc/deep/deeper")).unwrap();
@@ -140,7 +140,7 @@ fn fill(upper: &Path) {
     ] {
         lchown(at(name), Some(owner), Some(owner + 1)).unwrap_or_else(|e| panic!("{name}: {e}"));
     }
-    // A new owner takes these away.
+    // A change of owner clears these.
     fs::set_permissions(at("etc/plain"), Permissions::from_mode(0o4751)).unwrap();
     for (nanos, name) in [
         "etc/deep/deeper",
@@ -165,7 +165,7 @@ fn fill(upper: &Path) {
     }
 }
 
-/// An access list that lets user 1234 read, as the kernel writes it.
+/// An access control list that lets user 1234 read, in the kernel's format.
 fn access_list() -> Vec<u8> {
     let mut list = 2_u32.to_le_bytes().to_vec();
     for (kind, may, who) in [
