@@ -201,7 +201,7 @@ pub struct SandboxRecord {
     /// The target of a resize in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aim: Option<Resources>,
-    /// What its tokens are made with.
+    /// The salts of its tokens.
     #[serde(default)]
     pub tokens: TokenSalts,
     /// The idempotency key of the request that created it. Recovery settles the key when the previous
