@@ -40,7 +40,7 @@ pub enum Lookup {
     /// Running.
     Running(Arc<Route>),
     /// Paused; authorized traffic resumes it.
-    Asleep(Sleeper),
+    Resumable(WakeAuth),
     /// Paused; only an API call resumes it.
     Paused,
     /// Changing its state.
@@ -53,7 +53,7 @@ pub enum Lookup {
 
 /// The tokens that protect a paused sandbox from being resumed by traffic.
 #[derive(Debug, Clone)]
-pub struct Sleeper {
+pub struct WakeAuth {
     /// The token that callers of envd must present; `None` for a sandbox that is not secured.
     pub envd_access_token: Option<Token>,
     /// The token that the gateway requires; `None` for a public sandbox.
@@ -62,7 +62,7 @@ pub struct Sleeper {
 
 /// The credential presented on a path-based URL.
 #[derive(Debug, Clone)]
-pub enum Proof {
+pub enum Credential {
     /// An API key of the sandbox's team.
     Key(ApiKey),
     /// The sandbox's traffic access token. A public sandbox has none.
@@ -71,7 +71,7 @@ pub enum Proof {
 
 /// The sandbox that an authorized request refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted {
+pub struct Authorized {
     /// The sandbox.
     pub sandbox: SandboxId,
     /// The port of a request that names none.
@@ -82,7 +82,7 @@ pub struct Admitted {
 
 /// Why access is denied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAdmitted {
+pub enum NotAuthorized {
     /// The credential is not valid.
     #[error("what was shown is not valid")]
     Unproven,
@@ -96,7 +96,7 @@ pub enum NotAdmitted {
 
 /// Why a sandbox was not resumed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotWoken {
+pub enum NotResumed {
     /// It has ended, or is paused again.
     #[error("it does not run")]
     Gone,
@@ -114,11 +114,15 @@ pub trait Catalog: Send + Sync {
     fn lookup(&self, id: &SandboxId) -> Lookup;
 
     /// Resumes a paused sandbox. Concurrent calls share one resume.
-    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>>;
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>>;
 
-    /// Finds the sandbox with this name or id, and checks `proof`. A traffic access token
+    /// Finds the sandbox with this name or id, and checks `credential`. A traffic access token
     /// authorizes ids only.
-    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>>;
+    fn admit(
+        &self,
+        name: &str,
+        credential: Credential,
+    ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>>;
 
     /// All current routes.
     fn routes(&self) -> Vec<Arc<Route>>;

@@ -9,7 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 use shoal_core::auth::ApiKey;
-use shoal_core::catalog::Proof;
+use shoal_core::catalog::Credential;
 
 use crate::forward::TRAFFIC_TOKEN;
 use crate::target::{InvalidTarget, port_of};
@@ -109,13 +109,13 @@ impl PathRoute {
 
     /// The credential of a request; none if it has no plausible one. A key precedes a traffic token.
     /// `Authorization` belongs to the server in the sandbox.
-    pub(crate) fn proof(headers: &HeaderMap) -> Option<Proof> {
+    pub(crate) fn proof(headers: &HeaderMap) -> Option<Credential> {
         let key = headers.get(API_KEY).and_then(|key| key.to_str().ok());
         if let Some(key) = key.and_then(|key| ApiKey::parse(key).ok()) {
-            return Some(Proof::Key(key));
+            return Some(Credential::Key(key));
         }
         let token = headers.get(TRAFFIC_TOKEN)?.to_str().ok()?;
-        Some(Proof::Traffic(token.to_owned()))
+        Some(Credential::Traffic(token.to_owned()))
     }
 
     /// Rewrites the request as if it had come to the sandbox's own host: without prefix and key.

@@ -18,7 +18,7 @@ use http_body_util::BodyExt;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
-use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route, Sleeper};
+use shoal_core::catalog::{Catalog, Lookup, NotResumed, Route, WakeAuth};
 use shoal_core::id::{ExecutionId, KeyId};
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
@@ -233,7 +233,7 @@ impl Gateway {
         }
         let route = match self.shared.catalog.lookup(&target.sandbox) {
             Lookup::Running(route) => route,
-            Lookup::Asleep(sleeper) => self.wake(&sleeper, target, headers, authenticated).await?,
+            Lookup::Resumable(auth) => self.wake(&auth, target, headers, authenticated).await?,
             Lookup::Paused => return Err(Refusal::Paused),
             Lookup::Busy => return Err(Refusal::Busy),
             Lookup::Failed(reason) => return Err(Refusal::Failed(reason)),
@@ -318,7 +318,7 @@ impl Gateway {
     fn has_ended(&self, route: &Route) -> bool {
         match self.shared.catalog.lookup(&route.sandbox) {
             Lookup::Running(now) => now.execution != route.execution,
-            Lookup::Asleep(_)
+            Lookup::Resumable(_)
             | Lookup::Paused
             | Lookup::Busy
             | Lookup::Failed(_)
@@ -329,21 +329,21 @@ impl Gateway {
     /// Resumes a sandbox for an authorized request; others must not cost anything.
     async fn wake(
         &self,
-        sleeper: &Sleeper,
+        auth: &WakeAuth,
         target: &Target,
         headers: &http::HeaderMap,
         authenticated: AuthenticatedBy,
     ) -> Result<Arc<Route>, Refusal> {
         if authenticated == AuthenticatedBy::Tokens {
-            may_wake(sleeper, target, headers)?;
+            may_wake(auth, target, headers)?;
         }
         let woken = self.shared.catalog.wake(&target.sandbox);
         let woken = woken.instrument(tracing::debug_span!("gateway.wake"));
         let woken = woken.await;
         woken.map_err(|error| match error {
-            NotWoken::Gone => Refusal::NotFound,
-            NotWoken::Full(_) => Refusal::NoRoom,
-            NotWoken::Failed(_) => Refusal::Busy,
+            NotResumed::Gone => Refusal::NotFound,
+            NotResumed::Full(_) => Refusal::NoRoom,
+            NotResumed::Failed(_) => Refusal::Busy,
         })
     }
 

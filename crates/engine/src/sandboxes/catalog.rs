@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::catalog::{
-    Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route, Sleeper,
+    Authorized, Catalog, Credential, Lookup, NotAuthorized, NotResumed, Route, WakeAuth,
 };
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_core::sandbox::SandboxRecord;
@@ -31,29 +31,29 @@ fn can_wake(record: &SandboxRecord) -> bool {
 }
 
 impl Sandboxes {
-    async fn admit(&self, name: &str, proof: Proof) -> Result<Admitted, NotAdmitted> {
+    async fn admit(&self, name: &str, proof: Credential) -> Result<Authorized, NotAuthorized> {
         let (record, key) = match proof {
-            Proof::Key(key) => {
+            Credential::Key(key) => {
                 let principal = self.access.authenticate(&key).await;
-                let principal = principal.map_err(|e| NotAdmitted::Failed(e.to_string()))?;
-                let principal = principal.ok_or(NotAdmitted::Unproven)?;
+                let principal = principal.map_err(|e| NotAuthorized::Failed(e.to_string()))?;
+                let principal = principal.ok_or(NotAuthorized::Unproven)?;
                 let found = self.find(&principal, name);
-                let record = found.map_err(|_| NotAdmitted::NotFound)?.1;
+                let record = found.map_err(|_| NotAuthorized::NotFound)?.1;
                 (record, Some(principal.key))
             }
-            Proof::Traffic(offered) => {
-                let id = SandboxId::from_wire(name).map_err(|_| NotAdmitted::Unproven)?;
+            Credential::Traffic(offered) => {
+                let id = SandboxId::from_wire(name).map_err(|_| NotAuthorized::Unproven)?;
                 let record = self.registry.record(&id);
                 let record = record.filter(|record| record.is_anybodys());
-                let record = record.ok_or(NotAdmitted::Unproven)?;
+                let record = record.ok_or(NotAuthorized::Unproven)?;
                 let token = self.access.traffic_access_token(&record);
                 if !token.is_some_and(|token| token.matches(&offered)) {
-                    return Err(NotAdmitted::Unproven);
+                    return Err(NotAuthorized::Unproven);
                 }
                 (record, None)
             }
         };
-        Ok(Admitted {
+        Ok(Authorized {
             sandbox: record.id.clone(),
             port: record.default_port(),
             key,
@@ -74,7 +74,7 @@ impl EngineCatalog {
         let record = &published.record;
         match &published.route {
             Some(route) => Lookup::Running(route.clone()),
-            None if can_wake(record) => Lookup::Asleep(Sleeper {
+            None if can_wake(record) => Lookup::Resumable(WakeAuth {
                 envd_access_token: self.0.access.envd_access_token(record),
                 traffic_access_token: self.0.access.traffic_access_token(record),
             }),
@@ -97,12 +97,16 @@ impl Catalog for EngineCatalog {
         found.unwrap_or_else(|| self.0.registry.missing(id))
     }
 
-    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
         let (sandboxes, id) = (self.0.clone(), id.clone());
         Box::pin(async move { sandboxes.wake(&id).await })
     }
 
-    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+    fn admit(
+        &self,
+        name: &str,
+        proof: Credential,
+    ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
         let (sandboxes, name) = (self.0.clone(), name.to_owned());
         Box::pin(async move { sandboxes.admit(&name, proof).await })
     }

@@ -8,7 +8,7 @@ use futures_util::future::{self, Either};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use shoal_core::BoxFuture;
 use shoal_core::auth::SandboxPermit;
-use shoal_core::catalog::{Catalog, Lookup, NotWoken, Route};
+use shoal_core::catalog::{Catalog, Lookup, NotResumed, Route};
 
 use super::Sandboxes;
 use super::catalog::EngineCatalog;
@@ -49,9 +49,9 @@ impl Sandboxes {
         let (catalog, id) = (EngineCatalog::new(self.clone()), permit.sandbox());
         let route = match catalog.lookup(id) {
             Lookup::Running(route) => route,
-            Lookup::Asleep(_) => self.wake(id).await.map_err(|error| match error {
-                NotWoken::Gone => SandboxError::NotFound(id.clone()),
-                NotWoken::Full(_) | NotWoken::Failed(_) => SandboxError::Busy(id.clone()),
+            Lookup::Resumable(_) => self.wake(id).await.map_err(|error| match error {
+                NotResumed::Gone => SandboxError::NotFound(id.clone()),
+                NotResumed::Full(_) | NotResumed::Failed(_) => SandboxError::Busy(id.clone()),
             })?,
             Lookup::Busy => return Err(SandboxError::Busy(id.clone())),
             Lookup::Paused => return Err(SandboxError::Paused(id.clone())),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_core::catalog::{NotWoken, Route};
+use shoal_core::catalog::{NotResumed, Route};
 use shoal_core::id::SandboxId;
 use tokio::sync::{oneshot, watch};
 
@@ -19,8 +19,8 @@ const LEAST_WAKE: Duration = Duration::from_secs(300);
 impl Sandboxes {
     /// Lets a sandbox go on that somebody wants to talk to. Whoever comes while it is on its way
     /// waits for the same run.
-    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotWoken> {
-        let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotWoken::Gone)?;
+    pub(crate) async fn wake(&self, id: &SandboxId) -> Result<Arc<Route>, NotResumed> {
+        let (published, mailbox, waking) = self.registry.sleeper(id).ok_or(NotResumed::Gone)?;
         let mut attempt = waking.join(|ends| {
             // On a task of its own: whoever asked first may be gone before the others.
             self.work.spawn(async move {
@@ -31,14 +31,14 @@ impl Sandboxes {
         });
         let ended = attempt.wait_for(Option::is_some).await;
         let outcome = ended.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or(Err(NotWoken::Gone))
+        outcome.unwrap_or(Err(NotResumed::Gone))
     }
 }
 
 async fn attempt(
     published: watch::Receiver<Published>,
     mailbox: Mailbox,
-) -> Result<Arc<Route>, NotWoken> {
+) -> Result<Arc<Route>, NotResumed> {
     let timeout = published.borrow().record.spec.lifecycle.timeout;
     let order = ResumeOrder {
         timeout: timeout.max(LEAST_WAKE),
@@ -47,11 +47,11 @@ async fn attempt(
     };
     let (reply, answer) = oneshot::channel();
     let sent = mailbox.send(Order::Wake(order, reply)).await;
-    sent.map_err(|_| NotWoken::Gone)?;
-    match answer.await.map_err(|_| NotWoken::Gone)? {
-        Ok(()) => published.borrow().route.clone().ok_or(NotWoken::Gone),
-        Err(SandboxError::Full(full)) => Err(NotWoken::Full(full.to_string())),
-        Err(SandboxError::NotFound(_)) => Err(NotWoken::Gone),
-        Err(error) => Err(NotWoken::Failed(error.to_string())),
+    sent.map_err(|_| NotResumed::Gone)?;
+    match answer.await.map_err(|_| NotResumed::Gone)? {
+        Ok(()) => published.borrow().route.clone().ok_or(NotResumed::Gone),
+        Err(SandboxError::Full(full)) => Err(NotResumed::Full(full.to_string())),
+        Err(SandboxError::NotFound(_)) => Err(NotResumed::Gone),
+        Err(error) => Err(NotResumed::Failed(error.to_string())),
     }
 }

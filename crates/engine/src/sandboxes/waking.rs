@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use shoal_core::catalog::{NotWoken, Route};
+use shoal_core::catalog::{NotResumed, Route};
 use tokio::sync::watch;
 
 /// The outcome of one attempt, once it is known.
-pub(super) type Outcome = Option<Result<Arc<Route>, NotWoken>>;
+pub(super) type Outcome = Option<Result<Arc<Route>, NotResumed>>;
 
 /// The attempt in progress to wake one sandbox. Later callers share it and its outcome: a thousand
 /// waiting requests are one command, and one failure.

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use shoal_core::auth::ApiKey;
-use shoal_core::catalog::{NotAdmitted, Proof};
+use shoal_core::catalog::{Credential, NotAuthorized};
 use shoal_core::sandbox::NAME_KEY;
 use shoal_engine::{GuestCommand, GuestError, GuestOutput, NameError};
 
@@ -91,11 +91,14 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         .await
         .unwrap();
     for name in ["box", record.id.as_str()] {
-        let admitted = catalog.admit(name, Proof::Key(key.clone())).await.unwrap();
+        let admitted = catalog
+            .admit(name, Credential::Key(key.clone()))
+            .await
+            .unwrap();
         assert_eq!((admitted.sandbox, admitted.port), (record.id.clone(), 3000));
     }
     let token = fixture.engine.traffic_access_token(&record).unwrap();
-    let traffic = |text: &str| Proof::Traffic(text.to_owned());
+    let traffic = |text: &str| Credential::Traffic(text.to_owned());
     let good = catalog
         .admit(record.id.as_str(), traffic(token.reveal()))
         .await;
@@ -107,11 +110,11 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         (record.id.as_str(), traffic("x")),
         (public.as_str(), traffic("")),
         ("iunknown", traffic("x")),
-        ("box", Proof::Key(stranger)),
+        ("box", Credential::Key(stranger)),
     ] {
         assert_eq!(
             catalog.admit(name, proof).await,
-            Err(NotAdmitted::Unproven),
+            Err(NotAuthorized::Unproven),
             "{name}"
         );
     }
@@ -121,8 +124,8 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         .create_key(&other, &other.slug, "door", false)
         .await
         .unwrap();
-    let refused = catalog.admit("box", Proof::Key(foreign)).await;
-    assert_eq!(refused, Err(NotAdmitted::NotFound));
+    let refused = catalog.admit("box", Credential::Key(foreign)).await;
+    assert_eq!(refused, Err(NotAuthorized::NotFound));
 }
 
 #[tokio::test]

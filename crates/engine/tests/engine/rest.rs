@@ -1,6 +1,6 @@
 //! Sandboxes that rest, go on, are copied, and change their limits.
 
-use shoal_core::catalog::NotWoken;
+use shoal_core::catalog::NotResumed;
 use shoal_core::driver::{Driver, Origin, Source, Start};
 use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::resources::{Mib, MilliCpu};
@@ -191,7 +191,7 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
     }
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Paused);
     let catalog = fixture.engine.catalog();
-    assert!(matches!(catalog.lookup(&id), Lookup::Asleep(_)));
+    assert!(matches!(catalog.lookup(&id), Lookup::Resumable(_)));
     let woken = futures_util::future::join_all((0..100).map(|_| catalog.wake(&id))).await;
     let runs: Vec<_> = woken
         .into_iter()
@@ -205,7 +205,7 @@ async fn a_sandbox_rests_by_itself_at_its_deadline_and_traffic_wakes_it_once() {
     fixture.engine.pause(&permit, disk, false).await.unwrap();
     assert!(matches!(catalog.lookup(&id), Lookup::Paused));
     fixture.engine.kill(&permit).await.unwrap();
-    assert_eq!(catalog.wake(&id).await.unwrap_err(), NotWoken::Gone);
+    assert_eq!(catalog.wake(&id).await.unwrap_err(), NotResumed::Gone);
 }
 
 #[tokio::test]

@@ -232,7 +232,7 @@ async fn a_sandbox_that_is_being_paused_is_gone_for_traffic_unless_that_wakes_it
         until("saving", || saves.waiting() == 1).await;
         match catalog.lookup(&id) {
             Lookup::Paused => assert!(!auto_resume),
-            Lookup::Asleep(_) => assert!(auto_resume),
+            Lookup::Resumable(_) => assert!(auto_resume),
             other => panic!("{other:?}"),
         }
         saves.open();

@@ -1,6 +1,6 @@
 //! Many want a sandbox that rests: one attempt for all of them, and its end before all of them.
 
-use shoal_core::catalog::NotWoken;
+use shoal_core::catalog::NotResumed;
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn all_who_wait_for_a_sandbox_share_the_attempt_that_fails() {
     starts.open();
     for one in many.into_iter().chain([late]) {
         let woken = one.await.unwrap();
-        assert!(matches!(woken, Err(NotWoken::Failed(_))), "{woken:?}");
+        assert!(matches!(woken, Err(NotResumed::Failed(_))), "{woken:?}");
     }
     assert_eq!(starts.passed() - before, 1, "one attempt for all");
     // The next who asks is not told of an attempt that is over.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use shoal_core::catalog::NotAdmitted;
+use shoal_core::catalog::NotAuthorized;
 
 use super::{AuthenticatedBy, Client, Gateway, GatewayBody, answer_of, count};
 use crate::answer::Refusal;
@@ -61,12 +61,16 @@ impl Gateway {
         path_route: &PathRoute,
         headers: &http::HeaderMap,
     ) -> Result<(Target, AuthenticatedBy), Refusal> {
-        let proof = PathRoute::proof(headers).ok_or(Refusal::Unproven)?;
-        let admitted = self.shared.catalog.admit(&path_route.name, proof).await;
+        let credential = PathRoute::credential(headers).ok_or(Refusal::Unproven)?;
+        let admitted = self
+            .shared
+            .catalog
+            .admit(&path_route.name, credential)
+            .await;
         let admitted = admitted.map_err(|refused| match refused {
-            NotAdmitted::Unproven => Refusal::Unproven,
-            NotAdmitted::NotFound => Refusal::NotFound,
-            NotAdmitted::Failed(_) => Refusal::Unknown,
+            NotAuthorized::Unproven => Refusal::Unproven,
+            NotAuthorized::NotFound => Refusal::NotFound,
+            NotAuthorized::Failed(_) => Refusal::Unknown,
         })?;
         let target = Target {
             sandbox: admitted.sandbox,

@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
-use shoal_core::catalog::{Admitted, NotAdmitted, Proof};
+use shoal_core::catalog::{Authorized, Credential, NotAuthorized};
 use shoal_core::id::TeamId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -32,7 +32,7 @@ fn traffic_token() -> Token {
 struct OneSandbox {
     route: watch::Sender<Option<Arc<Route>>>,
     /// The result of waking it, while it is paused.
-    asleep: Mutex<Option<Result<Arc<Route>, NotWoken>>>,
+    asleep: Mutex<Option<Result<Arc<Route>, NotResumed>>>,
     /// Whether it is changing its state.
     busy: Mutex<bool>,
     key_deleted: watch::Sender<bool>,
@@ -40,7 +40,7 @@ struct OneSandbox {
 
 impl OneSandbox {
     /// Pauses it until it is woken with this result.
-    fn rest(&self, woken: Result<(), NotWoken>) {
+    fn rest(&self, woken: Result<(), NotResumed>) {
         let route = self.route.send_replace(None);
         *self.asleep.lock() = Some(woken.map(|()| route.expect("it ran")));
     }
@@ -58,7 +58,7 @@ impl Catalog for OneSandbox {
             None => match &*self.asleep.lock() {
                 Some(_) => {
                     let route = sandbox();
-                    Lookup::Asleep(Sleeper {
+                    Lookup::Resumable(WakeAuth {
                         envd_access_token: route.envd_access_token,
                         traffic_access_token: route.traffic_access_token,
                     })
@@ -72,32 +72,36 @@ impl Catalog for OneSandbox {
     fn wake(
         &self,
         _: &shoal_core::id::SandboxId,
-    ) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
-        let woken = self.asleep.lock().take().unwrap_or(Err(NotWoken::Gone));
+    ) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
+        let woken = self.asleep.lock().take().unwrap_or(Err(NotResumed::Gone));
         if let Ok(route) = &woken {
             self.route.send_replace(Some(route.clone()));
         }
         Box::pin(async move { woken })
     }
 
-    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
-        let admitted = match proof {
-            Proof::Key(key) if key.reveal() == KEY => match name {
-                "box" | "iabc" => Ok(Admitted {
+    fn admit(
+        &self,
+        name: &str,
+        credential: Credential,
+    ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
+        let admitted = match credential {
+            Credential::Key(key) if key.reveal() == KEY => match name {
+                "box" | "iabc" => Ok(Authorized {
                     sandbox: sandbox().sandbox,
                     port: 1,
                     key: Some(KeyId::from_entropy([3; 16])),
                 }),
-                _ => Err(NotAdmitted::NotFound),
+                _ => Err(NotAuthorized::NotFound),
             },
-            Proof::Traffic(token) if name == "iabc" && traffic_token().matches(&token) => {
-                Ok(Admitted {
+            Credential::Traffic(token) if name == "iabc" && traffic_token().matches(&token) => {
+                Ok(Authorized {
                     sandbox: sandbox().sandbox,
                     port: 1,
                     key: None,
                 })
             }
-            Proof::Key(_) | Proof::Traffic(_) => Err(NotAdmitted::Unproven),
+            Credential::Key(_) | Credential::Traffic(_) => Err(NotAuthorized::Unproven),
         };
         Box::pin(async move { admitted })
     }
@@ -532,9 +536,9 @@ async fn only_the_daemons_token_wakes_a_sandbox_for_its_port() {
 #[tokio::test]
 async fn a_failed_wake_reports_the_reason() {
     for (why, status) in [
-        (NotWoken::Gone, "502"),
-        (NotWoken::Full("full".to_owned()), "429"),
-        (NotWoken::Failed("broken".to_owned()), "409"),
+        (NotResumed::Gone, "502"),
+        (NotResumed::Full("full".to_owned()), "429"),
+        (NotResumed::Failed("broken".to_owned()), "409"),
     ] {
         let fixture = fixture(|_| {}).await;
         fixture.catalog.rest(Err(why));

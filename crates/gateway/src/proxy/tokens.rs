@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use shoal_core::auth::Token;
-use shoal_core::catalog::Sleeper;
+use shoal_core::catalog::WakeAuth;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::headers::ACCESS_TOKEN;
 
@@ -12,12 +12,12 @@ use crate::target::Target;
 
 /// Checks the tokens for the requested port.
 pub(super) fn may_wake(
-    sleeper: &Sleeper,
+    auth: &WakeAuth,
     target: &Target,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
-    check_traffic_token(sleeper.traffic_access_token.as_ref(), target, headers)?;
-    let envd = sleeper.envd_access_token.as_ref();
+    check_traffic_token(auth.traffic_access_token.as_ref(), target, headers)?;
+    let envd = auth.envd_access_token.as_ref();
     if let Some(token) = envd.filter(|_| target.port == ENVD_PORT) {
         let offered = headers
             .get(&ACCESS_TOKEN)

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use shoal_core::BoxFuture;
 use shoal_core::audit::{AuditEvent, AuditLog, AuditResult, AuditSource};
-use shoal_core::catalog::{Admitted, Catalog, Lookup, NotAdmitted, NotWoken, Proof, Route};
+use shoal_core::catalog::{
+    Authorized, Catalog, Credential, Lookup, NotAuthorized, NotResumed, Route,
+};
 use shoal_core::clock::Clock;
 use shoal_core::id::{KeyId, SandboxId};
 use shoal_engine::SystemClock;
@@ -26,14 +28,14 @@ impl Catalog for AuditedCatalog {
         self.inner.lookup(id)
     }
 
-    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotWoken>> {
+    fn wake(&self, id: &SandboxId) -> BoxFuture<'static, Result<Arc<Route>, NotResumed>> {
         let (woken, log, id) = (self.inner.wake(id), self.log.clone(), id.clone());
         Box::pin(async move {
             let woken = woken.await;
             let result = match &woken {
                 Ok(_) => AuditResult::Ok,
-                Err(NotWoken::Gone | NotWoken::Full(_)) => AuditResult::Refused,
-                Err(NotWoken::Failed(_)) => AuditResult::Failed,
+                Err(NotResumed::Gone | NotResumed::Full(_)) => AuditResult::Refused,
+                Err(NotResumed::Failed(_)) => AuditResult::Failed,
             };
             let event = AuditEvent::new(SystemClock.now(), "sandbox.wake", result);
             log.record(AuditSource::Gateway, event.on(id.as_str()));
@@ -41,7 +43,11 @@ impl Catalog for AuditedCatalog {
         })
     }
 
-    fn admit(&self, name: &str, proof: Proof) -> BoxFuture<'static, Result<Admitted, NotAdmitted>> {
+    fn admit(
+        &self,
+        name: &str,
+        proof: Credential,
+    ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
         self.inner.admit(name, proof)
     }
 
