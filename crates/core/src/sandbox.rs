@@ -214,7 +214,7 @@ impl SandboxRecord {
     /// Whether users may see and use it: it is alive, not a build's, and not an unclaimed pool
     /// member.
     #[must_use]
-    pub fn is_anybodys(&self) -> bool {
+    pub fn is_user_visible(&self) -> bool {
         self.state.is_live() && self.spec.purpose == Purpose::Use
     }
 

@@ -73,7 +73,11 @@ impl Engine {
     /// Settles the idempotency key of a sandbox, in case the previous server ended before it could: a
     /// client that retries gets this sandbox and no second one.
     async fn settle_found(&self, record: &SandboxRecord) -> Result<(), RecoverError> {
-        if let Some(key) = record.idempotency.as_ref().filter(|_| record.is_anybodys()) {
+        if let Some(key) = record
+            .idempotency
+            .as_ref()
+            .filter(|_| record.is_user_visible())
+        {
             let store = &self.shared.store;
             store
                 .settle_idempotency(record.team, key, Some(&record.id))

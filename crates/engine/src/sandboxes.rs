@@ -187,7 +187,7 @@ impl Sandboxes {
         let record = self
             .registry
             .record(id)
-            .filter(|record| record.is_anybodys());
+            .filter(|record| record.is_user_visible());
         record
             .and_then(|record| Some((SandboxPermit::grant(principal, &record)?, record)))
             .ok_or_else(|| SandboxError::NotFound(id.clone()))

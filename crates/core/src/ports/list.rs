@@ -163,7 +163,7 @@ impl ListFilter {
             self.paused
         };
         let labels = &record.spec.metadata;
-        record.is_anybodys()
+        record.is_user_visible()
             && wanted
             && self
                 .metadata

@@ -44,7 +44,7 @@ impl Sandboxes {
             Credential::Traffic(offered) => {
                 let id = SandboxId::from_wire(name).map_err(|_| NotAuthorized::Unproven)?;
                 let record = self.registry.record(&id);
-                let record = record.filter(|record| record.is_anybodys());
+                let record = record.filter(|record| record.is_user_visible());
                 let record = record.ok_or(NotAuthorized::Unproven)?;
                 let token = self.access.traffic_access_token(&record);
                 if !token.is_some_and(|token| token.matches(&offered)) {

@@ -31,7 +31,7 @@ impl Sandboxes {
     /// The sandbox of a team with this name.
     fn called(&self, team: TeamId, name: &str) -> Option<Arc<SandboxRecord>> {
         let is_it = |record: &Arc<SandboxRecord>| {
-            record.team == team && record.is_anybodys() && record.name() == name
+            record.team == team && record.is_user_visible() && record.name() == name
         };
         let given = self.names.given(team, name);
         let given = given.and_then(|id| self.registry.record(&id)).filter(is_it);

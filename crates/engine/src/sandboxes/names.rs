@@ -30,7 +30,7 @@ impl Names {
         };
         let key = (record.team, name.clone());
         let mut given = self.given.write();
-        if record.is_anybodys() {
+        if record.is_user_visible() {
             given.insert(key, record.id.clone());
         } else if given.get(&key) == Some(&record.id) {
             given.remove(&key);

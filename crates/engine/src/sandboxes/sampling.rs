@@ -35,7 +35,7 @@ impl Sandboxes {
     fn sample_teams(&self) {
         let mut running = HashMap::new();
         for record in self.registry.records() {
-            if record.state.is_running() && record.is_anybodys() {
+            if record.state.is_running() && record.is_user_visible() {
                 *running.entry(record.team).or_default() += 1;
             }
         }

@@ -353,7 +353,7 @@ impl Sandbox {
         if self.record.membership().is_some() {
             return;
         }
-        if kind == EventKind::Created && self.record.is_anybodys() {
+        if kind == EventKind::Created && self.record.is_user_visible() {
             let now = self.sandboxes.clock.now();
             self.sandboxes
                 .telemetry
