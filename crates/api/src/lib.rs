@@ -18,7 +18,6 @@ mod in_flight;
 mod labels;
 mod native;
 mod openapi;
-mod patience;
 mod quantities;
 mod query;
 mod rate;
@@ -27,6 +26,7 @@ mod router;
 mod routes;
 mod stopping;
 mod texts;
+mod timeouts;
 
 pub use audit::ClientAddress;
 pub use config::ApiConfig;

@@ -22,10 +22,10 @@ use crate::error::ApiError;
 use crate::in_flight::{Calls, count};
 use crate::native::enveloped;
 use crate::openapi;
-use crate::patience::within;
 use crate::rate::{Rates, limit};
 use crate::request_id::identify;
 use crate::routes::Routes;
+use crate::timeouts::within;
 
 /// The largest request body, in bytes. The same as E2B's.
 const BODY_MAX: usize = 16 << 20;

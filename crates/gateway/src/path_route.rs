@@ -109,7 +109,7 @@ impl PathRoute {
 
     /// The credential of a request; none if it has no plausible one. A key precedes a traffic token.
     /// `Authorization` belongs to the server in the sandbox.
-    pub(crate) fn proof(headers: &HeaderMap) -> Option<Credential> {
+    pub(crate) fn credential(headers: &HeaderMap) -> Option<Credential> {
         let key = headers.get(API_KEY).and_then(|key| key.to_str().ok());
         if let Some(key) = key.and_then(|key| ApiKey::parse(key).ok()) {
             return Some(Credential::Key(key));

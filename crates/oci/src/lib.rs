@@ -9,4 +9,4 @@ pub mod export;
 mod runtime;
 
 pub use driver::{OciConfig, OciDriver, OpenError};
-pub use runtime::{Kind as RuntimeKind, Missing, Patience, RuntimeConfig};
+pub use runtime::{Kind as RuntimeKind, Missing, RuntimeConfig, RuntimeTimeouts};

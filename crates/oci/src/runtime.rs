@@ -3,7 +3,7 @@
 mod age;
 mod bounded;
 mod detect;
-mod patience;
+mod timeouts;
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ use shoal_core::resources::Mib;
 pub(crate) use self::age::weakness;
 pub use self::detect::{Missing, RuntimeConfig};
 pub(crate) use self::detect::{detect, on_path};
-pub use self::patience::Patience;
+pub use self::timeouts::RuntimeTimeouts;
 
 /// The supported OCI runtimes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) struct Runtime {
     /// For `runsc`: how it intercepts system calls.
     platform: String,
     /// The timeouts of its calls.
-    patience: Patience,
+    timeouts: RuntimeTimeouts,
 }
 
 /// The start of a sandbox's first process.
@@ -150,8 +150,8 @@ impl Runtime {
             .stderr(start.output);
         join_groups(&mut command, start.groups);
         let limit = match start.from {
-            From::Boot(_) => self.patience.start,
-            From::Memory(_) => self.patience.start + self.patience.of_memory(start.limit),
+            From::Boot(_) => self.timeouts.start,
+            From::Memory(_) => self.timeouts.start + self.timeouts.of_memory(start.limit),
         };
         let status = bounded::run(command, limit)?.status;
         if !status.success() {
@@ -176,7 +176,7 @@ impl Runtime {
             .args(self.global_arguments(&log))
             .arg(if still { "pause" } else { "resume" })
             .arg(id);
-        self.finish(command, &log, self.patience.hold)
+        self.finish(command, &log, self.timeouts.freeze)
     }
 
     /// Writes the memory of a frozen sandbox with the memory limit `limit` into `target`, a new
@@ -199,7 +199,7 @@ impl Runtime {
             .arg("--image-path")
             .arg(target)
             .arg(id);
-        let within = self.patience.save + self.patience.of_memory(limit);
+        let within = self.timeouts.save + self.timeouts.of_memory(limit);
         self.finish(command, &log, within)
     }
 

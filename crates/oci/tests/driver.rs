@@ -16,7 +16,7 @@ use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolatio
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::FailReason;
-use shoal_oci::{OciDriver, Patience, RuntimeConfig};
+use shoal_oci::{OciDriver, RuntimeConfig, RuntimeTimeouts};
 
 use self::support::{Installation, can_run, leftovers, order};
 
@@ -293,9 +293,9 @@ impl Hanging {
         let soon = Duration::from_secs(5);
         RuntimeConfig {
             runsc: self.0.clone(),
-            patience: Patience {
+            timeouts: RuntimeTimeouts {
                 start: soon,
-                hold: soon,
+                freeze: soon,
                 save: soon,
                 per_mib: Duration::ZERO,
             },

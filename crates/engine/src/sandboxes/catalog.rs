@@ -31,8 +31,8 @@ fn can_wake(record: &SandboxRecord) -> bool {
 }
 
 impl Sandboxes {
-    async fn admit(&self, name: &str, proof: Credential) -> Result<Authorized, NotAuthorized> {
-        let (record, key) = match proof {
+    async fn admit(&self, name: &str, credential: Credential) -> Result<Authorized, NotAuthorized> {
+        let (record, key) = match credential {
             Credential::Key(key) => {
                 let principal = self.access.authenticate(&key).await;
                 let principal = principal.map_err(|e| NotAuthorized::Failed(e.to_string()))?;
@@ -105,10 +105,10 @@ impl Catalog for EngineCatalog {
     fn admit(
         &self,
         name: &str,
-        proof: Credential,
+        credential: Credential,
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
         let (sandboxes, name) = (self.0.clone(), name.to_owned());
-        Box::pin(async move { sandboxes.admit(&name, proof).await })
+        Box::pin(async move { sandboxes.admit(&name, credential).await })
     }
 
     fn routes(&self) -> Vec<Arc<Route>> {

@@ -105,7 +105,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
     assert_eq!(good.unwrap().sandbox, record.id);
     let stranger = ApiKey::from_entropy([9; 20]);
     let public = fixture.create().await;
-    for (name, proof) in [
+    for (name, credential) in [
         ("box", traffic(token.reveal())),
         (record.id.as_str(), traffic("x")),
         (public.as_str(), traffic("")),
@@ -113,7 +113,7 @@ async fn a_door_opens_for_a_key_of_the_team_or_the_traffic_token() {
         ("box", Credential::Key(stranger)),
     ] {
         assert_eq!(
-            catalog.admit(name, proof).await,
+            catalog.admit(name, credential).await,
             Err(NotAuthorized::Unproven),
             "{name}"
         );

@@ -19,7 +19,7 @@ pub(crate) const UID: u32 = 61_234;
 pub(crate) const GROUP: u32 = 61_235;
 
 /// Timeout of every wait in tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A running daemon, ended when dropped.
 pub(crate) struct Daemon {
@@ -101,7 +101,7 @@ impl Daemon {
                 }
             }
         });
-        let ready = log.recv_timeout(PATIENCE).unwrap();
+        let ready = log.recv_timeout(DEADLINE).unwrap();
         assert_eq!(ready["event"], "ready", "{ready}");
         let port = u16::try_from(ready["port"].as_u64().unwrap()).unwrap();
         Some(Self {
@@ -140,7 +140,7 @@ impl Daemon {
     /// Waits for a log entry.
     pub(crate) fn logged(&self, mut wanted: impl FnMut(&Value) -> bool) -> Value {
         loop {
-            let entry = self.log.recv_timeout(PATIENCE).unwrap();
+            let entry = self.log.recv_timeout(DEADLINE).unwrap();
             if wanted(&entry) {
                 return entry;
             }

@@ -4,10 +4,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::daemon::{Options, PATIENCE, daemon};
+use crate::daemon::{Options, DEADLINE, daemon};
 
 async fn ask(port: u16, request: &str) -> String {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     let mut stream = loop {
         // The daemon reports readiness before this service listens.
         match TcpStream::connect(("127.0.0.1", port)).await {

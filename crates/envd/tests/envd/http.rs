@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::daemon::{Daemon, PATIENCE};
+use crate::daemon::{Daemon, DEADLINE};
 
 /// A complete response.
 #[derive(Debug)]
@@ -97,6 +97,6 @@ impl HttpRequest {
                 body: body.collect().await.unwrap().to_bytes(),
             }
         };
-        tokio::time::timeout(PATIENCE, exchange).await.unwrap()
+        tokio::time::timeout(DEADLINE, exchange).await.unwrap()
     }
 }

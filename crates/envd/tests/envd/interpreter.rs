@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::daemon::{Daemon, Options, PATIENCE, USER};
+use crate::daemon::{Daemon, Options, DEADLINE, USER};
 use crate::http::{Answer, HttpRequest};
 
 mod client;
@@ -175,7 +175,7 @@ impl Running {
                 }
             }
         };
-        timeout(PATIENCE, reading).await.unwrap();
+        timeout(DEADLINE, reading).await.unwrap();
     }
 
     /// Reads to the end of the execution: the bytes that came, and whether output was reported
@@ -184,7 +184,7 @@ impl Running {
         let (mut bytes, mut told) = (0, false);
         loop {
             let mut line = String::new();
-            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await;
+            let read = timeout(DEADLINE, self.0.read_line(&mut line)).await;
             assert_ne!(read.unwrap().unwrap(), 0, "no end of the execution");
             bytes += line.len();
             told |= line.contains("Some output may be missing");

@@ -12,7 +12,7 @@ use shoal_protocol::process::process_selector::Selector as WireSelector;
 use shoal_protocol::process::stream_input_request::{DataEvent, KeepAlive, StartEvent};
 use shoal_protocol::process::{ProcessInput, ProcessSelector, Signal, StreamInputRequest};
 
-use crate::daemon::{GROUP, Options, PATIENCE, UID, USER, daemon};
+use crate::daemon::{GROUP, Options, DEADLINE, UID, USER, daemon};
 use crate::wire::{Item, basic};
 
 const START: &str = "/process.Process/Start";
@@ -44,7 +44,7 @@ async fn wait(process: &mut Process) -> Exit {
 
 /// Polls until a condition set by another process holds.
 pub(crate) async fn until(mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + DEADLINE;
     while !done() {
         assert!(Instant::now() < deadline, "timeout");
         tokio::task::yield_now().await;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::daemon::{Daemon, PATIENCE};
+use crate::daemon::{Daemon, DEADLINE};
 use crate::http::Answer;
 
 /// A message in its envelope.
@@ -43,7 +43,7 @@ impl Stream {
     /// The next message that is not a keepalive.
     pub(crate) async fn next(&mut self) -> Item {
         loop {
-            let item = timeout(PATIENCE, self.item()).await.unwrap();
+            let item = timeout(DEADLINE, self.item()).await.unwrap();
             let alive = matches!(&item, Item::Message(message)
                 if message["event"].get("keepalive").is_some() || message.get("keepalive").is_some());
             if !alive {
@@ -188,7 +188,7 @@ impl Daemon {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
-            timeout(PATIENCE, connection.read_line(&mut line))
+            timeout(DEADLINE, connection.read_line(&mut line))
                 .await
                 .unwrap()
                 .unwrap();

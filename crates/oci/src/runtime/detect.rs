@@ -9,7 +9,7 @@ use std::process::Command;
 use shoal_core::driver::RuntimeInfo;
 use shoal_core::template::RuntimeName;
 
-use super::{Kind, Patience, Runtime};
+use super::{Kind, Runtime, RuntimeTimeouts};
 
 /// The runtimes to look for.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub struct RuntimeConfig {
     /// How gVisor intercepts system calls: `systrap` or `ptrace` (or `kvm`, if available).
     pub platform: String,
     /// The timeouts of calls.
-    pub patience: Patience,
+    pub timeouts: RuntimeTimeouts,
 }
 
 impl Default for RuntimeConfig {
@@ -33,7 +33,7 @@ impl Default for RuntimeConfig {
             runc: "runc".into(),
             default: Kind::Runsc,
             platform: "systrap".to_owned(),
-            patience: Patience::default(),
+            timeouts: RuntimeTimeouts::default(),
         }
     }
 }
@@ -101,7 +101,7 @@ fn probe(
         program,
         state: run.join(kind.program()),
         platform: config.platform.clone(),
-        patience: config.patience,
+        timeouts: config.timeouts,
     })
 }
 

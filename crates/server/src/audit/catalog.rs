@@ -46,9 +46,9 @@ impl Catalog for AuditedCatalog {
     fn admit(
         &self,
         name: &str,
-        proof: Credential,
+        credential: Credential,
     ) -> BoxFuture<'static, Result<Authorized, NotAuthorized>> {
-        self.inner.admit(name, proof)
+        self.inner.admit(name, credential)
     }
 
     fn key_deleted(&self, key: KeyId) -> BoxFuture<'static, ()> {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::{Interpreter, children, interpreter};
-use crate::daemon::PATIENCE;
+use crate::daemon::DEADLINE;
 
 impl Interpreter {
     /// Kills the only kernel and waits until the daemon has noticed.
@@ -19,7 +19,7 @@ impl Interpreter {
                 tokio::task::yield_now().await;
             }
         };
-        let kernel = timeout(PATIENCE, kernel).await.unwrap();
+        let kernel = timeout(DEADLINE, kernel).await.unwrap();
         kill_process(Pid::from_raw(kernel).unwrap(), Signal::KILL).unwrap();
         let process = std::path::PathBuf::from(format!("/proc/{kernel}"));
         let ended = async {
@@ -27,13 +27,13 @@ impl Interpreter {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(PATIENCE, ended).await.unwrap();
+        timeout(DEADLINE, ended).await.unwrap();
     }
 
     async fn restart(&self, id: &str) {
         let path = format!("/contexts/{id}/restart");
         let answer = self.ask(Method::POST, &path).send("");
-        assert_eq!(timeout(PATIENCE, answer).await.unwrap().status, 200);
+        assert_eq!(timeout(DEADLINE, answer).await.unwrap().status, 200);
     }
 }
 
@@ -132,7 +132,7 @@ async fn a_stuck_client_does_not_block_a_restart() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, filled).await.unwrap();
+    timeout(DEADLINE, filled).await.unwrap();
     interpreter.restart(&id).await;
     running.wait_for("\"ContextRestarting\"").await;
     running.wait_for("end_of_execution").await;

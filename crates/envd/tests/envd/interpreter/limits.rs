@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Interpreter, Running, interpreter};
-use crate::daemon::PATIENCE;
+use crate::daemon::DEADLINE;
 
 #[tokio::test]
 async fn oversized_output_is_omitted_with_an_error() {
@@ -40,7 +40,7 @@ async fn a_slow_client_does_not_fill_memory_and_receives_the_end() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, written).await.unwrap();
+    tokio::time::timeout(DEADLINE, written).await.unwrap();
     let megabytes = interpreter.memory() >> 10;
     assert!(megabytes < 150, "the daemon holds {megabytes} MB of 300");
     // A standard kernel drops what its sockets cannot hold. It keeps all if the daemon keeps up.
