@@ -10,7 +10,7 @@ mod progress;
 mod provision;
 mod recipe;
 mod sources;
-mod survey;
+mod tree_digest;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,16 +131,17 @@ impl Work {
         run.report("provisioning");
         provision::provision(&tree, &self.recipe, &sources)?;
         run.report("measuring");
-        let survey = survey::survey(&tree).map_err(|e| Fault::io("measure", &root, e))?;
-        if survey.bytes > self.limits.image_bytes {
+        let measured =
+            tree_digest::digest_tree(&tree).map_err(|e| Fault::io("measure", &root, e))?;
+        if measured.bytes > self.limits.image_bytes {
             let most = self.limits.image_bytes;
             return Err(Fault::refused(format!("it has more than {most} bytes")));
         }
         Ok(LayerRecord {
-            digest: survey.digest,
-            diff_id: survey.digest,
-            size: survey.bytes,
-            entries: survey.entries,
+            digest: measured.digest,
+            diff_id: measured.digest,
+            size: measured.bytes,
+            entries: measured.entries,
         })
     }
 

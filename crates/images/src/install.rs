@@ -16,10 +16,10 @@ use super::blob::{Blobs, Body};
 use super::digest::{Digest, Hashing};
 use super::disk::{LayerRecord, Stage};
 use super::fault::Fault;
-use super::flight::{Audience, Flights};
 use super::inventory::Inventory;
 use super::manifest::{LayerPlan, Plan, Settings};
 use super::registry::{RegistryConfig, retry};
+use super::single_flight::{Audience, SingleFlight};
 use super::unpack::{decoded, unpack};
 
 /// How many layers of one image are fetched concurrently: enough to use the bandwidth, few enough
@@ -38,7 +38,7 @@ pub(crate) struct Installer {
     inventory: Arc<Inventory>,
     limits: ImageLimits,
     retries: RegistryConfig,
-    flights: Flights<Digest, ()>,
+    flights: SingleFlight<Digest, ()>,
     places: Semaphore,
 }
 
@@ -52,7 +52,7 @@ impl Installer {
             inventory,
             limits,
             retries,
-            flights: Flights::default(),
+            flights: SingleFlight::default(),
             places: Semaphore::new(LAYERS_IN_ALL),
         })
     }

@@ -19,7 +19,6 @@ mod config;
 mod digest;
 mod disk;
 mod fault;
-mod flight;
 mod held;
 mod import;
 mod install;
@@ -28,6 +27,7 @@ mod layers;
 mod manifest;
 mod reference;
 mod registry;
+mod single_flight;
 pub mod unpack;
 
 use std::path::PathBuf;
@@ -43,7 +43,6 @@ pub use self::config::{ImageLimits, StoreConfig};
 pub use self::digest::{Digest, InvalidDigest};
 use self::disk::Home;
 use self::fault::Fault;
-use self::flight::{Audience, Flights};
 pub use self::held::{HeldImage, HeldLayers};
 use self::import::Import;
 use self::install::Installer;
@@ -53,6 +52,7 @@ pub use self::layers::{LayerSource, LayerStack, SandboxLayers};
 use self::reference::Reference;
 pub use self::registry::RegistryConfig;
 use self::registry::Repository;
+use self::single_flight::{Audience, SingleFlight};
 
 /// The images on this node. Clones are handles to the same store.
 ///
@@ -72,8 +72,8 @@ struct Shared {
     inventory: Arc<Inventory>,
     installer: Arc<Installer>,
     bootstrapper: Bootstrapper,
-    pulls: Flights<PullKey, Image>,
-    bootstraps: Flights<(ImageName, Digest), Image>,
+    pulls: SingleFlight<PullKey, Image>,
+    bootstraps: SingleFlight<(ImageName, Digest), Image>,
 }
 
 /// The key of equal pulls. Calls with other credentials may have access to less, and calls with
@@ -104,8 +104,8 @@ impl ImageStore {
                 inventory,
                 installer,
                 bootstrapper,
-                pulls: Flights::default(),
-                bootstraps: Flights::default(),
+                pulls: SingleFlight::default(),
+                bootstraps: SingleFlight::default(),
             }),
         })
     }

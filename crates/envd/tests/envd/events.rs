@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::daemon::{Options, DEADLINE, daemon};
+use crate::daemon::{DEADLINE, Options, daemon};
 
 async fn ask(port: u16, request: &str) -> String {
     let deadline = tokio::time::Instant::now() + DEADLINE;

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::daemon::{Daemon, DEADLINE};
+use crate::daemon::{DEADLINE, Daemon};
 
 /// A complete response.
 #[derive(Debug)]

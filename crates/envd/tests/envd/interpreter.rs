@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::daemon::{Daemon, Options, DEADLINE, USER};
+use crate::daemon::{DEADLINE, Daemon, Options, USER};
 use crate::http::{Answer, HttpRequest};
 
 mod client;

@@ -12,7 +12,7 @@ use shoal_protocol::process::process_selector::Selector as WireSelector;
 use shoal_protocol::process::stream_input_request::{DataEvent, KeepAlive, StartEvent};
 use shoal_protocol::process::{ProcessInput, ProcessSelector, Signal, StreamInputRequest};
 
-use crate::daemon::{GROUP, Options, DEADLINE, UID, USER, daemon};
+use crate::daemon::{DEADLINE, GROUP, Options, UID, USER, daemon};
 use crate::wire::{Item, basic};
 
 const START: &str = "/process.Process/Start";

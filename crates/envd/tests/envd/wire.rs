@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::daemon::{Daemon, DEADLINE};
+use crate::daemon::{DEADLINE, Daemon};
 use crate::http::Answer;
 
 /// A message in its envelope.

@@ -12,7 +12,7 @@ const SIDE_MAX: u16 = 4096;
 /// A message of the client.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum Said {
+pub(super) enum ClientMessage {
     /// Start the shell. The first message.
     Init {
         cols: Option<u16>,
@@ -29,7 +29,7 @@ pub(super) enum Said {
 /// A message of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum Told {
+pub(super) enum ServerMessage {
     /// The shell runs.
     Ready,
     /// Output of the shell.
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn messages_are_read_and_written_as_the_field_has_them() {
-        let said = |text| serde_json::from_str::<Said>(text);
+        let said = |text| serde_json::from_str::<ClientMessage>(text);
         assert_eq!(
             said(r#"{"type":"init","cols":100}"#).unwrap(),
-            Said::Init {
+            ClientMessage::Init {
                 cols: Some(100),
                 rows: None
             }
         );
-        assert_eq!(said(r#"{"type":"close"}"#).unwrap(), Said::Close);
+        assert_eq!(said(r#"{"type":"close"}"#).unwrap(), ClientMessage::Close);
         for bad in [
             "",
             "[]",
@@ -111,8 +111,8 @@ mod tests {
         ] {
             assert!(said(bad).is_err(), "{bad}");
         }
-        let told = serde_json::to_string(&Told::Exit { code: 1 }).unwrap();
-        assert_eq!(told, r#"{"type":"exit","code":1}"#);
+        let message = serde_json::to_string(&ServerMessage::Exit { code: 1 }).unwrap();
+        assert_eq!(message, r#"{"type":"exit","code":1}"#);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use shoal_core::ports::inside::{
 };
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::messages::{Decoder, Said, Told, size};
+use super::messages::{ClientMessage, Decoder, ServerMessage, size};
 use crate::auth::KeyLifetime;
 use crate::backend::Backend;
 use crate::error::ApiError;
@@ -97,10 +97,10 @@ async fn serve(socket: WebSocket, inside: Arc<dyn SandboxClient>, lifetime: KeyL
     let served = match begin(&mut receiver, inside.as_ref(), &lifetime).await {
         Ok(Some(process)) => talk(&mut sender, &mut receiver, process, &lifetime).await,
         Ok(None) => Ok(()),
-        Err(error) => tell(&mut sender, &Told::Error { error }).await,
+        Err(error) => send(&mut sender, &ServerMessage::Error { error }).await,
     };
     // A client that has disconnected receives no more messages.
-    if served.is_ok() && tell(&mut sender, &Told::Closed).await.is_ok() {
+    if served.is_ok() && send(&mut sender, &ServerMessage::Closed).await.is_ok() {
         let _ = sender.close().await;
     }
 }
@@ -114,12 +114,12 @@ async fn begin(
     let first = tokio::select! {
         biased;
         () = lifetime.ended() => return Err(KEY_DELETED.to_owned()),
-        first = timeout(INIT, first_word(receiver)) => first,
+        first = timeout(INIT, first_message(receiver)) => first,
     };
     let first = first.map_err(|_| "nothing was said: begin with init".to_owned())?;
     let size = match first {
-        Ok(Some(Said::Init { cols, rows })) => size(cols, rows),
-        Ok(Some(Said::Close) | None) => return Ok(None),
+        Ok(Some(ClientMessage::Init { cols, rows })) => size(cols, rows),
+        Ok(Some(ClientMessage::Close) | None) => return Ok(None),
         _ => return Err("the first message must be init".to_owned()),
     };
     let mut command = SandboxCommand::new("/bin/sh", ["-c", SHELL]);
@@ -130,13 +130,13 @@ async fn begin(
 }
 
 /// The client's first message; `None` if it disconnects. Control frames may come first.
-async fn first_word<R>(receiver: &mut R) -> Result<Option<Said>, String>
+async fn first_message<R>(receiver: &mut R) -> Result<Option<ClientMessage>, String>
 where
     R: Stream<Item = Result<Message, axum::Error>> + Unpin,
 {
     while let Some(Ok(message)) = receiver.next().await {
-        if let Some(said) = read(&message)? {
-            return Ok(Some(said));
+        if let Some(parsed) = read(&message)? {
+            return Ok(Some(parsed));
         }
     }
     Ok(None)
@@ -156,32 +156,32 @@ async fn talk(
     let telling = async {
         let mut decoder = Decoder::default();
         let mut ping = interval_at(Instant::now() + PING, PING);
-        tell(sender, &Told::Ready).await?;
+        send(sender, &ServerMessage::Ready).await?;
         loop {
-            let told = tokio::select! {
+            let message = tokio::select! {
                 next = output.next() => match next {
                     Some(Ok(CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes))) => {
                         let data = decoder.decode(&bytes);
-                        Told::Output { data }
+                        ServerMessage::Output { data }
                     }
-                    Some(Ok(CommandOutput::Exit(exit))) => Told::Exit { code: exit.code },
-                    Some(Err(error)) => Told::Error { error: error.to_string() },
+                    Some(Ok(CommandOutput::Exit(exit))) => ServerMessage::Exit { code: exit.code },
+                    Some(Err(error)) => ServerMessage::Error { error: error.to_string() },
                     None => return Ok(()),
                 },
-                Some(error) = problem.recv() => Told::Error { error },
+                Some(error) = problem.recv() => ServerMessage::Error { error },
                 _ = ping.tick() => {
                     sender.send(Message::Ping(Bytes::new())).await?;
                     continue;
                 }
             };
-            tell(sender, &told).await?;
+            send(sender, &message).await?;
         }
     };
     let ended = tokio::select! {
         // First, so that input sent after the deletion is not processed.
         biased;
         () = lifetime.ended() => None,
-        told = telling => Some(told),
+        message = telling => Some(message),
         () = hearing => Some(Ok(())),
     };
     // The shell has no client any more; it may have exited by itself.
@@ -190,7 +190,7 @@ async fn talk(
         Some(ended) => ended,
         None => {
             let error = KEY_DELETED.to_owned();
-            tell(sender, &Told::Error { error }).await
+            send(sender, &ServerMessage::Error { error }).await
         }
     }
 }
@@ -203,19 +203,21 @@ async fn hear(
     problems: tokio::sync::mpsc::Sender<String>,
 ) {
     while let Ok(Some(Ok(message))) = timeout(SILENT, receiver.next()).await {
-        let said = match read(&message) {
-            Ok(Some(said)) => said,
+        let parsed = match read(&message) {
+            Ok(Some(parsed)) => parsed,
             Ok(None) => continue,
             Err(error) => {
                 let _ = problems.send(error).await;
                 continue;
             }
         };
-        let done = match said {
-            Said::Close => return,
-            Said::Init { .. } => Ok(()),
-            Said::Resize { cols, rows } => control.resize(size(Some(cols), Some(rows))).await,
-            Said::Input { data } => control.input(data.into()).await,
+        let done = match parsed {
+            ClientMessage::Close => return,
+            ClientMessage::Init { .. } => Ok(()),
+            ClientMessage::Resize { cols, rows } => {
+                control.resize(size(Some(cols), Some(rows))).await
+            }
+            ClientMessage::Input { data } => control.input(data.into()).await,
         };
         if let Err(error) = done {
             let _ = problems.send(error.to_string()).await;
@@ -224,20 +226,20 @@ async fn hear(
 }
 
 /// Parses a message; `None` for control frames.
-fn read(message: &Message) -> Result<Option<Said>, String> {
+fn read(message: &Message) -> Result<Option<ClientMessage>, String> {
     match message {
         Message::Text(text) => serde_json::from_str(text)
             .map(Some)
             .map_err(|error| format!("a message makes no sense: {error}")),
         Message::Binary(_) => Err("a message makes no sense: it is not text".to_owned()),
-        Message::Close(_) => Ok(Some(Said::Close)),
+        Message::Close(_) => Ok(Some(ClientMessage::Close)),
         Message::Ping(_) | Message::Pong(_) => Ok(None),
     }
 }
 
-async fn tell(sender: &mut Sender, told: &Told) -> Result<(), axum::Error> {
+async fn send(sender: &mut Sender, message: &ServerMessage) -> Result<(), axum::Error> {
     // Strings and numbers always serialize.
-    let text = serde_json::to_string(told).unwrap_or_default();
+    let text = serde_json::to_string(message).unwrap_or_default();
     sender.send(Message::Text(text.into())).await
 }
 
@@ -254,9 +256,9 @@ mod tests {
         check_origin(&headers, &Uri::from_static("/")).is_ok()
     }
 
-    async fn first(messages: Vec<Message>) -> Result<Option<Said>, String> {
+    async fn first(messages: Vec<Message>) -> Result<Option<ClientMessage>, String> {
         let messages = messages.into_iter().map(Ok::<_, axum::Error>);
-        first_word(&mut futures_util::stream::iter(messages)).await
+        first_message(&mut futures_util::stream::iter(messages)).await
     }
 
     #[tokio::test]
@@ -264,7 +266,7 @@ mod tests {
         let ping = || Message::Ping(Bytes::from_static(b"there?"));
         let pong = || Message::Pong(Bytes::new());
         let init = || Message::Text(r#"{"type":"init"}"#.into());
-        let begun = Ok(Some(Said::Init {
+        let begun = Ok(Some(ClientMessage::Init {
             cols: None,
             rows: None,
         }));
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(first(vec![ping(), pong(), ping(), init()]).await, begun);
         assert_eq!(first(vec![ping()]).await, Ok(None));
         let close = first(vec![ping(), Message::Close(None)]).await;
-        assert_eq!(close, Ok(Some(Said::Close)));
+        assert_eq!(close, Ok(Some(ClientMessage::Close)));
         let binary = Message::Binary(Bytes::new());
         assert!(first(vec![ping(), binary, init()]).await.is_err());
     }

@@ -18,7 +18,7 @@ const FORMAT: &[u8] = b"shoal tree 1\n";
 const XATTR_MAX: usize = 64 * 1024;
 
 /// The digest and size of a tree.
-pub(super) struct Survey {
+pub(super) struct TreeDigest {
     /// Equal for equal names, kinds, modes, owners, attributes and contents. Times are excluded:
     /// they are those of the build.
     pub(super) digest: Digest,
@@ -29,24 +29,24 @@ pub(super) struct Survey {
 }
 
 /// Reads the whole tree.
-pub(super) fn survey(tree: &Tree) -> io::Result<Survey> {
-    let mut surveyor = Surveyor {
+pub(super) fn digest_tree(tree: &Tree) -> io::Result<TreeDigest> {
+    let mut reader = TreeReader {
         text: FORMAT.to_vec(),
         seen: HashSet::new(),
         bytes: 0,
         entries: 0,
     };
     let root = fstat(tree.root())?;
-    surveyor.line(&TreePath::root(), &root, b"");
-    surveyor.directory(tree.root(), &TreePath::root())?;
-    Ok(Survey {
-        digest: Digest::of(&surveyor.text),
-        bytes: surveyor.bytes,
-        entries: surveyor.entries,
+    reader.line(&TreePath::root(), &root, b"");
+    reader.directory(tree.root(), &TreePath::root())?;
+    Ok(TreeDigest {
+        digest: Digest::of(&reader.text),
+        bytes: reader.bytes,
+        entries: reader.entries,
     })
 }
 
-struct Surveyor {
+struct TreeReader {
     /// One line per name, about a hundred bytes each.
     text: Vec<u8>,
     /// Files with several names that have been counted.
@@ -55,7 +55,7 @@ struct Surveyor {
     entries: u64,
 }
 
-impl Surveyor {
+impl TreeReader {
     fn directory(&mut self, directory: BorrowedFd<'_>, path: &TreePath) -> io::Result<()> {
         for name in names(directory)? {
             let Some(stat) = look(directory, &name)? else {
@@ -136,8 +136,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    fn of(path: &Path) -> Survey {
-        survey(&Tree::open(path).unwrap()).unwrap()
+    fn of(path: &Path) -> TreeDigest {
+        digest_tree(&Tree::open(path).unwrap()).unwrap()
     }
 
     fn grown() -> tempfile::TempDir {
@@ -154,9 +154,9 @@ mod tests {
         let (one, two) = (grown(), grown());
         let file = File::open(two.path().join("d/f")).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        let survey = of(one.path());
-        assert_eq!(survey.digest, of(two.path()).digest);
-        assert_eq!((survey.bytes, survey.entries), (7, 4));
+        let found = of(one.path());
+        assert_eq!(found.digest, of(two.path()).digest);
+        assert_eq!((found.bytes, found.entries), (7, 4));
     }
 
     #[test]

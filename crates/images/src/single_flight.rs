@@ -22,7 +22,7 @@ type Work<V> = BoxFuture<'static, Outcome<V>>;
 /// A failure is returned to the caller that started the operation. The other callers start again,
 /// because the fault may be specific to the first one, like wrong credentials. Every failure ends
 /// at least one call, so this terminates.
-pub(crate) struct Flights<K, V> {
+pub(crate) struct SingleFlight<K, V> {
     under_way: Mutex<HashMap<K, Flight<V>>>,
 }
 
@@ -31,7 +31,7 @@ struct Flight<V> {
     audience: Audience,
 }
 
-impl<K, V> Default for Flights<K, V> {
+impl<K, V> Default for SingleFlight<K, V> {
     fn default() -> Self {
         Self {
             under_way: Mutex::new(HashMap::new()),
@@ -39,7 +39,7 @@ impl<K, V> Default for Flights<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> SingleFlight<K, V> {
     /// Waits for the operation on `key`, and starts it if none is running. `sink` receives its
     /// progress.
     pub(crate) async fn join(
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_with_one_key_share_the_work_and_its_progress() {
-        let flights = Flights::<u8, usize>::default();
+        let flights = SingleFlight::<u8, usize>::default();
         let begun = Arc::new(AtomicUsize::new(0));
         let begin = |audience: Audience| {
             let begun = Arc::clone(&begun);
@@ -170,7 +170,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fault_fails_only_the_call_that_started_the_work() {
-        let flights = Flights::<u8, usize>::default();
+        let flights = SingleFlight::<u8, usize>::default();
         let begun = AtomicUsize::new(0);
         let begin = |_: Audience| {
             let number = begun.fetch_add(1, Ordering::SeqCst);
@@ -196,7 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_without_waiting_callers_is_cancelled() {
-        let flights = Arc::new(Flights::<u8, ()>::default());
+        let flights = Arc::new(SingleFlight::<u8, ()>::default());
         let (alive, mut given_up) = oneshot::channel::<()>();
         let alive = Arc::new(Mutex::new(Some(alive)));
         let caller = tokio::spawn({
