@@ -1,7 +1,7 @@
 """Makes the images of the builtin templates once, for all suites.
 
 `python -m conformance.images DIRECTORY`: an installation in that directory is started and ended.
-Where the images are there already, that takes a second.
+Takes a second if the images exist already.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: What the group of a sandbox has for its runtime, in bytes, above the memory of the sandbox.
+#: The memory of the runtime itself, which a sandbox's cgroup has in addition to the sandbox's, in bytes.
 OVERHEAD = {"runsc": 64 << 20, "runc": 0}
 
-#: How long a start may take, an image that has to be made first included.
+#: The timeout of a start, including the build of a missing image.
 START_SECONDS = 600
 
 
 def program() -> Path:
-    """The server under test: `SHOAL_BIN`, else the newest build of this checkout."""
+    """The server under test: `SHOAL_BIN`, otherwise the newest build of this checkout."""
     named = os.environ.get("SHOAL_BIN")
     if named:
         return Path(named)
@@ -38,7 +38,7 @@ def program() -> Path:
 
 
 def free_port() -> int:
-    """A port below those that the system gives to clients.
+    """A port below the range that the system assigns to clients.
 
     A client that tries a port of its own range while nobody listens may be given that very port
     and reach itself, and a server that comes back finds it taken.
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 def unverified_tls(plain: socket.socket) -> ssl.SSLSocket:
-    """TLS to whoever answers: enough to see that somebody does."""
+    """A TLS connection without verification, to check that a server answers."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -63,7 +63,7 @@ def unverified_tls(plain: socket.socket) -> ssl.SSLSocket:
 
 
 def share_images(source: Path, data: Path) -> None:
-    """Gives a data directory the images of another, which were made before.
+    """Gives a data directory the images of another, which were built before.
 
     Layers are never written to, so their files are shared, if both are on one file system; the
     little that is written is copied.
@@ -78,7 +78,7 @@ def share_images(source: Path, data: Path) -> None:
 
 
 def wait_until(condition, seconds: float, what: str):
-    """The first true value of `condition`; fails when there is none in time."""
+    """The first true value of `condition`; fails when there is none before the timeout."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -89,7 +89,7 @@ def wait_until(condition, seconds: float, what: str):
 
 
 def instance_of(data: Path) -> str:
-    """The short name that the server gives everything it makes for this data directory."""
+    """The short name that the server uses for all resources of this data directory."""
     digest = hashlib.sha256(str(data.resolve()).encode()).digest()
     return "".join("0123456789abcdefghijklmnopqrstuv"[byte % 32] for byte in digest[:5])
 
@@ -102,13 +102,13 @@ class Installation:
     settings: list[str] = field(default_factory=list)
     port: int = 0
     process: subprocess.Popen | None = None
-    #: Keys by the name of their team.
+    #: Keys by team name.
     keys: dict[str, str] = field(default_factory=dict)
-    #: What the program is run under, for example `ip netns exec …`.
+    #: The command prefix of the server, for example `ip netns exec …`.
     under: list[str] = field(default_factory=list)
-    #: Where it listens; the API is reached on loopback in any case.
+    #: The address that it listens on; the API is always reachable on loopback.
     listen: str = "127.0.0.1"
-    #: Whether it speaks TLS (`tls` is among the settings).
+    #: Whether it serves TLS (`tls` is among the settings).
     tls: bool = False
 
     @property
@@ -124,7 +124,7 @@ class Installation:
         return self.keys["default"]
 
     def options(self, team: str = "default") -> dict:
-        """What the SDK has to be told to talk to this server."""
+        """The environment with which the SDK uses this server."""
         return {"api_key": self.keys[team], "api_url": self.url, "sandbox_url": self.url}
 
     # --- life -----------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Installation:
         self.keys["default"] = (self.data / "api-key").read_text().strip()
 
     def launch(self) -> None:
-        """Starts a server and does not wait."""
+        """Starts a server without waiting."""
         assert self.process is None
         self.port = self.port or free_port()
         self.data.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ class Installation:
         return (self.data / "server.log").read_bytes()[-size:].decode(errors="replace")
 
     def stop(self) -> None:
-        """Ends the server as an operator would."""
+        """Stops the server as an operator would."""
         if self.process is None:
             return
         self.process.send_signal(signal.SIGTERM)
@@ -180,13 +180,13 @@ class Installation:
             self.process = None
 
     def crash(self) -> None:
-        """Ends the server as a fault would: at once, in the middle of everything."""
+        """Kills the server abruptly, as a crash would."""
         self.process.kill()
         self.process.wait(30)
         self.process = None
 
     def remove(self) -> None:
-        """Ends everything and takes the data directory away."""
+        """Stops everything and removes the data directory."""
         if self.process is not None:
             self.stop()
         below = [m for m in mount_points() if m.startswith(f"{self.data}/")]
@@ -196,13 +196,13 @@ class Installation:
     # --- what an admin makes -----------------------------------------------------------------
 
     def add_team(self, slug: str) -> str:
-        """Another tenant, with a key of its own that is no admin's."""
+        """Creates another team, with a key without admin rights."""
         made = self._admin("POST", "/api/v1/keys", {"name": slug, "team": slug})
         self.keys[slug] = made["secret"]
         return made["secret"]
 
     def add_template(self, name: str, **limits: int) -> None:
-        """A twin of `base` for everybody, with other limits: `cpuMilli`, `memoryMB`, …"""
+        """Creates a public twin of `base` with other limits: `cpuMilli`, `memoryMB`, …"""
         base = self._admin("GET", "/api/v1/templates/base")
         twin = {key: base[key] for key in ("image", "user", "workdir", "env") if base.get(key)}
         self._admin("POST", "/api/v1/templates", twin | {"name": name, "public": True} | limits)
@@ -222,9 +222,9 @@ class Installation:
     # --- what it has on the machine --------------------------------------------------------
 
     def groups(self) -> list[Path]:
-        """Its groups of processes, in every hierarchy."""
+        """Its cgroups, in every hierarchy."""
         root, found = Path("/sys/fs/cgroup"), []
-        # What goes while it is being looked for is gone.
+        # A cgroup that disappears during the search counts as gone.
         for hierarchy in [root, *(root / name for name in os.listdir(root))]:
             parent = hierarchy / "shoal" / self.instance
             try:
@@ -241,12 +241,12 @@ class Installation:
                 try:
                     found |= {int(pid) for pid in (group / "cgroup.procs").read_text().split()}
                 except OSError:
-                    # It has gone meanwhile.
+                    # It has exited meanwhile.
                     pass
         return found
 
     def leftovers(self, server: bool = False) -> list[str]:
-        """Everything on the machine that is of this installation's sandboxes.
+        """All resources of this installation's sandboxes on the machine.
 
         What belongs to the server itself (its disk, its table, the slots it keeps ready) counts
         when `server` is set: after a clean end without sandboxes none of it may be there.
@@ -259,7 +259,7 @@ class Installation:
         roots = (f"{state}/roots/", f"{self.data}/disk/")
         left += [f"mount {point}" for point in mount_points() if point.startswith(roots)]
         left += [str(path) for path in (state / "roots").glob("*")]
-        # The runtimes' own records. What is mounted below `roots` is no place to look for them.
+        # The runtimes' own records. Mounts below `roots` are not searched for them.
         for runtime in (entry for entry in state.glob("*") if entry.name != "roots"):
             for directory, _, names in os.walk(runtime):
                 left += [os.path.join(directory, name) for name in names if "_sandbox:" in name]
@@ -273,7 +273,7 @@ class Installation:
         return left
 
     def all_gone(self) -> list[str]:
-        """What is left after a clean end without sandboxes: nothing, in a moment.
+        """The leftovers after a clean stop without sandboxes; after a moment, none.
 
         The kernel lets a loop device go when its last user has, which may be a program of the
         machine that looked at it.
@@ -285,7 +285,7 @@ class Installation:
         return []
 
     def counts(self) -> dict[str, int]:
-        """What of the machine it has, in numbers, to be compared over time."""
+        """Counts of its resources on the machine, to be compared over time."""
         state = Path("/run/shoal") / self.instance
         links = [name for name in os.listdir("/sys/class/net") if self.instance in name]
         pid = self.process.pid

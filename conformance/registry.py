@@ -1,4 +1,4 @@
-"""A real registry on loopback, with an image made from the package mirror.
+"""A real registry on loopback, with an image built from the package mirror.
 
 `python -m conformance.registry` makes its images, for suites that run side by side.
 """
@@ -23,10 +23,10 @@ from threading import Thread
 
 from .shared import WORK
 
-#: The distribution that the image is: of the machine's own apt configuration.
+#: The distribution of the image, according to the machine's own apt configuration.
 SUITE = "bookworm"
 
-#: Who may read from a registry that asks: `sesame` in bcrypt.
+#: The account of a registry with authentication: password `sesame`.
 ACCOUNT = ("alice", "sesame")
 HTPASSWD = "alice:$2y$04$abcdefghijklmnopqrstuuinwY/tkBVrn3xrxQI/TgnMHhkvl85RW\n"
 
@@ -35,19 +35,19 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-#: What templates need beyond a package manager: a build over an image that has it installs nothing.
+#: The packages that templates need: a build over an image with them installs nothing.
 PROGRAMS = (
     "bash", "ca-certificates", "curl", "git", "iproute2", "jq", "less", "openssh-server", "procps", "sudo",
 )
 
 
 def bare_debian() -> Path:
-    """The layer of a Debian with little more than a package manager, made once."""
+    """The layer of a Debian with little more than a package manager, built once."""
     return bootstrapped("bare")
 
 
 def small_debian() -> Path:
-    """The layer of a Debian with the programs that every template has, made once."""
+    """The layer of a Debian with the programs of every template, built once."""
     return bootstrapped("small", f"--include={','.join(PROGRAMS)}")
 
 
@@ -84,7 +84,7 @@ def described(data: bytes, media_type: str) -> dict:
 
 @dataclass
 class Certificate:
-    """What a server shows, its key, and who vouches for it, in PEM."""
+    """A server certificate, its key, and the certificate of its CA, in PEM."""
 
     authority: Path
     shown: Path
@@ -93,7 +93,7 @@ class Certificate:
 
 @dataclass
 class Registry:
-    """Debian's `docker-registry`, with an account or without, plain or with a certificate."""
+    """Debian's `docker-registry`, with or without an account, over HTTP or TLS."""
 
     directory: Path
     guarded: bool = False
@@ -101,7 +101,7 @@ class Registry:
     tls: Certificate | None = None
     address: str = ""
     process: subprocess.Popen | None = field(default=None, repr=False)
-    #: What was asked for: `GET /v2/…`.
+    #: The received requests: `GET /v2/…`.
     asked: list[str] = field(default_factory=list)
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class Registry:
                 self.address = found.group(1)
                 break
         assert self.address, "the registry did not start"
-        # What it says from now on must go somewhere.
+        # The pipe must be drained, or the registry would block.
         Thread(target=self.process.stderr.read, daemon=True).start()
         Thread(target=self._listen, daemon=True).start()
 
@@ -160,7 +160,7 @@ class Registry:
             connection.close()
 
     def blob(self, repository: str, data: bytes, media_type: str) -> dict:
-        """Puts a blob in, and returns what it is called in a manifest."""
+        """Pushes a blob, and returns its descriptor for a manifest."""
         about = described(data, media_type)
         status, headers = self.request("POST", f"/v2/{repository}/blobs/uploads/")
         assert status == 202
@@ -171,12 +171,12 @@ class Registry:
         return about
 
     def add(self, reference: str, files: dict[str, str], architecture: str = "", **config) -> str:
-        """Puts an image in, `repository:tag`, that has these files and no more; returns its name."""
+        """Pushes an image `repository:tag` with only these files; returns its name."""
         repository, _, tag = reference.partition(":")
         return self.push(repository, tag, [layer_of(files)], architecture, **config)
 
     def push(self, repository: str, tag: str, blobs: list[bytes], architecture: str = "", **config) -> str:
-        """Puts an image of compressed layers in; returns its name."""
+        """Pushes an image of compressed layers; returns its name."""
         architecture = architecture or {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
         plain = [f"sha256:{hashlib.sha256(gzip.decompress(blob)).hexdigest()}" for blob in blobs]
         about = {

@@ -12,13 +12,13 @@ import pytest
 from ..installation import Installation, program
 from .terminal import Terminal
 
-#: How long a command may take.
+#: The timeout of a command.
 SECONDS = 90
 
 
 @dataclass
 class Answer:
-    """What a command printed, and what it exited with."""
+    """A command's output and exit code."""
 
     code: int
     out: str
@@ -30,7 +30,7 @@ class Answer:
 
 
 class Client:
-    """The program with a server to talk to."""
+    """The program, configured for a server."""
 
     def __init__(self, server: Installation, **variables: str):
         self.server = server
@@ -48,7 +48,7 @@ class Client:
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def ok(self, *words: str, **options) -> str:
-        """What a command printed that must succeed, without the last line's end."""
+        """The output of a command that must succeed, without the final newline."""
         answer = self.run(*words, **options)
         assert answer.code == 0, answer
         return answer.out.rstrip("\n")
@@ -73,7 +73,7 @@ def client(shared) -> Client:
 
 @pytest.fixture(scope="session")
 def sandbox(client) -> str:
-    """A sandbox that the tests share: none of them may harm it."""
+    """A sandbox that the tests share. Tests must not harm it."""
     made = client.ok("sandbox", "create", "--timeout", "30m", "--runtime", "runc")
     yield made
     client.run("sandbox", "kill", made)

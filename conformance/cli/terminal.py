@@ -12,12 +12,12 @@ import subprocess
 import termios
 import time
 
-#: How long anything on the terminal may take.
+#: The timeout for output on the terminal.
 SECONDS = 30
 
 
 class Terminal:
-    """A program whose three streams are a terminal of so many columns and rows."""
+    """A program whose three standard streams are a terminal of this size."""
 
     def __init__(self, command: list[str], env: dict[str, str], columns: int = 80, rows: int = 24):
         self.master, self.slave = pty.openpty()
@@ -36,7 +36,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def expect(self, text: str) -> None:
-        """Waits until the text is on the screen, and forgets all before its end."""
+        """Waits until the text is on the screen, and discards everything before its end."""
         end = time.monotonic() + SECONDS
         while text.encode() not in self.seen:
             left = end - time.monotonic()
@@ -48,7 +48,7 @@ class Terminal:
         self.seen = self.seen.split(text.encode(), 1)[1]
 
     def wait(self) -> int:
-        """How it ended. What it prints until then is read, as a terminal does."""
+        """Its exit status. Reads the output until then, as a terminal does."""
         end = time.monotonic() + SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < end, f"it does not end: {self.seen[-2000:]!r}"
@@ -57,7 +57,7 @@ class Terminal:
         return self.process.returncode
 
     def is_as_before(self) -> bool:
-        """Whether the terminal is in the mode that it had."""
+        """Whether the terminal's mode was restored."""
         return termios.tcgetattr(self.slave) == self.before
 
     def is_raw(self) -> bool:

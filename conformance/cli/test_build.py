@@ -236,7 +236,7 @@ def test_a_build_that_failed_is_listed_with_its_reason_and_removed(client, image
     built.add("cli-broken")
     failed = build(client, tmp_path, f"FROM {image}\nRUN echo why >&2; exit 3\n", "-t", "cli-broken")
     assert failed.code == 1 and failed.out == "", failed
-    # The log shows what the step printed, and the failure is told once.
+    # The log contains the step's output, and the failure is reported once.
     assert failed.err.count("why\n") == 1 and failed.err.count("exit status 3") == 1, failed
     assert "failed" in row(client, "cli-broken")
     assert "exit status 3" in client.ok("template", "get", "cli-broken")

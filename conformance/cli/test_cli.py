@@ -248,7 +248,7 @@ def test_a_shell_has_the_size_of_the_window_and_restores_the_terminal(terminal, 
 def test_ctrl_c_in_a_shell_reaches_the_shell(terminal, sandbox):
     window = terminal("sandbox", "shell", sandbox)
     window.expect("$ ")
-    # What a program of its own prints tells that it has the terminal already, and not the shell.
+    # Only output of a separate program shows that it has the terminal, and not the shell.
     window.type("sh -c 'echo be\"\"gun; exec sleep 600'\n")
     window.expect("begun\r\n")
     window.type("\x03")
@@ -379,7 +379,7 @@ def test_the_url_of_a_port_works(client, sandbox):
     script = "cd /etc && exec python3 -m http.server 8123 --bind 127.0.0.1"
     serving = client.start("sandbox", "exec", sandbox, "--", "sh", "-c", script)
     try:
-        # Names below `localhost` are not in every resolver; the server goes by the header.
+        # Not every resolver knows names below `localhost`; the server uses the header.
         host = url.removeprefix("http://")
         ask = urllib.request.Request(f"{client.server.url}/hostname", headers={"Host": host})
         with urllib.request.urlopen(ask, timeout=60) as answer:
@@ -422,7 +422,7 @@ def test_pools_are_listed_and_an_unknown_one_is_an_error(client):
 
 
 def test_a_template_is_made_used_shown_and_removed(client):
-    # Not any of the list: other tests bring images without a shell.
+    # Not an arbitrary image of the list: other tests import images without a shell.
     image = client.run("template", "get", "base", "--json").json["image"]
     assert image in [row["name"] for row in client.run("image", "ls", "--json").json]
     made = client.ok(
@@ -478,7 +478,7 @@ def test_an_image_is_pulled_from_a_registry_and_sandboxes_start_from_it(client, 
 
 
 def archive_of(files: dict[str, str]) -> bytes:
-    """What `docker save` writes of an image with one layer of these files."""
+    """An archive of `docker save` with one layer of these files."""
 
     def tar(entries: dict[str, bytes]) -> bytes:
         out = io.BytesIO()

@@ -27,7 +27,7 @@ def test_the_shell_blocks_of_a_page_run(shared, client, tmp_path, page):
         "E2B_API_URL": shared.url,
     }
     before = set(client.ok("ps", "-q").split())
-    # Later blocks need what a server inside begins in the background: it is waited for.
+    # Later blocks need a server that an earlier one starts in the background, so wait for it.
     setting = "set -euo pipefail\ncurl() { command curl --fail --retry 20 --retry-all-errors --retry-delay 1 \"$@\"; }\n"
     ran = subprocess.run(
         ["bash", "-c", setting + script(page)], env=env, cwd=tmp_path, timeout=120,

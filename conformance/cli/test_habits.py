@@ -102,7 +102,7 @@ def test_a_sandbox_is_found_by_name_and_by_id_prefix(client, named):
     made, name = named
     for said in (name, made[:12], f"sbx-base-{made}"):
         answer = client.run("get", said, "--json")
-        # Only a sandbox without a name is called after its template.
+        # Only a sandbox without a name is named after its template.
         if said.startswith("sbx-"):
             assert answer.code == NOT_FOUND, answer
         else:
@@ -228,7 +228,7 @@ def test_doctor_reports_a_port_of_another_installation(client, tmp_path):
 
 
 def test_output_without_a_terminal_has_no_colours(client, tmp_path):
-    # The file is kept between runs: the last start is of this server.
+    # The file is kept between runs: the last start is this server's.
     log = (client.server.data / "server.log").read_bytes().splitlines()
     assert b"\x1b[" not in [line for line in log if b"serving" in line][-1]
     told = client.run("doctor", "--data", str(tmp_path))

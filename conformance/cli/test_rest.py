@@ -11,7 +11,7 @@ NOT_FOUND = 66
 
 @pytest.fixture
 def gvisor(client) -> str:
-    """A sandbox of one test whose memory can be kept."""
+    """A sandbox of one test whose memory can be saved."""
     made = client.ok("sandbox", "create", "--timeout", "10m", "--runtime", "runsc")
     yield made
     client.run("sandbox", "kill", made)
@@ -118,7 +118,7 @@ def test_tokens_are_rotated_and_printed(client, fresh):
     assert printed == f"access token: {after}" and after != before
     tokens = json.loads(client.ok("sandbox", "rotate-token", fresh, "--json"))
     assert tokens["sandbox"] == fresh and tokens["envdAccessToken"] not in (before, after)
-    # The command line goes on with the new one.
+    # The command line uses the new one.
     assert client.ok("sandbox", "exec", fresh, "--", "echo", "in") == "in"
     missing = client.run("sandbox", "rotate-token", "i" + "z" * 20)
     assert missing.code == NOT_FOUND and "no sandbox" in missing.err

@@ -16,7 +16,7 @@ from ..shared import images
 from .fake_internet import RESOLVER, FakeInternet
 from .machine import Call
 
-#: A template whose sandboxes have little of everything, so that it is soon used up.
+#: A template whose sandboxes have few resources, which are quickly exhausted.
 SMALL = "small"
 
 #: Far below what a machine has, far above what a sandbox needs to answer.
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
-    """Without root there are no sandboxes: said, not failed. Waiting for another run takes time."""
+    """Skips without root, because sandboxes need it."""
     for item in items:
         if item.get_closest_marker("timeout") is None and item.path.parent == HERE:
             item.add_marker(pytest.mark.timeout(600))
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
 
 
 def new_installation(data: Path, **changes) -> Installation:
-    """An installation that has the images and is not started."""
+    """An installation with images that is not started."""
     data.mkdir(parents=True)
     share_images(images(), data)
     settings = ["disk.size=2GiB", "network.warm_slots=4", "runtime.allowed=any"]
@@ -47,7 +47,7 @@ def new_installation(data: Path, **changes) -> Installation:
 
 
 def furnish(installation: Installation) -> None:
-    """Gives a new installation its second tenant and the small template."""
+    """Creates the second tenant and the small template in a new installation."""
     installation.start()
     installation.add_team("other")
     installation.add_template(SMALL, **{WORDS[name]: limit for name, limit in LIMITS.items()})
@@ -55,7 +55,7 @@ def furnish(installation: Installation) -> None:
 
 @contextmanager
 def furnished(scratch: Path, name: str, *settings: str, **changes):
-    """An installation of a test's own, which may end and start it as it likes; gone behind it."""
+    """A separate installation for one test, which may stop and start it; removed afterwards."""
     installation = new_installation(scratch / name, settings=list(settings), **changes)
     furnish(installation)
     yield installation
@@ -69,11 +69,11 @@ def furnished(scratch: Path, name: str, *settings: str, **changes):
 
 @pytest.fixture(scope="session")
 def scratch():
-    # Where the images are, which are shared by links.
+    # On the file system of the images, which are shared by hard links.
     beside = images().parent.parent
     beside.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="hostile-", dir=beside))
-    # It stays closed to others: root of a user namespace needs no way through it.
+    # It stays closed to others: root of a user namespace does not traverse it.
     yield directory
     if any(point.startswith(f"{directory}/") for point in mount_points()):
         print(f"{directory} stays: something is mounted below")
@@ -90,7 +90,7 @@ def internet():
 
 @pytest.fixture(scope="session")
 def server(scratch):
-    """The server that all tests but those of its end share.
+    """The server that all tests share, except those that stop it.
 
     It listens on every address, as one that is hardened least would, and asks a name server at a
     private address, as those of most networks are.
@@ -114,7 +114,7 @@ def runtime(request) -> str:
 
 
 def create(server: Installation, runtime: str | None = None, template: str = SMALL, **more):
-    """A sandbox through the SDK; `team` says whose."""
+    """Creates a sandbox through the SDK for `team`."""
     options = server.options(more.pop("team", "default"))
     metadata = {"shoal/runtime": runtime} if runtime else {}
     return Sandbox.create(template, metadata=metadata, **more, **options)
@@ -122,7 +122,7 @@ def create(server: Installation, runtime: str | None = None, template: str = SMA
 
 @pytest.fixture(scope="module")
 def sandbox(server, runtime):
-    """A sandbox that the tests of a module share: none of them may harm it."""
+    """A sandbox that the tests of a module share. Tests must not harm it."""
     made = create(server, runtime, timeout=900)
     yield made
     made.kill()
@@ -130,7 +130,7 @@ def sandbox(server, runtime):
 
 @pytest.fixture(scope="module")
 def bystander(server):
-    """Another tenant's sandbox, which must notice nothing."""
+    """Another tenant's sandbox, which must not be affected."""
     made = create(server, "runc", team="other", timeout=900)
     made.files.write("secret.txt", "bystander")
     yield made

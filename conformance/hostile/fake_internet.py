@@ -15,19 +15,19 @@ import time
 from pathlib import Path
 
 NAMESPACE = "shoal-fake-internet"
-#: The machine's end; not named like a slot's, which the server knows by their names.
+#: The machine's end. Its name differs from those of slots, by which the server recognises them.
 LINK = "fakenet0"
 
-# No wider than these two: a machine may reach its package registry in the same range.
-#: The machine's own public address, which is no more a sandbox's business than its private ones.
+# Only these two: a machine may reach its package registry in the same range.
+#: The machine's own public address, which a sandbox must not reach either.
 HOST = "203.0.113.1"
 HOST_V6 = "2001:db8:53::1"
 ROUTER = "203.0.113.2"
 ROUTER_V6 = "2001:db8:53::2"
 
-#: Public: what a sandbox with internet reaches.
+#: Public addresses, which a sandbox with internet access reaches.
 PUBLIC = ["198.51.100.7", "198.51.100.8", "203.0.113.9"]
-#: What none reaches, whatever its rules say: one of each kind.
+#: Addresses that no rule allows: one of each kind.
 NEVER = {
     "private 10/8": "10.200.0.5",
     "private 172.16/12": "172.20.0.5",
@@ -37,18 +37,18 @@ NEVER = {
     "link-local": "169.254.7.7",
     "benchmarking": "198.18.0.5",
 }
-#: The name server that the machine asks: at a private address, as most are.
+#: The machine's name server, at a private address like most.
 RESOLVER = "10.200.0.53"
 
-#: Where everything answers, over TCP and UDP.
+#: The ports on which every address answers, over TCP and UDP.
 PORT = 7777
 
 
 class FakeInternet:
-    """The namespace, its routes and its servers; gone when the block ends."""
+    """The namespace, its routes and its servers; removed at the end of the block."""
 
     def __enter__(self) -> "FakeInternet":
-        # Names and routes are the machine's: one at a time.
+        # Names and routes belong to the machine, so one at a time.
         self.lock = open("/run/lock/shoal-fake-internet", "w")  # noqa: SIM115
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.remove()
@@ -94,11 +94,11 @@ class FakeInternet:
 
     def packets(self) -> list[dict]:
         """Every packet that has reached this internet: from, to, protocol, port, payload."""
-        # What is on its way has a moment to arrive; nothing is on its way for longer here.
+        # Packets in flight have a moment to arrive; here nothing takes longer.
         time.sleep(0.1)
         lines = self.log.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def heard(self, marker: str) -> list[dict]:
-        """The packets whose payload holds `marker`."""
+        """The packets whose payload contains `marker`."""
         return [packet for packet in self.packets() if marker in packet["payload"]]

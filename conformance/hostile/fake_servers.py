@@ -1,4 +1,4 @@
-"""What answers in the fake internet; run inside its namespace.
+"""The servers of the fake internet; run inside its namespace.
 
 TCP and UDP answer who asked. Names have one address. Every packet that arrives is written down.
 """
@@ -41,7 +41,7 @@ def udp(port, family):
     if family == socket.AF_INET6:
         server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     else:
-        # So that the answer comes from the address that was asked.
+        # The reply must come from the address that was asked.
         server.setsockopt(socket.IPPROTO_IP, 8, 1)
     server.bind(("", port))
     while True:
@@ -69,7 +69,7 @@ def listen(log):
     wire.bind(("wan0", 0))
     while True:
         data, (_, kind, way, *_) = wire.recvfrom(4096)
-        # 4: what this end sends itself.
+        # 4: packets that this end sends itself.
         if kind != 0x800 or way == 4 or len(data) < 20:
             continue
         size, protocol = (data[0] & 15) * 4, data[9]

@@ -12,7 +12,7 @@ NUMBERS = struct.Struct("=iiii")
 
 
 class Faults:
-    """What makes one call of a server that opens something fail."""
+    """Makes one call of a server fail that opens a descriptor."""
 
     def __init__(self, directory: Path):
         library, file = directory / "faults.so", directory / "faults"
@@ -20,7 +20,7 @@ class Faults:
         file.write_bytes(bytes(NUMBERS.size))
         with file.open("r+b") as opened:
             self.numbers = mmap.mmap(opened.fileno(), NUMBERS.size)
-        #: What a server is run under.
+        #: The command prefix of the server.
         self.under = ["env", f"LD_PRELOAD={library}", f"FAULTS={file}"]
 
     def _read(self) -> tuple[int, int, int, int]:
@@ -28,7 +28,7 @@ class Faults:
 
     @property
     def calls(self) -> int:
-        """How many calls have opened something until now."""
+        """How many calls have opened a descriptor so far."""
         return self._read()[3]
 
     @property
@@ -36,7 +36,7 @@ class Faults:
         return self._read()[2]
 
     def fail(self, after: int, error: int) -> None:
-        """Lets the call that comes after so many others fail, once."""
+        """Makes the call after this many others fail, once."""
         self.numbers[:8] = struct.pack("=ii", after, error)
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from ..installation import Installation
 
 
 class Call:
-    """Raw calls, with no client in between that would mend or repeat them."""
+    """Raw API calls, without a client that would correct or retry them."""
 
     def __init__(self, server: Installation, team: str | None = "default", timeout: float = 60):
         self.server, self.team, self.timeout = server, team, timeout
@@ -48,14 +48,14 @@ class Call:
         return self("DELETE", path, **more)
 
     def ids(self) -> list[str]:
-        """Every sandbox of the team that runs."""
+        """Every running sandbox of the team."""
         status, found = self.get("/v2/sandboxes?limit=100")
         assert status == 200, found
         return [one["sandboxID"] for one in found]
 
 
 class Said:
-    """What a command said and how it ended."""
+    """A command's output and exit code."""
 
     def __init__(self, code: int, out: str, err: str):
         self.code, self.out, self.err = code, out, err
@@ -69,7 +69,7 @@ class Said:
 
 
 def run(sandbox: Sandbox, command: str, root: bool = False, timeout: float = 60) -> Said:
-    """A command inside, as the user or as root; a failure is an answer too."""
+    """Runs a command inside, as the user or as root; a failure is a result too."""
     try:
         done = sandbox.commands.run(command, user="root" if root else None, timeout=timeout)
         return Said(done.exit_code, done.stdout, done.stderr)
@@ -78,13 +78,13 @@ def run(sandbox: Sandbox, command: str, root: bool = False, timeout: float = 60)
 
 
 def python(sandbox: Sandbox, source: str, root: bool = False, timeout: float = 60) -> Said:
-    """A Python program inside."""
+    """Runs a Python program inside."""
     sandbox.files.write("/tmp/attack.py", source, user="root")
     return run(sandbox, "python3 /tmp/attack.py", root, timeout)
 
 
 def compiled(sandbox: Sandbox, source: str, root: bool = False, timeout: float = 60) -> Said:
-    """A C program inside, for what no shell can ask of a kernel."""
+    """Runs a C program inside, for system calls that no shell can make."""
     sandbox.files.write("/var/tmp/attack.c", source, user="root")
     built = run(sandbox, "gcc -O1 -w -pthread -o /var/tmp/attack /var/tmp/attack.c", root=True)
     assert built.code == 0, built

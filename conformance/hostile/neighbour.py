@@ -26,7 +26,7 @@ def request(method, path, kind, body):
     return head.encode() + body
 
 
-#: What an open daemon would grant, one after the other.
+#: The requests that an unprotected daemon would grant, one after the other.
 KNOCKS = [
     ("start", request("POST", "/process.Process/Start", "application/connect+json", ENVELOPE)),
     ("files", request("POST", "/files?path=/tmp/by-neighbour&username=root", "application/octet-stream", b"x")),
@@ -50,7 +50,7 @@ def slots(prefix):
 
 
 def ask(connection, wanted):
-    """The status of the answer, or its first bytes, or none."""
+    """The response's status, or its first bytes, or none."""
     connection.settimeout(2)
     try:
         connection.sendall(wanted)
@@ -72,7 +72,7 @@ def main():
             for port in ports:
                 connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
                 connection.settimeout(0.2)
-                # When the slot is gone its address is somebody else's, out there.
+                # After the slot is removed, its address belongs to a stranger.
                 tried += 1
                 try:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")

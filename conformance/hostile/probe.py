@@ -43,7 +43,7 @@ def icmp(kind, address):
 
 
 def raw(address):
-    """A datagram with a made-up source and a head of our own."""
+    """A datagram with a forged source and our own IP header."""
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as out:
         data = struct.pack("!HHHH", 9, 7777, 8 + 7, 0) + b"spoofed"
         head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(data), 1, 0, 64, 17, 0,
@@ -53,7 +53,7 @@ def raw(address):
 
 
 def spoofed(address, port):
-    """A datagram from an address that is not ours, by the options that need no privilege."""
+    """A datagram from an address that is not ours, with options that need no privilege."""
     def prepare(out):
         out.setsockopt(socket.IPPROTO_IP, 15, 1)  # IP_FREEBIND
         out.bind(("203.0.113.200", 5353))
@@ -61,7 +61,7 @@ def spoofed(address, port):
 
 
 def routed(address, port):
-    """A datagram to an allowed address that asks to be sent on to another (loose source route)."""
+    """A datagram to an allowed address with a loose source route to another."""
     def prepare(out):
         option = bytes([131, 7, 4]) + socket.inet_aton(address) + b"\0"
         out.setsockopt(socket.IPPROTO_IP, 4, option)  # IP_OPTIONS

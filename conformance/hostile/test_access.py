@@ -22,7 +22,7 @@ NATIVE = "/api/v1"
 
 @pytest.fixture
 def minted(server):
-    """Makes keys of a team that are deleted at the end, if they still are there."""
+    """Creates keys of a team, which are deleted at the end if they still exist."""
     admin, made = Call(server), []
 
     def mint(team: str) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def minted(server):
 
 @pytest.fixture(scope="module")
 def squatter(server):
-    """A team that publishes templates whose names look like other ones."""
+    """A team that publishes templates with misleading names."""
     server.add_team("squatter")
     call = Call(server, "squatter")
     made = []
@@ -73,7 +73,7 @@ def test_a_name_never_means_another_teams_template(server, squatter):
     assert victim.post(f"/v2{build}", {"fromTemplate": "pytools"})[0] == 202
     wait_until(lambda: victim.get(f"{build}/status")[1]["status"] == "error", 30, "the build's end")
     victim.delete(f"/templates/{begun['templateID']}")
-    # The team's own namespace leads there, and the list says which it is.
+    # The team's own namespace selects its template, and the list shows which one that is.
     status, made = victim.post("/v2/sandboxes", {"templateID": "squatter/pytools", "timeout": 60})
     assert status == 201, made
     victim.delete(f"/sandboxes/{made['sandboxID']}")
@@ -140,7 +140,7 @@ def test_deleting_a_key_ends_its_terminals(server, minted):
                     one.send(json.dumps({"type": "input", "data": "touch /tmp/after\n"}))
                     while True:
                         one.recv(timeout=10)
-        # The shell has ended with it.
+        # The shell has ended too.
         assert run(sandbox, "test -e /tmp/after").code != 0
         programs = "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
         wait_until(lambda: "-il" not in run(sandbox, programs).out.split(), 20, "the shell's end")
@@ -171,7 +171,7 @@ def test_deleting_a_key_ends_its_streams(server, minted):
             while b"tick" not in seen:
                 seen += opened.recv(4096)
             assert Call(server).delete(f"{NATIVE}/keys/{key}")[0] == 200
-            # With a bound of its own: `recv` fails when it neither ends nor says anything.
+            # With a timeout of its own: `recv` fails when the connection neither closes nor sends.
             for _ in range(200):
                 try:
                     if not opened.recv(4096):
@@ -186,7 +186,7 @@ def test_deleting_a_key_ends_its_streams(server, minted):
 
 # --- registries that tenants name --------------------------------------------------------------
 
-#: A registry at a public-looking address, which leads to where this machine alone gets.
+#: A registry at a public-looking address that redirects to where only this machine gets.
 REGISTRY = """
 import http.server, sys
 target = sys.argv[1]
@@ -210,7 +210,7 @@ http.server.ThreadingHTTPServer(("198.51.100.7", 5000), Registry).serve_forever(
 
 @pytest.fixture
 def listener():
-    """What listens on every address of this machine, and may hear nothing."""
+    """A listener on every address of this machine, which must receive nothing."""
     with socket.create_server(("0.0.0.0", 0)) as made:
         made.settimeout(0.2)
         yield made
@@ -232,7 +232,7 @@ def test_tenants_registries_are_contacted_at_public_addresses_only(scratch, inte
                 assert status >= 400, answer
                 return f"{status} {answer['message']}".replace(image, "IMAGE").replace(image.split("/")[0], "HOST")
 
-            # It is asked: the machine reaches it.
+            # The request arrives, so the machine can reach it.
             assert told(f"{public}/nothing").startswith("404")
             hosts = [
                 "127.0.0.1:1", f"127.0.0.1:{port}", f"localhost:{port}", f"127.1:{port}", f"2130706433:{port}",
@@ -276,7 +276,7 @@ def test_after_a_rotation_only_the_new_token_works(server, runtime):
         stranger = Call(server, None)
         assert reads(server, name, old) == 200
         assert stranger.get(f"/files{link}", headers=of_port)[0] == 200
-        # Only its team rotates it, and nobody with the token alone.
+        # Only its team can rotate it; the token alone does not suffice.
         path = f"{NATIVE}/sandbox/{name}/rotate-token"
         assert Call(server).post(path)[0] == 404
         assert stranger.post(path, headers={"X-Access-Token": old})[0] == 401
@@ -309,7 +309,7 @@ def test_after_a_rotation_only_the_new_token_works(server, runtime):
         again = Sandbox.connect(name, **server.options("other"))
         assert again.files.read("mine.txt") == "mine"
         if runtime == "runsc":
-            # What was saved goes on with the new one.
+            # The resumed sandbox has the new one.
             assert call.post(f"/sandboxes/{name}/pause", {})[0] == 204
             assert call.post(path)[0] == 409
             assert call.post(f"/sandboxes/{name}/connect", {"timeout": 600})[0] in (200, 201)

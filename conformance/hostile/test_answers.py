@@ -18,7 +18,7 @@ from ..installation import wait_until
 from .conftest import SMALL, furnished
 from .machine import Call
 
-#: A runtime that fails as runtimes do, when it is told to.
+#: A runtime that fails like a real one, on demand.
 WRAPPER = """#!{python}
 import os, sys
 if "run" in sys.argv and os.path.exists({broken!r}):
@@ -45,7 +45,7 @@ def breakable(scratch):
 
 @contextmanager
 def aside(path: Path):
-    """A directory in whose place the server finds a file."""
+    """A file where the server expects a directory."""
     elsewhere = path.with_name(f"{path.name}.aside")
     path.rename(elsewhere)
     path.touch()
@@ -66,7 +66,7 @@ def present(path: Path):
 
 
 def ask(server, method: str, path: str, body=None) -> tuple[int, str, str]:
-    """A tenant's call: the status, the whole answer, and the request's id."""
+    """A tenant's call: the status, the whole response, and the request id."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     headers = {"X-API-Key": server.keys["other"], "Content-Type": "application/json"}
     try:
@@ -85,14 +85,14 @@ def tells_nothing(server, whole: str) -> None:
 
 
 def log_of(server, request: str) -> str:
-    """What the server has logged of a request."""
+    """The server's log lines about a request."""
     log = server.data / "server.log"
     lines = lambda: [line for line in log.read_text(errors="replace").splitlines() if request in line]
     return "\n".join(wait_until(lines, 10, "the log of a request"))
 
 
 def failures(server, sandbox):
-    """Breaks one thing after the other: what it is, what breaks it, and a call that meets it."""
+    """Faults, one after the other: a name, how to cause it, and a call that meets it."""
     data, state = server.data, Path("/run/shoal") / server.instance
     layer = next((data / "images/layers").iterdir())
     upload = hashlib.sha256(b"x").hexdigest()
@@ -122,7 +122,7 @@ def test_details_of_failures_are_only_in_the_log(breakable):
         elif status == 201 and method == "POST":
             Call(breakable, "other").delete(f"/sandboxes/{json.loads(whole[whole.index('] {') + 2:])['sandboxID']}")
     assert {"runtime", "mount points", "sandboxes"} <= set(met), met
-    # All is well again.
+    # Everything works again.
     assert Sandbox.create(SMALL, **tenant).kill() and sandbox.kill()
 
 

@@ -51,7 +51,7 @@ def test_the_audit_log_has_a_sandboxs_life_and_no_secrets(audited):
     told(audited, "default", "sandbox.pause", sandbox.sandbox_id)
     assert sandbox.sandbox_id in told(audited, "default", "snapshot.create")["target"]
 
-    # A neighbour's attempt is the neighbour's event.
+    # Another tenant's attempt is that tenant's event.
     assert other.delete(f"/sandboxes/{sandbox.sandbox_id}")[0] == 404
     assert told(audited, "other", "sandbox.kill", sandbox.sandbox_id)["result"] == "refused"
     assert other.get("/api/v1/keys")[0] == 403
@@ -64,7 +64,7 @@ def test_the_audit_log_has_a_sandboxs_life_and_no_secrets(audited):
     assert call.delete(f"/api/v1/keys/{minted['id']}")[0] == 200
     told(audited, "default", "key.delete", minted["id"])
 
-    # Keys in places where none belongs.
+    # Keys in fields that must not contain keys.
     stranger = Call(audited, None)
     wrong = "e2b_" + "ab" * 20
     secrets.append(wrong)

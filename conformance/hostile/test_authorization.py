@@ -31,7 +31,7 @@ BY_ID = [
     ("POST", "/sandboxes/{id}/fork", {}),
     ("POST", "/sandboxes/{id}/snapshots", {}),
 ]
-#: Routes without one.
+#: Routes without an id.
 OTHER = [
     ("GET", "/sandboxes", None),
     ("GET", "/v2/sandboxes", None),
@@ -65,7 +65,7 @@ OTHER = [
     ("PATCH", "/api-keys/{id}", {"name": "x"}),
     ("DELETE", "/api-keys/{id}", None),
 ]
-#: Those of a template and its builds, as `(method, path, body)`.
+#: Routes of a template and its builds, as `(method, path, body)`.
 OF_A_BUILD = [
     ("GET", "/templates/{template}/files/" + "0" * 64, None),
     ("POST", "/v2/templates/{template}/builds/{build}", {"fromTemplate": "base"}),
@@ -75,7 +75,7 @@ OF_A_BUILD = [
 ]
 PREFIXES = ("", "/e2b/v1")
 
-#: Shoal's own API, and whether it is an admin's alone.
+#: Shoal's own API, and whether a route requires an admin key.
 NATIVE_PREFIX = "/api/v1"
 NATIVE = [
     ("GET", "/keys", None, True), ("POST", "/keys", {"name": "x"}, True),
@@ -93,7 +93,7 @@ NATIVE = [
     ("GET", "/config/templates/resolve?templateID=base", None, False),
     ("GET", "/templates", None, False), ("GET", "/templates/base", None, False), ("GET", "/status", None, False),
 ]
-#: Those of a sandbox, which is its team's.
+#: Routes of a sandbox, which belongs to its team.
 NATIVE_BY_ID = [
     ("PATCH", "/sandbox/{id}/resources", {"cpu": 1}), ("POST", "/sandbox/{id}/rotate-token", None),
     ("GET", "/sandbox/{id}", None), ("DELETE", "/sandbox/{id}", None),
@@ -104,14 +104,14 @@ NATIVE_BY_ID = [
     ("POST", "/terminal/sandbox/{id}", {"command": "id"}), ("GET", "/terminal/sandbox/{id}/ws", None),
     ("GET", "/logs/sandbox/{id}", None),
 ]
-#: What a body or a query asks for, which is answered to every team, each with its own.
+#: Routes that answer every team with its own data.
 NATIVE_OWN = [
     ("POST", "/sandbox/metrics", {"names": ["{id}"]}), ("GET", "/events", None), ("GET", "/sandbox", None),
     ("GET", "/ratelimit", None), ("GET", "/status", None),
 ]
-#: What makes something, for whoever asks.
+#: Routes that create something for any team.
 NATIVE_MAKES = [("POST", "/sandbox", {"template": SMALL}), ("POST", "/templates/base/build", {"force": False})]
-#: Ways to ports, each with what asks for more than is there.
+#: Routes to ports, each with a request for something that does not exist.
 DOORS = ["/sandbox/{id}/", "/sandbox/{id}/?port=49983", "/sandboxes/router/{id}/8080/", "/sandboxes/router/{id}/49983/envs"]
 
 UNKNOWN = "i" + "z" * 20
@@ -153,7 +153,7 @@ def theirs(server, ours):
 
 
 def envd(sandbox, port: int = 49983, **more) -> dict:
-    """The headers by which a request goes to a port of the sandbox."""
+    """The headers that address a request to a port of the sandbox."""
     return {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": str(port)} | more
 
 
@@ -162,7 +162,7 @@ def token_of(server, sandbox) -> str:
 
 
 def test_every_route_of_the_program_is_in_the_lists():
-    """A route that is added without a line here would go untested."""
+    """A new route without a line here would not be tested."""
     routes = set()
     for source in sorted((ROOT / "crates/api/src").glob("**/*.rs")):
         text = source.read_text()
@@ -176,7 +176,7 @@ def test_every_route_of_the_program_is_in_the_lists():
     listed |= {
         path.replace("{template}", "{id}").replace("0" * 64, "{hash}") for _, path, _ in OF_A_BUILD
     }
-    # Where files are sent, the address is the right to it.
+    # The signed URL is the right to upload files.
     assert routes - listed <= {"/health", "/uploads/{team}/{hash}"}, routes - listed
 
 
@@ -205,7 +205,7 @@ def test_a_key_in_the_wrong_case_or_place_is_invalid(server, ours):
                     {"X-API-Key": key + "0"}, {"Cookie": f"X-API-Key={key}"}):
         assert stranger.get(f"/sandboxes/{ours.sandbox_id}", headers=headers)[0] == 401, headers
     assert stranger.get(f"/sandboxes/{ours.sandbox_id}?X-API-Key={key}")[0] == 401
-    # Of two keys the good one must not vouch for the other's team.
+    # Of two keys, the valid one must not vouch for the other's team.
     other = server.keys["other"]
     assert Call(server, "other").get(f"/sandboxes/{ours.sandbox_id}", headers={"X-Team-Id": "default"})[0] == 401
     assert other != key
@@ -246,7 +246,7 @@ def test_keys_and_metrics_of_a_team_are_private(server, theirs):
         for name in (of_others, keys[0]["id"], NO_BUILD, UNKNOWN):
             for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
                 assert theirs(method, f"{prefix}/api-keys/{name}", body)[0] == 403
-        # An admin's team is told of its own keys alone here.
+        # Here, an admin sees only the own team's keys.
         listed = admin.get(f"{prefix}/api-keys")[1]
         assert of_others not in str(listed) and server.keys["other"] not in str(listed)
         for method, body in (("PATCH", {"name": "x"}), ("DELETE", None)):
@@ -274,7 +274,7 @@ def test_another_teams_build_is_not_found(server, theirs):
         named = alias.replace("%2F", "/")
         assert (status, str(answer).replace(named, "X")) == (404, str(free[1]).replace("free-for-all", "X"))
     assert "mine-alone" not in str(theirs.get("/templates")[1])
-    # Their name is their own.
+    # Names are scoped to a team.
     assert theirs.post("/v3/templates", {"name": "mine-alone"})[1]["templateID"] != begun["templateID"]
 
 
@@ -320,7 +320,7 @@ def test_an_upload_url_works_for_its_team_only(server, theirs):
     assert stranger.put(place, b"x", headers=huge)[0] == 413
     assert stranger.put(place, b"x")[0] == 200
     assert mine.get(f"/templates/{begun['templateID']}/files/{files}")[1]["present"] is True
-    # What one team has sent is not there for another.
+    # Files that one team uploaded do not exist for another.
     theirs_begun = theirs.post("/v3/templates", {"name": "files-theirs"})[1]
     assert theirs.get(f"/templates/{theirs_begun['templateID']}/files/{files}")[1]["present"] is False
 
@@ -332,7 +332,7 @@ def test_lists_contain_only_the_teams_own(server, ours, theirs):
         assert status == 200 and ours.sandbox_id not in str(answer), (path, answer)
     for asked in (ours.sandbox_id, UNKNOWN):
         assert theirs.get(f"{NATIVE_PREFIX}/events?sandbox={asked}")[0] == 404
-    # A name is looked for among one's own, and may be the same as another team's.
+    # Names are looked up in the own team, and may equal another team's.
     for caller in (Call(server), theirs):
         status, made = caller.post(NATIVE_PREFIX + "/sandbox", {"template": SMALL, "name": "mine", "timeout": 60})
         assert status == 201, made
@@ -353,13 +353,13 @@ def test_path_urls_are_closed_to_strangers_and_reveal_nothing(server, ours, thei
                 assert Call(server, None).get(path, headers=headers)[0] == 401, (path, headers)
             foreign = theirs.get(path)
             assert foreign[0] == 502 and foreign[1] == {"code": 502, "message": "The sandbox was not found"}, foreign
-    # A token is one sandbox's, and opens its ports alone: not the daemon, and no other sandbox.
+    # A token is valid for one sandbox's ports: not for its daemon, and not for another sandbox.
     stranger, good = Call(server, None), {"e2b-traffic-access-token": token}
     assert stranger.get(f"/sandboxes/router/{private.sandbox_id}/8000/", headers=good)[0] == 200
     assert stranger.get(f"/sandboxes/router/{ours.sandbox_id}/8000/", headers=good)[0] == 401
     assert stranger.get(f"/sandboxes/router/{private.sandbox_id}/49983/envs", headers=good)[0] == 401
     assert Call(server).get(f"/sandbox/{private.sandbox_id}/?port=8000")[0] == 200
-    # The key opens the way, and the daemon asks for its own token all the same.
+    # The key admits the request, but the daemon still requires its own token.
     assert Call(server).get(f"/sandbox/{ours.sandbox_id}/envs?port=49983")[0] == 401
 
 
@@ -454,7 +454,7 @@ def test_a_signed_url_is_for_one_path_user_direction_and_time(server, ours):
 
     good = sign("mine.txt", "read", "", token, later)
     assert get("mine.txt", good, expires=later)[0] == 200
-    # Also without saying whose file it is: the signature is the sandbox's own.
+    # Also without a user name: the signature is valid for this sandbox only.
     assert get("mine.txt", good, expires=later, headers={})[0] == 200
     past = int(time.time()) - 5
     assert get("mine.txt", sign("mine.txt", "read", "", token, past), expires=past) == (
@@ -474,14 +474,14 @@ def test_a_signed_url_is_for_one_path_user_direction_and_time(server, ours):
     ]
     assert [status for status, _ in refused] == [401] * len(refused), refused
     assert get("mine.txt", good, expires="9" * 40)[0] in (400, 401)
-    # The first of two paths must not be signed for while the second is served.
+    # With two paths, the signature of the first must not serve the second.
     twice = f"/files?path=mine.txt&path=/etc/shadow&signature={quote(good, safe='')}&signature_expiration={later}"
     status, answer = call.get(twice, headers=envd(ours))
     assert "root:" not in str(answer), status
 
 
 def test_a_process_inside_cannot_take_the_daemon_over(server, sandbox):
-    """`/init` is for the host: a new token, or new defaults, are not set from within."""
+    """`/init` is for the host: a program inside cannot set a new token or new defaults."""
     token = Call(server).get(f"/sandboxes/{sandbox.sandbox_id}")[1]["envdAccessToken"]
     for body in ('{"accessToken":"mine"}', '{"defaultUser":"root"}', '{"envVars":{"LD_PRELOAD":"/tmp/x"}}', "{}"):
         for headers in ("", "-H 'X-Access-Token: mine'"):
@@ -515,7 +515,7 @@ def test_a_private_port_requires_the_traffic_token(server, private, ours):
             status, answer = stranger.get("/", headers=where | more)
             assert status == 403, (wrong, status, answer)
         assert stranger.get(f"/?e2b-traffic-access-token={token}", headers=where)[0] == 403
-    # What opens the ports does not open the daemon.
+    # The token of the ports is not valid for the daemon.
     for token_header in ("X-Access-Token", "e2b-traffic-access-token"):
         assert stranger.get("/envs", headers=envd(private, **{token_header: token}))[0] == 401
 
@@ -565,6 +565,6 @@ def test_ended_sandboxes_and_closed_ports_do_not_answer(server):
             assert status == 502 and answer["message"] == "The sandbox was not found"
     for method, path, body in BY_ID:
         told = Call(server)(method, path.format(id=gone.sandbox_id), body)[0]
-        # What it said and used is kept for its tenant, and for nobody else.
+        # Its logs and metrics are kept for its own team only.
         assert told == (200 if path.endswith(("/logs", "/metrics")) and told == 200 else 404), path
         assert Call(server, "other")(method, path.format(id=gone.sandbox_id), body)[0] == 404

@@ -1,4 +1,4 @@
-"""A thousand sandboxes come and go, many at once, and the server is what it was.
+"""A thousand sandboxes are created and killed, many at once, without growth of the server.
 
 `SHOAL_CHURN` says how many; `SHOAL_CHURN=1000` is the whole. Growth is measured from a fifth of
 the way on, when everything that is made once has been made.
@@ -21,12 +21,12 @@ from .machine import Call
 CYCLES = int(os.environ.get("SHOAL_CHURN", "200"))
 AT_ONCE = 16
 
-#: How much more there may be at the end: what runs in the background varies by a little.
+#: The permitted growth: background work varies a little.
 TOLERANCE = {
     "processes": 0, "groups": 0, "threads": 40, "descriptors": 40,
-    # Network slots that are kept ready are being made and taken away all the time.
+    # Ready network slots are created and removed all the time.
     "mounts": 12, "namespaces": 12, "links": 6,
-    # What an allocator keeps for each thread that ever was busy.
+    # The allocator's cache for each thread that was ever busy.
     "resident_kib": 16 << 10, "disk_kib": 16 << 10, "machine_namespaces": 24,
 }
 
@@ -53,9 +53,9 @@ def cycle(server, number: int) -> None:
 
 
 def measure(server) -> dict[str, int]:
-    """What there is when nothing is under way."""
+    """The resource counts when the server is idle."""
     wait_until(lambda: not server.leftovers(), 60, f"quiet: {server.leftovers()}")
-    # The slots that are kept ready are made again.
+    # The ready slots are refilled.
     wait_until(lambda: server.counts()["links"] >= 4, 60, "ready slots")
     used = os.statvfs(server.data / "disk")
     counts = server.counts()

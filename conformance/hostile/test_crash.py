@@ -1,4 +1,4 @@
-"""The server is killed again and again while it is used; nobody loses anything.
+"""The server is killed repeatedly under load, and no acknowledged work is lost.
 
 `SHOAL_CRASH_ROUNDS` says how often, `SHOAL_CRASH_SEED` makes the run of a printed seed again.
 """
@@ -20,28 +20,28 @@ from .machine import Call
 ROUNDS = int(os.environ.get("SHOAL_CRASH_ROUNDS", "100"))
 SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
-#: How many sandboxes the load keeps, and by how many clients.
+#: How many sandboxes the load keeps, and with how many clients.
 KEPT = 10
 CLIENTS = 3
 
 
 class Ledger:
-    """What the server has said to its clients."""
+    """The server's acknowledgements to its clients."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        #: Acknowledged and not asked to end: these must live.
+        #: Acknowledged, without a request to kill them: these must be alive.
         self.alive: set[str] = set()
-        #: Ended with an acknowledgement: these must be gone.
+        #: Kill acknowledged: these must be gone.
         self.ended: set[str] = set()
-        #: Whose file was written with an acknowledgement: it must be there.
+        #: Write acknowledged: the file must exist.
         self.marked: set[str] = set()
         self.created = self.killed = self.ran = 0
         self.wrong: list[str] = []
 
 
 class Client(threading.Thread):
-    """Creates, runs, kills; an answer that never came says nothing either way."""
+    """Creates, runs, kills; a missing response proves nothing either way."""
 
     def __init__(self, server: Installation, ledger: Ledger, seed: int):
         super().__init__(daemon=True)
@@ -57,7 +57,7 @@ class Client(threading.Thread):
             except (OSError, ValueError, TimeoutError):
                 self.ending.wait(0.02)
             except Exception as error:  # noqa: BLE001 — the test reports it
-                # http.client has errors of its own for a connection that broke.
+                # http.client has its own errors for a broken connection.
                 if type(error).__module__ != "http.client":
                     self.ledger.wrong.append(repr(error))
                 self.ending.wait(0.02)
@@ -75,7 +75,7 @@ class Client(threading.Thread):
         self.touch(answer["sandboxID"], answer["envdAccessToken"])
 
     def touch(self, sandbox: str, token: str):
-        """A file in the sandbox, found again by the last look."""
+        """A file in the sandbox, verified by the last check."""
         headers = {
             "E2b-Sandbox-Id": sandbox, "E2b-Sandbox-Port": "49983", "X-Access-Token": token,
             "Content-Type": "application/octet-stream",
@@ -91,12 +91,12 @@ class Client(threading.Thread):
             if not self.ledger.alive:
                 return
             sandbox = self.random.choice(sorted(self.ledger.alive))
-            # From here on nobody can say, until the answer is there.
+            # Until the response arrives, its state is unknown.
             self.ledger.alive.discard(sandbox)
         try:
             status, answer = self.call.delete(f"/sandboxes/{sandbox}")
         except ConnectionRefusedError:
-            # Nobody has heard it.
+            # No client has received the response.
             with self.ledger.lock:
                 self.ledger.alive.add(sandbox)
             raise
@@ -115,14 +115,14 @@ def crashing(scratch):
 
 
 def check(server: Installation, ledger: Ledger) -> None:
-    """What was promised before the fault holds after it."""
+    """Acknowledgements from before the crash hold after it."""
     call = Call(server)
     with ledger.lock:
         alive, ended = sorted(ledger.alive), sorted(ledger.ended)
     for sandbox in alive:
         status, answer = call.get(f"/sandboxes/{sandbox}")
         with ledger.lock:
-            # A client of this round may have asked for its end since.
+            # A client of this round may have killed it since.
             kept = sandbox in ledger.alive
         if kept:
             assert status == 200 and answer["state"] == "running", (sandbox, status, answer)
@@ -143,7 +143,7 @@ def test_a_crash_loses_nothing_and_leaves_nothing(crashing):
             time.sleep(chance.uniform(0.05, 0.9))
             crashing.crash()
             if chance.random() < 0.3:
-                # The next one does not even get as far as serving.
+                # The next server is killed before it starts to serve.
                 crashing.launch()
                 time.sleep(chance.uniform(0, 0.3))
                 crashing.crash()
@@ -166,7 +166,7 @@ def test_a_crash_loses_nothing_and_leaves_nothing(crashing):
         if sandbox in ledger.marked:
             assert inside.files.read("mark") == sandbox
     assert ledger.alive & ledger.marked, "no file was written that is looked for"
-    # Creations that were never answered may be there; they are the client's to end, too.
+    # Unacknowledged creates may exist; their clients must be able to kill them.
     call = Call(crashing)
     known = set(call.ids())
     assert ledger.alive <= known

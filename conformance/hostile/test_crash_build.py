@@ -29,7 +29,7 @@ def server(scratch):
 
 
 def begin(call: Call, name: str, words: list[str]) -> dict:
-    """A build of some steps, of which those that were done before are not done again."""
+    """A build with some steps, of which cached ones are not repeated."""
     status, begun = call.post("/v3/templates", {"name": name, "cpuCount": 1, "memoryMB": 256})
     assert status == 202, begun
     steps = [{"type": "RUN", "args": [f"echo {word} >> ~/words"]} for word in words]
@@ -40,7 +40,7 @@ def begin(call: Call, name: str, words: list[str]) -> dict:
 
 
 def snapshots_noted(server) -> set[str]:
-    """What the store says that there is, of snapshots."""
+    """The snapshots in the store."""
     with sqlite3.connect(f"file:{server.data}/shoal.db?mode=ro", uri=True) as store:
         layers = [json.loads(row[0])["snapshot"] for row in store.execute("SELECT document FROM layers")]
         builds = [json.loads(row[0])["made"] for row in store.execute("SELECT document FROM builds")]
@@ -58,7 +58,7 @@ def test_a_crash_during_a_build_leaves_nothing(server):
         for which in range(2):
             words = [chance.choice("ab"), chance.choice("cd"), f"{number}-{which}"]
             begun[f"crash-{which}"] = (begin(call, f"crash-{which}", words), words)
-        # A machine on which none was ready in time yet is a slower one.
+        # On a slow machine none may have been ready in time yet.
         longest *= 1 if number == 0 or outcomes["ready"] else 1.2
         time.sleep(chance.uniform(0, min(longest, 10)))
         server.crash()
@@ -75,7 +75,7 @@ def test_a_crash_during_a_build_leaves_nothing(server):
                 assert inside.files.read("words").split() == words
                 assert inside.commands.run("pgrep -c sleep").stdout == "1\n"
                 inside.kill()
-        # Only what is noted is on the disk.
+        # Every snapshot on disk is recorded.
         kept = {entry.name for entry in (server.data / "disk/.snapshots").iterdir()}
         assert kept == snapshots_noted(server)
         wait_until(lambda: server.leftovers() == [], 20, "the sandboxes of its builds are gone")

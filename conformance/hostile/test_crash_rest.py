@@ -1,4 +1,4 @@
-"""The server is killed while it saves and restores; what it has said to be saved is there.
+"""The server is killed while it saves and restores; acknowledged saves survive.
 
 `SHOAL_REST_CRASH_ROUNDS` says how often, `SHOAL_CRASH_SEED` makes the run of a printed seed again.
 """
@@ -21,22 +21,22 @@ from .machine import Call
 ROUNDS = int(os.environ.get("SHOAL_REST_CRASH_ROUNDS", "200"))
 SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
-#: How many sandboxes and snapshots the load keeps, and by how many clients.
+#: How many sandboxes and snapshots the load keeps, and with how many clients.
 SANDBOXES, SNAPSHOTS, CLIENTS = 5, 4, 3
 
 
 class Ledger:
-    """What the server has said to its clients."""
+    """The server's acknowledgements to its clients."""
 
     def __init__(self):
         self.lock = threading.Lock()
-        #: Acknowledged and not asked to end, with the process that is in its memory.
+        #: Acknowledged, without a request to kill them, with the process in their memory.
         self.alive: dict[str, int] = {}
-        #: Acknowledged, and still to be furnished.
+        #: Acknowledged, but not prepared yet.
         self.coming: set[str] = set()
-        #: In somebody's hands just now.
+        #: In use by a client.
         self.busy: set[str] = set()
-        #: Acknowledged snapshots, with the process that is in their memory.
+        #: Acknowledged snapshots, with the process in their memory.
         self.snapshots: dict[str, int] = {}
         self.ended: set[str] = set()
         self.done: dict[str, int] = {}
@@ -61,7 +61,7 @@ class Ledger:
 
 
 class Client(threading.Thread):
-    """Does one thing after the other; an answer that never came says nothing either way."""
+    """Random operations; a missing response proves nothing either way."""
 
     def __init__(self, server: Installation, ledger: Ledger, seed: float):
         super().__init__(daemon=True)
@@ -79,7 +79,7 @@ class Client(threading.Thread):
     def note(self, error: Exception) -> None:
         module, text = type(error).__module__, str(error)
         broken = isinstance(error, (OSError, ValueError, TimeoutError)) or module == "http.client"
-        # What the SDKs for HTTP and Connect say of a connection that broke.
+        # The SDKs' errors over HTTP and Connect for a broken connection.
         words = ("connect", "Connection", "closed", "502", "sending request", "body")
         if not broken and not any(word in text for word in words):
             self.ledger.wrong.append(repr(error))
@@ -109,7 +109,7 @@ class Client(threading.Thread):
         return None
 
     def know(self, sandbox: str, process: int | None = None) -> None:
-        """A new sandbox: with a process in its memory, and a file."""
+        """A new sandbox with a process in its memory, and a file."""
         with self.ledger.lock:
             self.ledger.coming.add(sandbox)
         try:
@@ -151,7 +151,7 @@ class Client(threading.Thread):
             self.ledger.snapshots[answer["snapshotID"]] = self.ledger.alive[sandbox]
             old = sorted(self.ledger.snapshots)[0] if len(self.ledger.snapshots) > SNAPSHOTS else None
             if old:
-                # From here on nobody can say, until the answer is there.
+                # Until the response arrives, its state is unknown.
                 del self.ledger.snapshots[old]
         if old:
             self.call.delete(f"/templates/{old}")
@@ -177,7 +177,7 @@ class Client(threading.Thread):
         try:
             status, answer = self.call.delete(f"/sandboxes/{sandbox}")
         except ConnectionRefusedError:
-            # Nobody has heard it.
+            # No client has received the response.
             with self.ledger.lock:
                 self.ledger.alive[sandbox] = process
             raise
@@ -196,7 +196,7 @@ def crashing(scratch):
 
 
 def check(server: Installation, ledger: Ledger) -> None:
-    """What was promised before the fault holds after it."""
+    """Acknowledgements from before the crash hold after it."""
     call = Call(server)
     with ledger.lock:
         alive, snapshots = sorted(ledger.alive), set(ledger.snapshots)
@@ -208,7 +208,7 @@ def check(server: Installation, ledger: Ledger) -> None:
             assert status == 200, (sandbox, status, answer, server.log_tail())
     listed = {one["snapshotID"] for one in call.get("/snapshots?limit=100")[1]}
     with ledger.lock:
-        # One may have been removed since.
+        # It may have been removed since.
         missing = (snapshots & set(ledger.snapshots)) - listed
     assert not missing, (missing, server.log_tail())
     for sandbox in sorted(ledger.ended)[-5:]:
@@ -216,7 +216,7 @@ def check(server: Installation, ledger: Ledger) -> None:
 
 
 def what_was_said(server: Installation, ledger: Ledger) -> str:
-    """The lines of the log about the sandboxes that something is wrong with."""
+    """The log lines about the sandboxes that fail the check."""
     log = (server.data / "server.log").read_text(errors="replace").splitlines()
     wrong = " ".join(ledger.wrong)
     about = [sandbox for sandbox in ledger.alive if sandbox in wrong]
@@ -224,7 +224,7 @@ def what_was_said(server: Installation, ledger: Ledger) -> str:
 
 
 def clear_unknown(server: Installation, ledger: Ledger, crashed: datetime.datetime) -> None:
-    """Ends what was made before the fault and never acknowledged: it is the client's to end, too."""
+    """Kills unacknowledged sandboxes from before the crash: their clients must be able to."""
     call = Call(server)
     listed = call.get("/v2/sandboxes?limit=100")[1]
     before = {

@@ -14,11 +14,11 @@ from ..installation import resident_kib, wait_until
 from .conftest import create, furnished
 from .machine import Call, run
 
-#: What the server may have open; far below what a sandbox with as many ports asks for.
+#: The server's descriptor limit, far below the number of ports of one sandbox.
 DESCRIPTORS = 2048
 FIRST, PORTS = 10000, 2300
 
-#: A few processes, as a sandbox of a server with few descriptors has few for each, too.
+#: A few processes: a sandbox of a server with few descriptors has few per process, too.
 LISTENER = f"""
 import os, resource, selectors, socket
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -81,7 +81,7 @@ def descriptors(server) -> int:
 
 
 def goes_on(server, neighbour):
-    """Everything that another tenant does is done, and soon."""
+    """Another tenant's operations all succeed promptly."""
     begun = time.monotonic()
     assert Call(server, None, timeout=10).get("/health")[0] == 204
     assert neighbour.commands.run("echo here").stdout == "here\n"
@@ -100,7 +100,7 @@ def head_of(sandbox, port: int, path: str = "/") -> bytes:
 
 
 def test_one_client_of_thousands_of_ports_does_not_block_others(small, attacker, neighbour):
-    """Each port costs a connection into the sandbox; few of them are kept."""
+    """Each port costs a connection into the sandbox; only few are kept."""
     with socket.create_connection(("127.0.0.1", small.port), timeout=30) as line:
         for port in range(FIRST, FIRST + PORTS):
             line.sendall(head_of(attacker, port))
@@ -119,7 +119,7 @@ def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbou
     """Hundreds of clients, each with a request that is never answered."""
     lines, refused = [], 0
     try:
-        # As many as clients may come, but for a few places for others.
+        # As many clients as are accepted, except for a few places for others.
         for number in range(400):
             line = socket.create_connection(("127.0.0.1", small.port), timeout=10)
             line.sendall(head_of(attacker, FIRST + number, "/hang"))
@@ -145,7 +145,7 @@ def test_hanging_requests_only_limit_their_own_sandbox(small, attacker, neighbou
 
 
 class Streams:
-    """A connection of HTTP/2 with many requests that are under way at once."""
+    """An HTTP/2 connection with many concurrent requests."""
 
     def __init__(self, server):
         self.line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
@@ -161,7 +161,7 @@ class Streams:
         self.line.sendall(self.http.data_to_send())
 
     def statuses(self) -> list[str]:
-        """Of what has been answered since they were asked for last."""
+        """The responses received since the last call."""
         self.line.settimeout(0.05)
         found = []
         try:
@@ -176,7 +176,7 @@ class Streams:
 
 
 def test_http2_streams_are_counted_individually(small, attacker, neighbour):
-    """A few connections of a client with hundreds of streams, each to another port."""
+    """A few connections of one client with hundreds of streams, each to another port."""
     wait_until(lambda: descriptors(small) < 300, 60, "the descriptors of the last test")
     begun, answered = descriptors(small), []
     clients = [Streams(small) for _ in range(4)]
@@ -190,7 +190,7 @@ def test_http2_streams_are_counted_individually(small, attacker, neighbour):
                 answered.extend(client.statuses())
             return len(answered) > 100
 
-        # Those that have a place hang; the others hear that there is none.
+        # Admitted requests hang; the others are refused.
         wait_until(refused, 30, "the refusals")
         assert set(answered) == {"429"}
         assert descriptors(small) > begun + 100
@@ -202,7 +202,7 @@ def test_http2_streams_are_counted_individually(small, attacker, neighbour):
 
 
 def test_idle_clients_make_room_for_others(small, neighbour):
-    """As many idle connections as the server takes: those that wait behind them are served."""
+    """As many idle connections as the server accepts: queued ones are still served."""
     lines = []
     try:
         for _ in range(DESCRIPTORS):
@@ -225,7 +225,7 @@ def test_idle_clients_make_room_for_others(small, neighbour):
 
 
 def test_bodies_that_never_end_leave_memory_for_others(small, neighbour):
-    """Forty calls, each but for a byte as large as a call may be."""
+    """Forty calls, each one byte short of the largest body."""
     size = 16 << 20
     begun, lines, refused = resident_kib(small.process.pid), [], 0
     head = (

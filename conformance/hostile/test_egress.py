@@ -1,4 +1,4 @@
-"""What a sandbox reaches and what it does not, observed where packets would arrive."""
+"""What a sandbox reaches, observed where packets would arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE = Path(__file__).with_name("probe.py").read_text()
 
 
 def probe(sandbox, wanted: list[tuple], root: bool = False) -> dict[tuple, tuple[str, str]]:
-    """What of `wanted` is open from inside; an attempt is `(kind, address, port)`."""
+    """The attempts in `wanted` that succeed from inside; an attempt is `(kind, address, port)`."""
     sandbox.files.write("/tmp/probe.py", PROBE, user="root")
     sandbox.files.write("/tmp/wanted.json", json.dumps(wanted), user="root")
     said = run(sandbox, "RES_OPTIONS=\"timeout:1 attempts:1\" python3 /tmp/probe.py < /tmp/wanted.json", root=root, timeout=60)
@@ -42,7 +42,7 @@ def put(server, sandbox, **rules) -> None:
 
 @pytest.fixture(autouse=True)
 def open_again(request, server):
-    """Each test begins with what a new sandbox has."""
+    """Each test starts with the policy of a new sandbox."""
     yield
     if "sandbox" in request.fixturenames:
         put(server, request.getfixturevalue("sandbox"))
@@ -53,7 +53,7 @@ def own_addresses() -> list[str]:
     said = subprocess.run(["ip", "-json", "address"], capture_output=True, text=True, check=True)
     found = []
     for link in json.loads(said.stdout):
-        # Of the many slots of other installations one is as good as all.
+        # Of the many slots of other installations one is enough.
         if link["ifname"].startswith("shl") and len(found) > 40:
             continue
         found += [one["local"] for one in link["addr_info"] if one.get("local")]
@@ -86,7 +86,7 @@ def test_a_private_address_has_no_other_spelling(sandbox):
     wanted += [("tcp6", ROUTER_V6, PORT), ("udp6", ROUTER_V6, PORT), ("udp6", HOST_V6, PORT)]
     wanted += [("udp6", "ff02::1", PORT), ("tcp6", "::", PORT)]
     assert opened(probe(sandbox, wanted)) == set()
-    # Numbers that a resolver of names takes for addresses.
+    # Numbers that a resolver interprets as addresses.
     spelled = [("tcp", text, PORT) for text in ("0xa.200.5", "012.0310.0.5", "180879365", "10.200.5")]
     assert opened(probe(sandbox, spelled)) == set()
 
@@ -109,7 +109,7 @@ def test_without_internet_nothing_is_reachable(server, runtime, internet):
 
 
 def test_the_machine_is_unreachable(sandbox, server):
-    """Not its loopback, not one of its addresses, whatever listens there: the server does."""
+    """Neither the machine's loopback nor its addresses, although the server listens on all of them."""
     listener = socket.create_server(("0.0.0.0", 0))
     try:
         ports = [server.port, listener.getsockname()[1], 22, 53]
@@ -119,7 +119,7 @@ def test_the_machine_is_unreachable(sandbox, server):
             ("tcp6" if ":" in address else "tcp", address, port)
             for address in addresses for port in ports
         ]
-        # Its own loopback is its own: what is there is the sandbox's.
+        # The sandbox has its own loopback, with its own listeners.
         wanted = [one for one in wanted if one[1] not in ("127.0.0.1", "::1")]
         assert opened(probe(sandbox, wanted)) == set()
         inside = [("tcp", "127.0.0.1", server.port), ("tcp", "10.11.0.1", server.port)]
@@ -129,7 +129,7 @@ def test_the_machine_is_unreachable(sandbox, server):
 
 
 def slots(server) -> list[str]:
-    """The outer addresses of all slots of this machine: the gateway's way in, nobody else's."""
+    """The outer addresses of all slots, which are reserved for the gateway."""
     routes = subprocess.run(["ip", "-json", "route"], capture_output=True, text=True, check=True)
     found = []
     for route in json.loads(routes.stdout):
@@ -168,7 +168,7 @@ def test_rules_by_address_and_range(sandbox, server, internet):
         ({"denyOut": ["0.0.0.0/0"], "allowOut": [second]}, {second}),
         ({"denyOut": ["198.51.100.0/24"], "allowOut": ["198.51.100.8/32"]}, {second, third}),
         ({"allowOut": ["198.51.100.0/24"], "allow_internet_access": False}, {first, second}),
-        # What is never reached is not opened by any rule, in any spelling.
+        # No rule opens a blocked address, in any notation.
         ({"allowOut": [*NEVER.values(), RESOLVER, "10.0.0.0/8", "0.0.0.0/0"]}, set(PUBLIC)),
         ({"allowOut": ["0.0.0.0/1", "128.0.0.0/1"], "denyOut": ["0.0.0.0/0"]}, set(PUBLIC)),
         ({"allowOut": ["::/0"], "denyOut": ["0.0.0.0/0"]}, set()),
@@ -181,7 +181,7 @@ def test_rules_by_address_and_range(sandbox, server, internet):
 
 def test_a_silent_name_server_is_followed_by_the_next(sandbox, server, internet):
     asked = ("name", "any.example", 0)
-    # The machine itself is no name server of a sandbox, wherever it stands in the list.
+    # The machine itself is never a sandbox's name server, at any position of the list.
     for servers in ([PUBLIC[0]], [HOST, PUBLIC[1]], [HOST, HOST, PUBLIC[2]]):
         put(server, sandbox, dnsServers=servers)
         assert opened(probe(sandbox, [asked])) == {asked}, servers
@@ -194,7 +194,7 @@ def test_a_silent_name_server_is_followed_by_the_next(sandbox, server, internet)
 
 
 def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
-    """A stream and a flow of datagrams that lasted end with the rule that forbids them."""
+    """A TCP connection and a UDP flow end when a new rule forbids them."""
     talk = (
         "import socket,time\n"
         f"t=socket.create_connection(('{PUBLIC[0]}',{PORT}),5)\n"
@@ -220,7 +220,7 @@ def test_a_new_rule_cuts_open_connections(sandbox, server, internet):
 
 def test_source_addresses_cannot_be_spoofed(sandbox, internet):
     wanted = [("spoofed", PUBLIC[0], PORT), ("raw", PUBLIC[0], PORT)]
-    # What is asked to be sent on may be answered by whoever was to send it on, and no other.
+    # The reply to a forwarded packet may come from the forwarder only.
     wanted += [("routed", address, PORT) for address in NEVER.values()]
     before = len(internet.packets())
     for root in (False, True):
@@ -244,7 +244,7 @@ def test_dns_works_through_the_router_only(sandbox, server, internet):
     assert probe(sandbox, [("name", "any.example", 0)])[("name", "any.example", 0)] == (
         "open", PUBLIC[0],
     )
-    # The server that answers them is at a private address, and opened for nothing else.
+    # The machine's name server has a private address, which is open for nothing but DNS.
     around = [("udp", RESOLVER, 53), ("tcp", RESOLVER, 53), ("tcp", RESOLVER, PORT)]
     around += [("tcp", "10.11.0.1", PORT), ("udp", "10.11.0.1", PORT), ("tcp", "10.11.0.1", 22)]
     assert opened(probe(sandbox, around)) == set()
@@ -295,7 +295,7 @@ def test_rules_hold_after_a_pause(server, runtime, internet):
         assert status == 204, answer
         made.connect()
         assert opened(probe(made, both(PUBLIC))) == set(both([second, third]))
-        # A rule that is put after it, too.
+        # Also a rule that is set afterwards.
         put(server, made, denyOut=[second])
         assert opened(probe(made, both(PUBLIC))) == set(both([first, third]))
     finally:

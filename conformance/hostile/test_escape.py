@@ -13,7 +13,7 @@ from .machine import compiled, python, run
 
 WHO = pytest.mark.parametrize("root", [False, True], ids=["user", "root"])
 
-#: A secret of the machine, which must appear nowhere inside.
+#: A secret of the machine, which must not appear inside.
 MARK = "only-the-machine-knows-this"
 
 
@@ -35,7 +35,7 @@ def test_no_dangerous_capability_is_held(sandbox, root):
         assert int(fields[name], 16) & ~most == 0, (name, fields[name])
     if not root:
         assert int(fields["CapEff"], 16) == int(fields["CapPrm"], 16) == 0
-    # `sudo` without a password is promised, and needs this to be off.
+    # Passwordless `sudo` is documented, and requires this to be off.
     assert fields["NoNewPrivs"] == "0"
 
 
@@ -52,7 +52,7 @@ def test_runc_has_a_user_namespace_and_a_seccomp_filter(sandbox, runtime):
 
 
 def test_processes_of_a_sandbox_are_unused_users_of_the_machine(sandbox, server, runtime):
-    """What runs on the machine for it: without privilege, filtered, in namespaces of its own."""
+    """Its processes on the machine: unprivileged, filtered, in separate namespaces."""
     sandbox.commands.run("sleep 1000", background=True)
     pids = server.processes(sandbox.sandbox_id)
     assert pids
@@ -85,7 +85,7 @@ def test_no_descriptor_of_the_machine_is_inherited(sandbox, server, runtime):
     for root in (False, True):
         names = python(sandbox, listing, root).out.split()
         assert names and all(n.startswith(("pipe:", "/proc/", "/dev/null", "/tmp/attack.py")) for n in names), names
-    # Seen from the machine: nothing of the server, of its data, or of another sandbox is open.
+    # From the machine's side: no file of the server, of its data, or of another sandbox is open.
     for pid in server.processes(sandbox.sandbox_id):
         try:
             opened = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
@@ -97,7 +97,7 @@ def test_no_descriptor_of_the_machine_is_inherited(sandbox, server, runtime):
                 assert sandbox.sandbox_id in name, (pid, name)
 
 
-#: What a user-space kernel lets its root do, as nothing of the machine comes of it.
+#: Operations of root in a user-space kernel, which have no effect on the machine.
 OF_ITS_OWN_KERNEL = {
     "unshare -r -m mount -t tmpfs x /mnt", "unshare -Urm mount --bind / /mnt", "unshare -m true",
     "sysctl -w kernel.hostname=x", "echo -1000 > /proc/self/oom_score_adj",
@@ -134,7 +134,7 @@ OF_ITS_OWN_KERNEL = {
     ids=lambda command: command[:40],
 )
 def test_no_command_reaches_the_machine(sandbox, command, root, runtime):
-    """What is tried fails, whatever the reason: there is no such thing, or no such right."""
+    """Every attempt fails, because the object or the right does not exist."""
     if command in OF_ITS_OWN_KERNEL and runtime == "runsc":
         pytest.skip("it does this to a kernel of its own")
     said = run(sandbox, command, root)
@@ -218,7 +218,7 @@ int main(void) {
 }
 """
 
-#: Calls that succeed under gVisor, in its own kernel: a socket or namespace of its making.
+#: Calls that succeed under gVisor, in its own kernel: its own sockets and namespaces.
 ITS_OWN = {"runsc": {"clone_newuser", "lookup_dcookie", "acct", "keyctl", "syslog"}, "runc": set()}
 
 
@@ -230,19 +230,19 @@ def test_no_system_call_opens_the_machine(sandbox, runtime, root):
     for line in said.out.splitlines():
         name, result, error = line.split()
         done[name] = (int(result), int(error))
-    # `clone` prints twice where it succeeds: once in the child.
+    # A successful `clone` prints twice, once in the child.
     opened = {name for name, (result, _) in done.items() if result >= 0} - ITS_OWN[runtime]
     assert opened == set(), opened
     assert len(done) >= 37
     if runtime == "runc":
-        # By the filter, and not only because the kernel of this machine happens to have none.
+        # The filter refuses them, not only a kernel that happens to lack them.
         families = ["vsock", "alg", "packet"]
         for name in families + [f"{family}_wide" for family in families]:
             assert done[name] == (-1, errno.EPERM), (name, done[name])
 
 
 def test_a_nested_user_namespace_gains_nothing(sandbox, runtime):
-    """Where one can be made at all, it is the user-space kernel's own."""
+    """A namespace that can be created belongs to the user-space kernel."""
     said = run(sandbox, "unshare -Urmn sh -c 'mount -t tmpfs x /mnt && echo mounted; ip link add d0 type dummy && echo linked; "
                "cat /root/shoal-secret-of-the-machine'")
     assert MARK not in said.all
@@ -251,7 +251,7 @@ def test_a_nested_user_namespace_gains_nothing(sandbox, runtime):
 
 
 def test_processes_of_the_machine_are_invisible(sandbox, server):
-    """Numbers of processes outside mean nothing inside."""
+    """Process ids of the machine have no meaning inside."""
     said = python(sandbox, (
         "import os,signal\n"
         f"for pid in ({server.process.pid}, {os.getpid()}, {os.getppid()}):\n"
@@ -310,7 +310,7 @@ def test_abstract_sockets_of_the_machine_are_out_of_reach(sandbox):
 
 
 def test_a_setuid_program_is_not_setuid_on_the_machine(sandbox, server):
-    """Root inside leaves a program that runs as its owner; no other user of the machine finds it."""
+    """Root inside leaves a setuid program; no other user of the machine can reach it."""
     assert run(sandbox, "cp /bin/sh /home/user/rootshell && chown 0:0 /home/user/rootshell && chmod 6755 /home/user/rootshell", root=True).code == 0
     directory = server.data / "sandboxes" / sandbox.sandbox_id
     root = Path("/run/shoal") / server.instance / "roots" / sandbox.sandbox_id / "root"

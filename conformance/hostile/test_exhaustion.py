@@ -14,16 +14,16 @@ from ..installation import OVERHEAD, resident_kib, wait_until
 from .conftest import LIMITS, create
 from .machine import Call
 
-#: How long an answer may take while a neighbour runs wild. Two processors are shared by all.
+#: How long a response may take under a neighbour's attack. All share two processors.
 PATIENCE = 10
 
 
-#: How many seconds it does.
+#: The duration of an attack in seconds.
 WILD = 2.5
 
 
 class Others:
-    """Asks another sandbox and the server all the time, and keeps how long they took."""
+    """Calls another sandbox and the server continuously, and records the latencies."""
 
     def __init__(self, server, neighbour):
         self.server, self.neighbour = server, neighbour
@@ -54,7 +54,7 @@ class Others:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_leaves(internet):
-    """What is flooded is an internet of our own."""
+    """The flood goes to a fake internet."""
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
         killed = time.monotonic()
         status, answer = Call(server, timeout=60).delete(f"/sandboxes/{sandbox}")
         killed = time.monotonic() - killed
-    # It may have died of itself; in either case it is gone.
+    # It may have died by itself; in either case it is gone.
     assert status in (204, 404), answer
-    # The kernel counts what it may have; it never has more.
+    # The kernel enforces the limit.
     assert most <= LIMITS["pids"] + 1
     assert not others.wrong, others.wrong[:3]
     assert others.asked > 1 and others.slowest < PATIENCE, others.slowest
@@ -122,7 +122,7 @@ def test_a_greedy_sandbox_harms_only_itself(server, runtime, neighbour, name):
 
 
 def test_a_full_disk_affects_only_the_sandbox(server, runtime, neighbour):
-    """What is written is bounded, the writer is told, and removing makes room again."""
+    """Writes are bounded and fail with an error, and deleting frees the space again."""
     full = create(server, runtime)
     try:
         said = full.commands.run("dd if=/dev/zero of=/home/user/big bs=1M count=4096 2>&1; stat -c %s /home/user/big").stdout
@@ -142,7 +142,7 @@ def test_a_full_disk_affects_only_the_sandbox(server, runtime, neighbour):
 
 
 def test_programs_that_use_up_the_memory_are_ended_and_the_sandbox_continues(server, runtime):
-    """As Linux does it, also where the whole sandbox is one process to the machine."""
+    """As on Linux, even where the whole sandbox is one process of the machine."""
     poor = create(server, runtime)
     bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
     try:
@@ -159,7 +159,7 @@ def test_a_command_that_used_up_the_memory_reports_it(server):
     poor = create(server, "runsc")
     bomb = "python3 -c 'a=[]\nwhile True: a.append(bytearray(1<<20))'"
     try:
-        # A shell that is replaced by its command, and one that outlives it.
+        # A shell that its command replaces, and one that outlives it.
         for line in (f"exec {bomb}", f"{bomb}; exit $?"):
             with pytest.raises(CommandExitException) as raised:
                 poor.commands.run(line, timeout=60)
@@ -173,7 +173,7 @@ def test_a_command_that_used_up_the_memory_reports_it(server):
 
 
 def test_sandbox_output_is_not_in_the_servers_log(server, runtime):
-    """A flood of log lines is bounded on its way, and on disk."""
+    """A flood of log lines is bounded in transit and on disk."""
     loud = create(server, runtime)
     try:
         before = (server.data / "server.log").stat().st_size
@@ -186,7 +186,7 @@ def test_sandbox_output_is_not_in_the_servers_log(server, runtime):
 
 
 def test_a_program_that_floods_its_output_stores_nothing_in_the_server(server, runtime):
-    """The client reads slowly; what was not read is not kept for it."""
+    """The client reads slowly, and the server does not buffer for it."""
     flooding = create(server, runtime)
     try:
         begun = resident_kib(server.process.pid)

@@ -1,4 +1,4 @@
-"""Every place where the server opens something, with the answer of a machine that has run out.
+"""Every place where the server opens a descriptor, with an exhausted machine.
 
 The calls of each operation that open something are counted, and then the operation is repeated with
 one of them failing, from the first to the last. Whatever it answers, nothing is left behind, and
@@ -22,13 +22,13 @@ from .machine import Call
 
 #: How many network slots are kept ready.
 WARM = 4
-#: How many calls of an operation fail in turn, at most; they are spread over all there are.
+#: The maximum number of failing calls per operation; they are spread over all of its calls.
 POINTS = 24
 ERRORS = (errno.EMFILE, errno.ENOMEM)
 
 
 class Session:
-    """Calls on one connection, so that none of them has to be accepted while calls fail."""
+    """Calls on one connection, so that no connection is accepted while calls fail."""
 
     def __init__(self, server):
         self.line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=90)
@@ -64,7 +64,7 @@ def create(session, runtime: str):
 
 
 def taken_slots(server) -> int:
-    """Each is a second name of one file."""
+    """Each is a hard link to one file."""
     card = next(Path("/run/shoal").glob(f"**/slots/of-{server.instance}"))
     return os.stat(card).st_nlink - 1
 
@@ -76,7 +76,7 @@ def state(server) -> dict:
 
 
 def sweep(server, faults, prepare, operation, settle):
-    """Lets each of the calls of `operation` fail, one after the other."""
+    """Makes each call of `operation` fail, one after the other."""
     # What is kept ready is made again meanwhile; it opens things too, and may fail as well.
     subject = prepare()
     begun = faults.calls
@@ -139,7 +139,7 @@ def test_failed_calls_leave_nothing_behind(faulty, faults, runtime, what):
             snapshots.append(said["snapshotID"])
 
     def settle(subject):
-        """Whatever was answered: it is there and answers, or it has ended, or can be ended."""
+        """Whatever the response: the sandbox works, or has ended, or can be killed."""
         for sandbox in subject:
             if what != "destroy":
                 try:

@@ -13,7 +13,7 @@ MARK = "only-the-machine-knows-this"
 
 @pytest.fixture(scope="module", autouse=True)
 def outside(server):
-    """Files of the machine at paths that a sandbox may name."""
+    """Files of the machine at paths that a sandbox may request."""
     paths = [Path("/root/shoal-outside"), server.data / "outside"]
     for path in paths:
         path.write_text(MARK)
@@ -87,7 +87,7 @@ def test_moves_removals_and_watches_stay_inside_the_sandbox(server, sandbox, out
                 events = rpc(server, sandbox, "GetWatcherEvents", {"watcherId": answer["watcherId"]})[1]
                 assert "shoal-outside" not in str(events)
                 rpc(server, sandbox, "RemoveWatcher", {"watcherId": answer["watcherId"]})
-        # A tree with a link to a directory of the machine's name: the link goes, not what it names.
+        # A tree with a link to a directory that exists on the machine: only the link is removed.
         rpc(server, sandbox, "Remove", {"path": f"/tmp/tree{n}"})
         assert MARK not in run(sandbox, f"cat /tmp/stolen{n}", root=True).all
     for path in outside:
@@ -113,7 +113,7 @@ def test_the_native_api_stays_inside_the_sandbox(server, sandbox, outside):
 
 
 def test_a_symlink_race_stays_inside(server, sandbox, outside):
-    """A path that changes between a directory and a link to a directory of the machine's name."""
+    """A path that alternates between a directory and a link to a directory of the machine."""
     name = outside[1].parent
     run(sandbox, f"mkdir -p /home/user/race/a {name}")
     racing = sandbox.commands.run(

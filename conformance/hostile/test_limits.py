@@ -13,10 +13,10 @@ from ..installation import program, wait_until
 from .conftest import SMALL, furnished
 from .machine import Call, run
 
-#: Writes large files until it is told that there is no room.
+#: Writes large files until there is no space.
 FILL = "for n in $(seq 40); do dd if=/dev/zero of=/home/user/$n bs=1M count=64 conv=fsync 2>/dev/null || break; done; df -P /home/user | tail -1"
 
-#: Writes small files until it is told that there is no room.
+#: Writes small files until there is no space.
 SMALL_FILES = (
     "python3 -c 'import os\nn=0\ntry:\n while n < 60000:\n"
     "  open(f\"/home/user/f{n}\",\"w\").write(\"x\"*2000); n+=1\nexcept OSError: pass\nprint(n)'; sync || true"
@@ -25,7 +25,7 @@ SMALL_FILES = (
 
 @pytest.fixture(scope="module")
 def tight(scratch):
-    """Two tenants on a disk that one could fill, with the limits of an installation that says nothing."""
+    """Two tenants on a disk that one could fill, with the default limits."""
     settings = ("disk.size=2GiB", "limits.snapshots_per_team=4", "limits.forks=3", "runtime.allowed=runsc")
     with furnished(scratch, "tight", *settings) as installation:
         installation.add_team("greedy")
@@ -39,7 +39,7 @@ def team(server, name: str) -> dict:
 
 
 def goes_on(server, name: str = "other") -> None:
-    """All that a tenant does."""
+    """Every kind of operation of a tenant."""
     options = server.options(name)
     made = Sandbox.create("base", timeout=300, **options)
     try:
@@ -59,7 +59,7 @@ def goes_on(server, name: str = "other") -> None:
 
 @pytest.fixture
 def greedy(tight):
-    """What a tenant has taken goes with its test."""
+    """Removes a tenant's resources after its test."""
     made: list[Sandbox] = []
     yield made
     for one in made:
@@ -68,7 +68,7 @@ def greedy(tight):
     assert status == 200, snapshots
     for snapshot in snapshots:
         Call(tight, "greedy").delete(f"/templates/{snapshot['snapshotID']}")
-    # The kernel counts what was removed when it has cleaned up behind it.
+    # The kernel releases deleted space asynchronously.
     wait_until(lambda: team(tight, "greedy")["diskMB"]["used"] < 64, 120, "the disk is given back")
 
 
@@ -91,7 +91,7 @@ def test_a_team_that_fills_its_disk_does_not_affect_others(tight, greedy, how):
     if how == FILL:
         status, answer = Call(tight, "greedy").post(f"/sandboxes/{greedy[0].sandbox_id}/snapshots", {})
         assert status in (429, 507), answer
-    # What it gives up is its own again.
+    # Released resources are available to the tenant again.
     for one in greedy:
         one.kill()
     greedy.clear()
@@ -105,14 +105,14 @@ def test_snapshots_and_pauses_count_in_the_teams_disk(tight, greedy):
     one = Sandbox.create("base", timeout=600, **options)
     greedy.append(one)
     run(one, "head -c 100M /dev/urandom > /home/user/much; sync")
-    # A sandbox without a program in it has hardly any memory.
+    # A sandbox without a running program has hardly any memory.
     hold = "import os,time; held = os.urandom(48 << 20); open('/tmp/holds', 'w'); time.sleep(600)"
     one.commands.run(f'python3 -c "{hold}"', background=True)
     wait_until(lambda: one.files.exists("/tmp/holds"), 60, "the memory is taken")
     wait_until(lambda: held() >= 95, 60, "the files are counted")
     files = held()
     one.create_snapshot()
-    # The memory is in the sum, and the files once, however often they are kept.
+    # The sum includes the memory, and the files once, however often they are saved.
     wait_until(lambda: held() - files > 40, 60, "the memory is counted")
     memory = held() - files
     assert memory < 400, (files, memory)
@@ -173,7 +173,7 @@ def test_the_runtime_is_the_operators_choice(tight):
     assert status == 403 and "runtime.allowed" in answer["message"], answer
     status, made = Call(tight).post("/v2/sandboxes", asked)
     assert status == 201, made
-    # Nor is what an admin has of it a way.
+    # The admin's own quota is no way around it either.
     plain = tight._admin("POST", "/api/v1/keys", {"name": "plain"})
     tight.keys["plain"] = plain["secret"]
     call = Call(tight, "plain")

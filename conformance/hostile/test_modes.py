@@ -17,12 +17,12 @@ from .machine import Call, run
 STATE = Path("/run/shoal")
 NOBODY = 65534
 
-#: What everybody may read: the certificate of the authority, which is public.
+#: The world-readable file: the CA certificate, which is public.
 PUBLIC = ("ca.pem",)
 
 
 def as_nobody(work) -> list[str]:
-    """Runs `work` as a user without any rights, and returns the lines that it found."""
+    """Runs `work` as an unprivileged user, and returns the lines that it found."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -45,7 +45,7 @@ def as_nobody(work) -> list[str]:
 
 
 def walk(root: Path) -> list[str]:
-    """Every path below, as root sees them: their names are what a user may guess.
+    """Every path below, as root sees them: a user may guess their names.
 
     What is inside of sandboxes and images is left out, as only their tops can be reached first.
     """
@@ -59,7 +59,7 @@ def walk(root: Path) -> list[str]:
 
 
 def opened(paths: list[str]):
-    """What of these the caller may open in any way, list, or lock."""
+    """The paths that the caller can open, list, or lock."""
     for path in paths:
         for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
             try:
@@ -88,7 +88,7 @@ def opened(paths: list[str]):
 
 @pytest.fixture(scope="module")
 def crowded(scratch, tmp_path_factory):
-    """An installation that has something of everything."""
+    """An installation with resources of every kind."""
     with furnished(scratch, "modes") as installation:
         call = Call(installation)
         runsc, runc = create(installation, "runsc"), create(installation, "runc")
@@ -137,7 +137,7 @@ def test_only_the_way_to_mount_points_can_be_traversed(crowded):
 
 
 def test_what_is_inside_a_sandbox_has_the_modes_of_a_distribution(crowded):
-    """The umask of the server is no affair of a sandbox."""
+    """The server's umask does not affect a sandbox."""
     for sandbox in crowded.crowd[:2]:
         said = run(sandbox, "umask; stat -c '%a %n' / /etc /etc/hosts /etc/resolv.conf /tmp /usr/bin; touch x; stat -c %a x")
         assert said.out.split("\n")[:-1] == [
@@ -173,7 +173,7 @@ def test_a_start_tightens_modes_of_earlier_versions(crowded):
 
 
 def test_other_users_cannot_prevent_a_start(crowded):
-    """Whoever can open a lock can hold it."""
+    """A user who can open a lock can hold it."""
     crowded.stop()
     locks = [crowded.data / "lock", crowded.data / "images/lock", STATE / crowded.instance / "lock"]
     told, tell = os.pipe()
@@ -206,7 +206,7 @@ def test_other_users_cannot_prevent_a_start(crowded):
 
 
 def test_no_key_and_no_token_is_in_a_log_or_an_argument(crowded):
-    """The first start prints the key, once; nothing else tells it, nor any token."""
+    """The first start prints the key once; nothing else reveals it, or any token."""
     crowded.stop()
     size = (crowded.data / "server.log").stat().st_size
     crowded.start()

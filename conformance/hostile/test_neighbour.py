@@ -19,19 +19,19 @@ from .machine import Call, run
 
 ATTACK = Path(__file__).with_name("neighbour.py").read_text()
 
-#: A user of the machine who owns nothing, and one who may all and has no token.
+#: An unprivileged user of the machine, and root without a token.
 NOBODY, ROOT = 65534, 0
 
-#: The daemon, the code interpreter, and what a tenant serves.
+#: The daemon, the code interpreter, and a tenant's server.
 PORTS = (49983, 49999, 8080)
 
-#: How many sandboxes begin while somebody knocks.
+#: How many sandboxes start during the attempts.
 STARTS = 4
 
 
 @contextmanager
 def neighbour(server, user: int, *ports: int):
-    """Knocks at every slot of the installation while the block runs; what came of it is in the result."""
+    """Connects to every slot of the installation while the block runs; the outcome is in the result."""
     python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
     command = [python, "-c", ATTACK, f"shl{server.instance}-", *map(str, ports or PORTS)]
     attacker = subprocess.Popen(
@@ -51,7 +51,7 @@ def neighbour(server, user: int, *ports: int):
 
 
 def unsecured(server, runtime) -> Sandbox:
-    """A sandbox whose daemon asks its clients for nothing: older clients ask for such by default."""
+    """A sandbox whose daemon requires no token, which older clients request by default."""
     body = {"templateID": SMALL, "timeout": 300, "metadata": {"shoal/runtime": runtime}}
     status, made = Call(server).post("/sandboxes", body)
     assert status == 201 and made.get("envdAccessToken") is None, made
@@ -59,7 +59,7 @@ def unsecured(server, runtime) -> Sandbox:
 
 
 def starts(server, runtime):
-    """Sandboxes of every kind begin, go on from what was saved, and end; each works for its tenant."""
+    """Sandboxes of every kind start, resume and end; each works for its tenant."""
     for number in range(STARTS):
         made = create(server, runtime) if number % 2 else unsecured(server, runtime)
         try:
@@ -80,7 +80,7 @@ def test_another_user_reaches_no_sandbox_that_starts(server, runtime):
         starts(server, runtime)
     assert came["tried"] > 100, came
     assert came["reached"] == [], came
-    # The machine itself says no: nothing has come to a sandbox, which would refuse otherwise.
+    # The machine refuses: a sandbox would refuse differently, so no request reached one.
     assert "ECONNREFUSED" not in came["refused"], came["refused"]
 
 
@@ -95,7 +95,7 @@ def test_a_starting_daemon_requires_its_token_from_root_too(server, runtime):
 
 
 def address_of(server, port: int) -> str:
-    """The slot in which something listens on a port."""
+    """The slot with a listener on a port."""
     found = []
 
     def answers() -> bool:
@@ -117,7 +117,7 @@ def address_of(server, port: int) -> str:
 
 @pytest.fixture
 def private(server, runtime):
-    """A sandbox with a port that only its traffic token opens."""
+    """A sandbox with a port that requires the traffic token."""
     made = create(server, runtime, network={"allow_public_traffic": False})
     made.files.write("/tmp/site/index.html", "PRIVATE-PORT-CONTENT")
     made.commands.run("cd /tmp/site && python3 -m http.server 8765", background=True)
@@ -146,7 +146,7 @@ def test_a_private_port_is_reachable_through_the_gateway_only(server, private):
 
 
 def as_user(user: int, work):
-    """What `work` returns, as another user, in a process of its own. It must be JSON."""
+    """Runs `work` as another user in a separate process, and returns its result, which must be JSON."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -168,7 +168,7 @@ def as_user(user: int, work):
 
 
 def datagrams_and_pings(address: str) -> list[str]:
-    """What a user without rights sends that is no TCP; says what the kernel let go."""
+    """Sends other packets than TCP as an unprivileged user; returns those that the kernel sent."""
     went = []
     kinds = {
         "udp": (socket.AF_INET, socket.SOCK_DGRAM, 0),
@@ -204,7 +204,7 @@ def test_other_protocols_are_refused_too(server, private):
 
 
 def test_other_networks_of_the_machine_are_refused_too(server, private):
-    """What a container of another program would be: an interface of its own that the machine routes."""
+    """An interface like that of another program's container, which the machine routes."""
     address = address_of(server, 8765)
     name = f"nb{server.instance}"
     ip = lambda *words: subprocess.run(["ip", *words], check=True)  # noqa: E731
@@ -227,7 +227,7 @@ def test_other_networks_of_the_machine_are_refused_too(server, private):
 
 
 def sockets_of(server) -> list[str]:
-    """The addresses of local sockets that are this installation's; abstract ones begin with `@`."""
+    """The addresses of this installation's Unix sockets; abstract ones start with `@`."""
     data, ids = str(server.data), Call(server).ids()
     with open("/proc/net/unix") as lines:
         names = [line.split()[7] for line in lines.readlines()[1:] if len(line.split()) > 7]
@@ -236,7 +236,7 @@ def sockets_of(server) -> list[str]:
 
 
 def knock_at(names: list[str]) -> list[str]:
-    """The local sockets that take a connection."""
+    """The Unix sockets that accept a connection."""
     opened = []
     for name in names:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
@@ -268,7 +268,7 @@ def test_unsecured_sandboxes_are_open_through_the_gateway_only(server, runtime):
             headers={"e2b-sandbox-id": made.sandbox_id, "e2b-sandbox-port": "49983"},
         )
         assert (status, text) == (200, "b")
-        # Programs inside need no token either, as in E2B; what is the host's alone is not theirs.
+        # Programs inside need no token, as in E2B, but cannot use the host's routes.
         inside = "curl -s -o /dev/null -w '%{http_code}' http://localhost:49983"
         assert run(made, f"{inside}/envs").out == "200"
         assert run(made, f"{inside}/init -X POST -d '{{}}'").out == "401"
@@ -281,7 +281,7 @@ def test_unsecured_sandboxes_are_open_through_the_gateway_only(server, runtime):
 
 
 def may_signal_or_look(pids: list[int]) -> list[str]:
-    """What a user may do to processes: end them, or read what they hold."""
+    """What a user may do to processes: kill them, or read their memory."""
     may = []
     for pid in pids:
         try:

@@ -1,4 +1,4 @@
-"""The machine loses its power right after the server has said that something is saved.
+"""The machine loses its power right after the server has acknowledged a save.
 
 The data directory lies on a file system in a file. What that file holds at a moment is what a disk
 would hold if the power went at that moment: everything that was written and not synced is still in
@@ -20,7 +20,7 @@ from ..installation import Installation, mount_points, wait_until
 from .conftest import SMALL, furnish, new_installation
 from .machine import Call
 
-#: Room for the images, and for what is saved of three small sandboxes.
+#: Space for the images, and for the saves of three small sandboxes.
 SIZE = "5G"
 
 
@@ -29,7 +29,7 @@ def do(*command: str | Path) -> None:
 
 
 class PowerSupply:
-    """A file system in a file, which keeps nothing that was not synced when the power goes."""
+    """A file system in a file, which loses unsynced writes when the power fails."""
 
     def __init__(self, directory: Path):
         self.file, self.after = directory / "disk", directory / "disk.after"
@@ -47,13 +47,13 @@ class PowerSupply:
         self.mount()
 
     def cut(self) -> None:
-        """Keeps what is on the disk at this moment."""
+        """Copies the current contents of the disk."""
         unsynced = self.point / "unsynced"
         unsynced.write_text("x")
         do("cp", "--sparse=always", self.file, self.after)
 
     def come_back(self) -> None:
-        """Has on the disk again what was there at the cut, and nothing else."""
+        """Restores the contents at the power failure."""
         do("umount", self.point)
         self.after.replace(self.file)
         self.mount()
@@ -68,12 +68,12 @@ class PowerSupply:
 
 @contextmanager
 def powered(scratch: Path, kind: str):
-    """A power supply, and an installation whose data are behind it, on this file system."""
+    """A power supply, and an installation with its data behind it, on this file system."""
     power = PowerSupply(scratch / "power")
     power.make(kind)
     installation = new_installation(power.point / "data")
     furnish(installation)
-    # The images were copied by this test, not by the server, which syncs those that it makes.
+    # This test copied the images, not the server, which syncs those that it creates.
     do("sync", "--file-system", power.point)
     try:
         yield power, installation
@@ -83,7 +83,7 @@ def powered(scratch: Path, kind: str):
 
 
 def end_all(installation: Installation) -> None:
-    """Ends the sandboxes and the server, and waits until nothing of them is there."""
+    """Kills the sandboxes and the server, and waits until all resources are gone."""
     if installation.process is None:
         installation.start()
     call = Call(installation)
@@ -120,7 +120,7 @@ def test_answered_saves_survive_a_power_failure(scratch, kind, memory):
         assert status == 201, snapshot
         status, said = call.post(f"/sandboxes/{paused.sandbox_id}/pause", {"memory": memory})
         assert status == 204, said
-        # It goes on with what nobody waits for, which would be half in the copy.
+        # Its follow-up work must finish first, or the copy would contain half of it.
         installation.crash()
         power.cut()
 

@@ -35,7 +35,7 @@ if "run" in sys.argv and not os.path.exists({report!r}):
 os.execv({runc!r}, [{runc!r}, *sys.argv[1:]])
 """
 
-#: Numbers on x86-64; each is refused by its head, so that nothing happens where it is not.
+#: System call numbers on x86-64; each has invalid arguments, so that it has no effect.
 CALLS = {
     "acct": 163, "add_key": 248, "clock_settime": 227, "delete_module": 176, "finit_module": 313,
     "init_module": 175, "io_uring_setup": 425, "ioperm": 173, "iopl": 172, "kexec_file_load": 320,
@@ -50,7 +50,7 @@ def status_of(pid: int | str) -> dict[str, str]:
 
 
 def kept() -> int:
-    """The capabilities that the unit names, which a test in Rust compares with the code's."""
+    """The capabilities in the unit file, which a test in Rust compares with the code's."""
     names = re.findall(r"^CapabilityBoundingSet=(.*)$", UNIT.read_text(), re.M)
     header = Path("/usr/include/linux/capability.h").read_text()
     bits = {name: int(bit) for name, bit in re.findall(r"#define (CAP_\w+)\s+(\d+)$", header, re.M)}
@@ -70,7 +70,7 @@ def test_helper_processes_have_no_more_privileges(server, sandbox):
     for pid in server.processes(sandbox.sandbox_id):
         said = status_of(pid)
         assert said["Seccomp"] == "2", said
-        # In a user namespace of its own a set says what it may do there, and nothing of the machine.
+        # In a user namespace, a capability set has no effect on the machine.
         if Path(f"/proc/{pid}/ns/user").readlink() == Path("/proc/self/ns/user").readlink():
             assert int(said["CapBnd"], 16) & ~kept() == 0, said
 
@@ -82,7 +82,7 @@ def test_started_programs_inherit_the_system_call_filter(scratch):
     wrapper.chmod(stat.S_IRWXU)
     with furnished(scratch, "privilege", f"runtime.runc={wrapper}") as installation:
         trusted = create(installation, "runc")
-        # The runtime itself, and `sudo` inside, miss nothing.
+        # The runtime itself, and `sudo` inside, still work.
         assert "uid=0(root)" in run(trusted, "sudo id").out
         trusted.kill()
         said = json.loads(report.read_text())

@@ -20,7 +20,7 @@ from ..installation import Installation, wait_until
 from .conftest import SMALL, furnish, furnished, new_installation
 from .machine import Call
 
-#: Counts the lines that it is told, from 41 on, and holds its pipe open for more.
+#: Counts its input lines from 41 on, and keeps its pipe open.
 COUNTER = "exec 4<>/tmp/fifo; n=41; while read line <&4; do n=$((n+1)); echo $n > /tmp/n; done"
 
 
@@ -31,7 +31,7 @@ def server(scratch):
 
 
 def count(inside: Sandbox) -> int:
-    """One more, by a program that keeps the number in its memory."""
+    """The next number of a program that counts in its memory."""
     before = inside.commands.run("cat /tmp/n 2>/dev/null || echo 0").stdout
     inside.commands.run("echo more > /tmp/fifo", timeout=20)
     end = time.monotonic() + 20
@@ -41,7 +41,7 @@ def count(inside: Sandbox) -> int:
 
 
 def hog(inside: Sandbox, mib: int):
-    """A program with so much memory, all of it written to, by when this returns."""
+    """Starts a program with this much written memory."""
     code = f"import os, time; b = os.urandom({mib} << 20); print(1, flush=True); time.sleep(999)"
     running = inside.commands.run(f"python3 -c '{code}'", background=True, timeout=0)
     for out, _, _ in running:
@@ -65,7 +65,7 @@ def snapshots(server: Installation) -> list[Path]:
 
 @pytest.fixture
 def taken(server):
-    """A sandbox with a snapshot, and where its data are."""
+    """A sandbox with a snapshot, and the directory of its data."""
     inside = counting(server)
     snapshot = inside.create_snapshot()
     (directory,) = snapshots(server)
@@ -118,7 +118,7 @@ def test_memory_of_another_build_or_machine_is_refused_with_a_reason(server, tak
 def test_a_full_disk_fails_a_save_and_harms_nothing(server):
     inside = counting(server)
     held = server.data / "disk/ballast"
-    # A program whose memory takes more than the little room that is left.
+    # A program whose memory takes more than the little space that is left.
     hogging = hog(inside, 48)
     free = shutil.disk_usage(server.data / "disk").free
     with held.open("wb") as file:
@@ -146,17 +146,17 @@ def test_a_paused_sandbox_costs_nothing_and_outlives_the_server(server):
     inside = counting(server)
     sandbox = inside.sandbox_id
     inside.pause()
-    # The answer comes when it is saved; what it ran in is cleared behind it.
+    # The response comes when the save is complete; the old execution is removed afterwards.
     wait_until(lambda: server.processes(sandbox) == set(), 10, "its processes are gone")
     wait_until(lambda: not any(group.name == sandbox for group in server.groups()), 10, "its groups are gone")
     for _ in range(2):
         server.stop()
-        # What a restart of the machine clears.
+        # State that a reboot clears.
         shutil.rmtree(Path("/run/shoal") / server.instance, ignore_errors=True)
         server.start()
         assert Call(server).get(f"/sandboxes/{sandbox}")[1]["state"] == "paused"
     assert count(Sandbox.connect(sandbox, **server.options())) == 43
-    # Killed, and not ended: the next one finds it as it was.
+    # Killed, not stopped: the next server finds it unchanged.
     inside.pause()
     server.crash()
     server.start()
@@ -196,7 +196,7 @@ def test_a_snapshot_moves_to_another_installation(server, scratch):
                 status, answer = there.post(f"{native}/import", {"path": str(bad)} | more)
                 assert status == 409, answer
                 assert snapshots(other) == []
-        # Whoever made it, it was not this installation.
+        # Its author is not this installation.
         status, answer = there.post(f"{native}/import", {"path": str(file)})
         assert status == 409 and "--trust" in answer["message"], answer
         assert snapshots(other) == []
@@ -213,7 +213,7 @@ def test_a_snapshot_moves_to_another_installation(server, scratch):
         other.stop()
         assert other.all_gone() == []
         other.remove()
-    # The installation that made it takes it without a word.
+    # The installation that exported it imports it without a warning.
     body = {"path": str(file), "name": "again"}
     assert call.post(f"{native}/import", body)[0] in (200, 201)
     clone = Sandbox.create("again", **server.options())
@@ -224,7 +224,7 @@ def test_a_snapshot_moves_to_another_installation(server, scratch):
 
 
 def test_a_files_only_snapshot_moves_to_another_installation(server, scratch):
-    """A sandbox of `runc`, whose files have the owners of its own users."""
+    """A sandbox of `runc`, whose files belong to users of its own user namespace."""
     inside = Sandbox.create("base", timeout=600, metadata={"shoal/runtime": "runc"}, **server.options())
     fill(inside)
     written = survey(inside)
@@ -253,7 +253,7 @@ def test_a_files_only_snapshot_moves_to_another_installation(server, scratch):
     assert call.delete("/templates/files")[0] == 204
 
 
-#: What is lost when an archive is made or unpacked without care.
+#: Attributes that are lost when an archive is made or unpacked without care.
 FILL = r"""
 set -e
 mkdir -p /srv/deep && cd /srv
@@ -266,7 +266,7 @@ rm /etc/issue
 find /srv -depth -exec touch -h -d '2001-02-03 04:05:06.789' {} +
 """
 
-#: What of that can be seen, and what was below is not.
+#: Their visible effects; hidden files of the image must not be visible.
 SURVEY = r"""
 cd /srv
 find . ! -type f -printf '%p %y %m %U:%G %l %T@\n' | sort
@@ -278,12 +278,12 @@ find /etc/apt | sort; test ! -e /etc/issue && echo hidden
 
 
 def fill(inside: Sandbox) -> None:
-    """Files of every kind, and names of the image that are hidden."""
+    """Files of every kind, and hidden names of the image."""
     inside.commands.run(FILL, user="root", timeout=60)
 
 
 def survey(inside: Sandbox) -> str:
-    """What they are."""
+    """Describes these files."""
     seen = inside.commands.run(SURVEY, user="root", timeout=60).stdout
     for word in ("one file", "end", "/etc/apt/mine", "hidden"):
         assert word in seen, seen
@@ -291,7 +291,7 @@ def survey(inside: Sandbox) -> str:
 
 
 def test_an_import_does_not_block_on_special_files(server, scratch):
-    """A pipe or a device in the place of the file, by its own name or behind a link."""
+    """A pipe or a device instead of the file, by its own name or behind a link."""
     pipe, link = scratch / "pipe.snapshot", scratch / "link.snapshot"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
@@ -305,7 +305,7 @@ def test_an_import_does_not_block_on_special_files(server, scratch):
 
 
 def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
-    """Sealed by a stranger whom the admin trusts: what it says is looked at all the same."""
+    """Sealed by a stranger whom the admin trusts: its contents are checked all the same."""
     with furnished(scratch, "stranger", "disk.size=1GiB") as server:
         inside = Sandbox.create(SMALL, timeout=600, **server.options())
         snapshot = inside.create_snapshot("real")
@@ -335,7 +335,7 @@ def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
             {"name": "files/x", "type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 1},
             {"name": "files/x", "pax_headers": {"SCHILY.xattr.trusted.overlay.redirect": "/"}},
         ):
-            # `files` itself is as it should be where the member lies in it.
+            # `files` itself is valid if the member is inside it.
             before = [{"name": "files", "type": tarfile.DIRTYPE, "mode": 0o755}]
             members = before * member["name"].startswith("files/") + [member]
             forge(real, forged, lambda manifest: manifest, members=members)
@@ -344,7 +344,7 @@ def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
         assert (victim / "work").read_text() == "safe" and os.listdir(victim) == ["work"]
         assert snapshots(server) == []
 
-        # One that takes minutes to read, and needs no room.
+        # An archive that takes minutes to read, and needs no space.
         forge(real, forged, lambda manifest: sized(manifest, 60 << 30), size=60 << 30)
         importing = threading.Thread(
             target=lambda: unanswered(call, {"path": str(forged), "trust": True}),
@@ -353,7 +353,7 @@ def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
         wait_until(lambda: any(
             file.is_file() for new in snapshots(server) for file in new.glob("memory/*")
         ), 30, "the import")
-        # The head of a request has ten seconds to end; an import does not get more.
+        # A request's head has ten seconds; an import does not get longer.
         begun = time.monotonic()
         server.stop()
         assert time.monotonic() - begun < 40
@@ -363,24 +363,24 @@ def test_a_hostile_import_is_refused_and_does_not_delay_a_stop(scratch):
 
 
 def unanswered(call: Call, body: dict) -> None:
-    """An import whose server ends."""
+    """An import whose server is killed."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         call.post("/api/v1/snapshots/import", body)
 
 
 def named(manifest: dict, name: str) -> dict:
-    """A manifest whose first file of memory is called so."""
+    """A manifest with this name of its first memory file."""
     first, *rest = manifest["memory"]
     return manifest | {"memory": [first | {"name": name}, *rest]}
 
 
 def sized(manifest: dict, size: int) -> dict:
-    """A manifest with one file of memory that is so long."""
+    """A manifest with one memory file of this length."""
     return manifest | {"memory": [{"name": "pages.img", "bytes": size, "digest": "0" * 64}]}
 
 
 def forge(real: Path, target: Path, change, members=(), size: int | None = None) -> None:
-    """A stranger's export: another manifest, other files, or a file of memory that is all hole."""
+    """A stranger's export: another manifest, other files, or a memory file that is a single hole."""
     with tarfile.open(real) as source, target.open("wb") as out:
         forged = tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT)
         head = json.load(source.extractfile("export.json")) | {"key": "0" * 16}
@@ -411,9 +411,9 @@ def forge(real: Path, target: Path, change, members=(), size: int | None = None)
 
 
 def test_a_final_snapshot_has_all_acknowledged_writes(server):
-    """Who ends a sandbox with its snapshot loses nothing that was said to be written."""
+    """Killing a sandbox right after its snapshot loses no acknowledged write."""
     inside = Sandbox.create("base", timeout=600, **server.options())
-    # More memory takes longer to be kept, and longer to be lost.
+    # More memory takes longer to save, so that more could be lost.
     hog(inside, 150)
     acknowledged = []
 
@@ -457,7 +457,7 @@ def test_exports_and_imports_require_an_admin_key(server):
 
 
 def test_a_clone_of_a_hostile_original_touches_nothing_of_the_machine(server):
-    """The files that a clone is given a name in are the original's root's to prepare."""
+    """Root of the original prepares the files in which a clone gets its name."""
     inside = Sandbox.create(SMALL, timeout=600, **server.options())
     victim = Path("/etc/hostname")
     before = victim.read_bytes() if victim.exists() else None
@@ -509,7 +509,7 @@ def test_memory_is_not_reduced_below_its_use(server):
 
 
 def test_the_layers_of_a_snapshot_stay(server):
-    """An image that only a snapshot stands on is not taken from under it."""
+    """An image that only a snapshot uses is not removed."""
     inside = Sandbox.create(SMALL, timeout=600, **server.options())
     snapshot = inside.create_snapshot()
     inside.kill()

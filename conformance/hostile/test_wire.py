@@ -18,7 +18,7 @@ from .machine import Call
 
 @pytest.fixture(scope="module")
 def target(server):
-    """A sandbox whose port 8002 says what it was asked, request by request."""
+    """A sandbox whose port 8002 echoes each request."""
     made = create(server, "runc", timeout=900)
     made.files.write("/tmp/echo.py", (
         "import http.server,json\n"
@@ -46,7 +46,7 @@ def target(server):
 
 
 def talk(server, data: bytes, seconds: float = 10) -> bytes:
-    """Sends bytes as they are, and reads until the server closes or says no more."""
+    """Sends raw bytes, and reads until the server closes the connection or stops sending."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as line:
         line.sendall(data)
         line.settimeout(2)
@@ -64,7 +64,7 @@ def head(sandbox, port: int = 8002) -> bytes:
 
 
 def answers(heard: bytes) -> list[int]:
-    """The statuses of all answers on a connection."""
+    """The statuses of all responses on a connection."""
     return [int(part[:3]) for part in heard.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -95,13 +95,13 @@ SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     ],
 )
 def test_requests_cannot_be_smuggled(server, target, framing):
-    """Whatever the two ends might count differently is one request, or none."""
+    """An ambiguous message is at most one request."""
     target.commands.run("rm -f /tmp/asked")
     body = b"0\r\n\r\n" + SMUGGLED
     heard = talk(server, b"POST /outer HTTP/1.1\r\n" + head(target) + framing + b"\r\n" + body)
     asked = target.commands.run("cat /tmp/asked 2>/dev/null || true").stdout
     assert "/smuggled" not in asked, (asked, heard)
-    # The server itself may see a second request, which is the API's, without a key.
+    # The server itself may see a second request, which reaches the API without a key.
     assert all(status >= 400 for status in answers(heard)[1:]), heard
 
 
@@ -129,7 +129,7 @@ def test_malformed_chunks_end_the_request(server, target, chunks):
 
 
 def test_ambiguous_targets_are_refused(server, target, bystander):
-    """Two ids, two hosts, a host and a pair: whichever counts, it is asked for its own token."""
+    """Two ids, two hosts, a host and a pair: whichever applies, its own token is required."""
     token = Call(server).get(f"/sandboxes/{target.sandbox_id}")[1]["envdAccessToken"]
     mine, theirs = target.sandbox_id, bystander.sandbox_id
     cases = [
@@ -217,7 +217,7 @@ def test_endless_bodies_are_refused(server):
     "first", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"PRI * HTTP/2.0\r\n", b"P"], ids=repr
 )
 def test_silent_clients_time_out(server, first):
-    """Slowloris: before a request is whole, a connection has seconds."""
+    """Slowloris: a connection has only seconds to complete a request."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
         line.sendall(first)
         begun = time.monotonic()
@@ -244,13 +244,13 @@ def test_slow_clients_time_out(server):
 
 
 def test_clients_may_be_idle_between_requests_but_not_within_one(server):
-    """Clients keep connections for later; one that begins a head is to end it."""
+    """Idle connections are kept; one that starts a request's head must complete it."""
     ask = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
         for _ in range(2):
             line.sendall(ask)
             assert line.recv(4096).startswith(b"HTTP/1.1 204")
-            # Longer than a head may take.
+            # Longer than the timeout of a head.
             time.sleep(6)
         line.sendall(ask[:-2])
         begun = time.monotonic()
@@ -275,7 +275,7 @@ def test_a_thousand_idle_connections_do_not_block_others(server, target):
 
 
 def test_slow_bodies_at_the_gateway_do_not_block_others(server, target):
-    """Half uploads to one sandbox; another request to it, and the API, go on."""
+    """Incomplete uploads to one sandbox do not block other requests to it, or the API."""
     start = b"POST /slow HTTP/1.1\r\n" + head(target) + b"Content-Length: 1000\r\n\r\nx"
     lines = []
     try:
@@ -292,7 +292,7 @@ def test_slow_bodies_at_the_gateway_do_not_block_others(server, target):
 
 
 def test_endless_answers_are_not_buffered(server, target):
-    """Ten clients that do not read what a port floods: the server keeps none of it."""
+    """Ten clients do not read a port's flood: the server does not buffer it."""
     target.files.write("/tmp/flood.py", (
         "import socket\n"
         "s=socket.create_server(('0.0.0.0',8003),backlog=64)\n"
@@ -348,7 +348,7 @@ def test_malformed_answers_harm_nothing(server, target, answer):
 
 
 def test_a_page_of_another_origin_gets_no_credentials(server, target):
-    """What a browser would send by itself, cookies, opens nothing; what opens, no page has."""
+    """Cookies, which a browser sends by itself, grant nothing; a page does not have what does."""
     request = (
         b"GET /process.Process/Start HTTP/1.1\r\n" + head(target, 49983) +
         b"Origin: https://evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -370,7 +370,7 @@ def test_a_page_of_another_origin_gets_no_credentials(server, target):
 
 
 def test_parallel_creates_do_not_exceed_a_limit(server):
-    """Fifty at once from one tenant, which all stop waiting: the other is served meanwhile."""
+    """Fifty concurrent creates of one tenant that disconnect: another tenant is still served."""
     def abandon(_):
         line = socket.create_connection(("127.0.0.1", server.port), timeout=10)
         body = json.dumps({"templateID": SMALL, "timeout": 20, "metadata": {"shoal/runtime": "runc"}}).encode()
@@ -386,7 +386,7 @@ def test_parallel_creates_do_not_exceed_a_limit(server):
     begun = time.monotonic()
     assert Call(server, "other", timeout=10).get("/v2/sandboxes")[0] == 200
     assert time.monotonic() - begun < 2
-    # What was made for nobody ends, by its tenant or by its time.
+    # Sandboxes without a client can be killed, or end at their deadline.
     def cleared() -> bool:
         for sandbox in set(Call(server).ids()) - before:
             Call(server).delete(f"/sandboxes/{sandbox}")
