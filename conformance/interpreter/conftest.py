@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The first case waits for the template: the first of those that are run."""
+    """The first case waits for the template, so it starts first."""
     first = next((item for item in items if HERE in item.path.parents), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 120))
@@ -48,13 +48,13 @@ def sdk(request, server):
 
 @pytest.fixture(scope="module")
 async def sandbox(sdk):
-    """A sandbox that the tests of a module share: none of them may harm it."""
+    """A sandbox that the tests of a module share. Tests must not harm it."""
     return await sdk.create(timeout=1800)
 
 
 @pytest.fixture
 def run(sandbox):
-    """Runs code in the shared sandbox, which has to end well."""
+    """Runs code in the shared sandbox, which must succeed."""
 
     async def run_code(code: str, **more):
         execution = await done(sandbox.run_code(code, **more))

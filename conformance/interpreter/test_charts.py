@@ -18,7 +18,7 @@ NAMES = sorted(path.stem for path in CHARTS.glob("*.py"))
 
 
 def near(value):
-    """A chart in which numbers that are as good as the same are the same."""
+    """A chart in which nearly equal numbers are equal."""
     if isinstance(value, dict):
         return {key: near(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -44,7 +44,7 @@ async def test_a_figure_has_its_chart(run, name):
 async def test_a_figure_that_is_not_shown_is_displayed_after_the_code(run):
     result = await shown(run, "import matplotlib.pyplot as plt; plt.plot([1, 2]); None")
     assert result.chart.type == "line"
-    # And once.
+    # And only once.
     assert not (await run("1;")).results
 
 

@@ -69,7 +69,7 @@ async def test_a_new_sandbox_has_the_contexts_of_its_template_and_no_others(sdk)
     sandbox = await sdk.create(timeout=120)
     listed = await done(sandbox.list_code_contexts())
     assert sorted(context.language for context in listed) == ["javascript", "python"]
-    # They are in its memory: nothing has to be started.
+    # They are in its memory: no program has to be started.
     programs = (await done(sandbox.run_code("""
 from pathlib import Path
 found = []
@@ -114,7 +114,7 @@ async def test_javascript_awaits_and_imports(run):
     assert (await run(typed, language="ts")).text == "42"
 
 
-#: Code that names modules of node without their prefix, and what it comes to.
+#: Code that imports modules of Node without their prefix, and its result.
 BARE = {
     "import { readFileSync } from 'fs'; readFileSync('/etc/passwd', 'utf8').includes('root')": "true",
     "import fs from 'fs'; typeof fs.existsSync": "function",
@@ -125,7 +125,7 @@ BARE = {
     "const { existsSync } = require('fs'); existsSync('/etc/passwd')": "true",
     "require('node:path').sep": "/",
     "typeof require('child_process').spawn": "function",
-    # What only looks like one stays as it is.
+    # Text that only looks like an import is not changed.
     "const text = \"import x from 'fs'\"; /* import 'os' */ text": "import x from 'fs'",
     "`require('fs') from '${'path'}'`": "require('fs') from 'path'",
     "let require = 3; require": "3",
@@ -137,7 +137,7 @@ async def test_modules_of_node_need_no_prefix(sandbox, language):
     context = await done(sandbox.create_code_context(language=language))
     try:
         for code, text in BARE.items():
-            # Names are declared once in a context.
+            # A name can be declared once in a context.
             scoped = code if "import" in code else "{ " + code + " }"
             execution = await done(sandbox.run_code(scoped, context=context))
             assert execution.error is None, (code, execution.error)
@@ -153,10 +153,10 @@ async def test_modules_of_node_need_no_prefix(sandbox, language):
         ("python", "def f(:", "SyntaxError"),
         ("javascript", "throw new TypeError('no')", "TypeError"),
         ("typescript", "const n: number = 1; throw new RangeError('no')", "RangeError"),
-        # The kernel names no error: it says with which status the code ended.
+        # The kernel names no error, only the exit status of the code.
         ("bash", "ls /no/such", ""),
         ("r", "stop('no')", "ERROR"),
-        # Java's kernel says what it was in the value.
+        # Java's kernel puts the error into the value.
         ("java", 'throw new IllegalStateException("no");', "RuntimeException"),
     ],
 )

@@ -15,7 +15,7 @@ SIZE = 2
 
 
 def entry(**more) -> dict:
-    """The name that the SDKs ask for."""
+    """The name that the SDKs request."""
     return {
         "name": TEMPLATE,
         "template": TEMPLATE,

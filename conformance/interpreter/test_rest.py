@@ -37,7 +37,7 @@ async def test_clones_start_from_the_same_state_and_are_independent(sdk):
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
-#: What draws from every generator that a language shares, in words that are apart.
+#: Draws from every random generator of a language, in separate words.
 DRAW = {
     "javascript": "[Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint32Array(2))].join('-')].join(' ')",
     "r": "cat(runif(1), sample.int(2^30, 1))",
@@ -86,7 +86,7 @@ async def test_openssl_is_reseeded_in_a_clone(sdk):
 
 async def test_no_two_sandboxes_share_random_numbers(sdk):
     original = await sdk.create(timeout=300)
-    # Its generators are seeded before it is taken.
+    # Its generators are seeded before the snapshot is taken.
     await done(original.run_code(RANDOM))
     taken = await done(original.create_snapshot())
     drawn = []
@@ -94,7 +94,7 @@ async def test_no_two_sandboxes_share_random_numbers(sdk):
         clone = await sdk.create(taken.snapshot_id, timeout=300)
         drawn.append((await done(clone.run_code(RANDOM))).results[0].json)
         await done(clone.kill())
-    # Nor two that were begun from the template, which is a snapshot as well.
+    # Nor are two that start from the template, which is a snapshot as well.
     for _ in range(2):
         fresh = await sdk.create(timeout=120)
         drawn.append((await done(fresh.run_code(RANDOM))).results[0].json)

@@ -84,7 +84,7 @@ async def test_common_packages_are_loaded_at_the_start(sdk):
     code = "import sys; [name in sys.modules for name in ('numpy', 'pandas', 'matplotlib.pyplot')]"
     execution = await done(sandbox.run_code(code))
     assert execution.results[0].json == [True, True, True] and execution.execution_count == 1
-    # Only the modules are loaded: no name of ours is among the user's.
+    # Only the modules are loaded; none of our names is among the user's.
     names = (await done(sandbox.run_code("[n for n in dir() if not n.startswith('_')]"))).results[0].json
     assert sorted(names) == ["In", "Out", "exit", "get_ipython", "open", "quit", "sys"]
     await done(sandbox.kill())

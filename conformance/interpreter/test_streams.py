@@ -13,7 +13,7 @@ from e2b.exceptions import TimeoutException
 
 from .conftest import done
 
-#: In what time a context must be usable again after it was interrupted.
+#: The time within which a context must be usable again after an interruption.
 AGAIN_SECONDS = 10
 
 
@@ -47,7 +47,7 @@ async def test_large_output_is_complete(run):
     assert "".join(execution.logs.stdout).split() == [str(n) for n in range(100_000)]
 
 
-#: What keeps something in each language, and shows it.
+#: Keeps a state in each language, and shows it.
 KEPT = {
     "python": ("kept = 1", "print(kept)"), "bash": ("kept=1", "echo $kept"), "r": ("kept <- 1", "cat(kept)"),
     "javascript": ("var kept = 1", "console.log(kept)"), "typescript": ("var kept = 1", "console.log(kept)"),
@@ -74,7 +74,7 @@ async def test_a_timeout_interrupts_a_call_and_keeps_the_state(sandbox, language
     assert "".join(after.logs.stdout).strip() == "ok", after
     assert time.monotonic() - began < AGAIN_SECONDS
     shown = "".join((await done(sandbox.run_code(KEPT[language][1], language=language))).logs.stdout).strip()
-    # A kernel that has to be ended says so to the next one.
+    # After a kernel was killed, the next execution reports it.
     assert shown == "1" or "restarted" in "".join(after.logs.stderr) and language in ("javascript", "typescript", "java")
 
 
@@ -87,7 +87,7 @@ async def test_a_sandbox_that_is_killed_ends_the_call(sdk):
             call = asyncio.ensure_future(sandbox.run_code("time.sleep(60)"))
         else:
             call = loop.run_in_executor(pool, sandbox.run_code, "time.sleep(60)")
-        # It runs as soon as the kernel says that it has one more to do.
+        # It runs as soon as the kernel reports that it has one more execution.
         await asyncio.sleep(1)
         await sdk.call("kill", sandbox.sandbox_id)
         with pytest.raises(TimeoutException, match="sandbox was killed while the request was in progress"):
@@ -138,7 +138,7 @@ for n in range({lines}):
     url, token = server.url, sandbox._envd_access_token
     headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49999", "X-Access-Token": token}
     with httpx.stream("POST", url + "/execute", content=body, headers=headers, timeout=60) as answer:
-        # Until it waits: 200 MB are more than may lie between the kernel and here.
+        # Until it blocks: 200 MB are more than the buffers between the kernel and here.
         seen = None
         while (now := await done(printed(sandbox))) != seen or not now:
             seen = now
@@ -153,7 +153,7 @@ for n in range({lines}):
 
 
 async def printed(sandbox) -> str:
-    """How far the code has come; nothing before it has begun."""
+    """How far the code has come; zero before it has started."""
     if not await done(sandbox.files.exists("/tmp/printed")):
         return ""
     return await done(sandbox.files.read("/tmp/printed"))

@@ -26,7 +26,7 @@ def test_it_is_a_template_of_the_installation_which_every_team_may_use(server):
         assert (mine[0]["cpuCount"], mine[0]["memoryMB"]) == (2, 2048)
     with Sandbox.create(**server.options("guests"), timeout=60) as sandbox:
         assert sandbox.run_code("6 * 7").text == "42"
-    # What all stand on is changed by who runs the installation.
+    # Only an operator changes the template that all teams use.
     again = ask(server, "POST", f"/api/v1/templates/{TEMPLATE}/build", "guests", {})
     assert again.status_code == 403
     taken = ask(server, "POST", "/v3/templates", "guests", {"name": TEMPLATE})
@@ -62,7 +62,7 @@ def test_a_sandbox_of_base_has_no_interpreter(server):
 def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
     server = another("unbuilt")
     server.add_team("guests")
-    # The build takes minutes of the machine, so a team without an admin's key does not begin it.
+    # The build takes minutes of the machine, so a team without an admin key cannot start it.
     refused = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
     assert refused.status_code == 403 and "templates.build_on_demand" in refused.json()["message"]
     first = ask(server, "POST", "/v2/sandboxes", body={"templateID": TEMPLATE})
@@ -72,7 +72,7 @@ def test_the_first_create_begins_the_build_and_says_how_to_watch_it(another):
     build_id = said.split("--watch ")[1].split("`")[0]
     template, number = build_id.split("/")
     path = f"/templates/{template}/builds/{number}"
-    # The same build for whoever asks next; all may watch it, and not all may end it.
+    # Later requests join the same build. All teams may watch it, but not all may cancel it.
     again = ask(server, "POST", "/v2/sandboxes", "guests", {"templateID": TEMPLATE})
     assert build_id in again.json()["message"]
     assert ask(server, "GET", f"{path}/status", "guests").json()["status"] == "building"

@@ -67,7 +67,7 @@ def test_a_fork_bomb_harms_only_its_sandbox_and_is_reported(server, sandbox):
         sandbox.run_code("import os\nwhile True: os.fork()", timeout=20)
         survived = sandbox.run_code("1 + 1", timeout=20).text
     except TimeoutException as ended:
-        # It has ended of it, or answers nobody any more.
+        # The kernel was killed, or does not respond any more.
         assert "sandbox" in str(ended) or "timed out" in str(ended)
     else:
         assert survived == "2"

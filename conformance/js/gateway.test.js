@@ -112,7 +112,7 @@ test('a WebSocket by the name of its host', async (t) => {
   assert.equal(response.statusCode, 101)
   const echoed = promised()
   socket.once('data', echoed.resolve)
-  // A masked frame of two letters, with a mask of zeros.
+  // A masked frame of two letters, with an all-zero mask.
   socket.write(Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]))
   assert.deepEqual(await soon(echoed.promise, 'an echo'), Buffer.from([0x81, 2, 0x68, 0x69]))
   socket.destroy()

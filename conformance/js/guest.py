@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def events(self):
-        """Two events, and then nothing until the client leaves."""
+        """Two events, followed by silence until the client disconnects."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.read(1)
 
     def socket(self):
-        """Says back what it is told, and takes leave when it is told so."""
+        """Echoes messages, and closes the connection on request."""
         accept = base64.b64encode(hashlib.sha1(self.headers["sec-websocket-key"].encode() + MAGIC).digest())
         self.send_response(101)
         self.send_header("Upgrade", "websocket")
@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self):
-        """Without asking for its own name, which takes long where there is no name server."""
+        """Skips the lookup of its own name, which is slow without a name server."""
         self.socket.bind(self.server_address)
         self.server_name, self.server_port = "guest", self.server_address[1]
 

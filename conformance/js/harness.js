@@ -1,4 +1,4 @@
-// What the cases share: a sandbox for each file, waiting that ends, and requests that the SDK
+// Helpers of the cases: a sandbox for each file, bounded waiting, and requests that the SDK
 // has no method for.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -11,15 +11,15 @@ from pathlib import Path
 from ..shared import WORK
 
 HERE = Path(__file__).resolve().parent
-#: What names the packages, beside this directory.
+#: The files that name the packages, next to this directory.
 NAMES = ("package.json", "package-lock.json", ".npmrc")
 PACKAGES = WORK / "node"
 
 
 def install() -> None:
-    """Installs what the lockfile names, unless it is there already."""
+    """Installs the packages of the lockfile, unless they are installed."""
     sources = HERE.parent
-    # npm writes this file last: an installation that was broken off has none.
+    # npm writes this file last: an interrupted installation does not have it.
     done = PACKAGES / "node_modules" / ".package-lock.json"
     if done.exists() and all(same(sources / name, PACKAGES / name) for name in NAMES):
         return
@@ -34,13 +34,13 @@ def same(one: Path, other: Path) -> bool:
 
 
 def node() -> str:
-    """The Node among the packages, which is as new as the clients ask for; else the machine's."""
+    """The Node among the packages, which is recent enough for the clients; otherwise the machine's."""
     pinned = sorted(PACKAGES.glob("node_modules/node-linux-*/bin/node"))
     return str(pinned[0]) if pinned else "node"
 
 
 def environment(**told: str) -> dict[str, str]:
-    """What a client is started with: the machine's variables, but only our word on a server."""
+    """A client's environment: the machine's variables, but only our settings of a server."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SHOAL_", "E2B_", "NODE_"))}
     return clean | {"NO_UPDATE_NOTIFIER": "1"} | told
 

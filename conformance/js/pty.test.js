@@ -54,7 +54,7 @@ test('its user, directory and environment', async (t) => {
 
 test('a signal key ends what runs in it, not the shell', async (t) => {
   const { type, shows } = await terminal(t)
-  // What a program of its own prints tells that it has the terminal already, and not the shell.
+  // Only output of a separate program shows that it has the terminal, and not the shell.
   await type(`sh -c 'echo be"gun"; exec sleep 300'\n`)
   await shows(/begun/)
   await type('\u0003')

@@ -1,4 +1,4 @@
-// Says how each case of a run ended, a line of JSON each: what a file of cases counts is left out.
+// Reports the result of each case as a line of JSON, without the totals of a file.
 export default async function* (source) {
   for await (const { type, data } of source) {
     if (type !== 'test:pass' && type !== 'test:fail') continue

@@ -1,4 +1,4 @@
-// Templates that the JavaScript SDK builds.
+// Templates built with the JavaScript SDK.
 import assert from 'node:assert/strict'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

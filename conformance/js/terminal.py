@@ -12,12 +12,12 @@ import struct
 import termios
 import time
 
-#: How long anything may take to show, in seconds.
+#: How long output may take to appear, in seconds.
 PATIENCE = 30
 
 
 class Terminal:
-    """A command that runs in a terminal of its own, and all that it has shown."""
+    """A command in a terminal, and its whole output."""
 
     def __init__(self, command: list[str], environment: dict[str, str], rows: int = 24, columns: int = 80):
         self.pid, self.master = pty.fork()
@@ -33,7 +33,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def read(self, seconds: float) -> bool:
-        """Takes in what is shown within a time; false when the terminal is closed."""
+        """Reads output until a timeout; false when the terminal is closed."""
         if not select.select([self.master], [], [], seconds)[0]:
             return True
         try:
@@ -54,7 +54,7 @@ class Terminal:
         return found
 
     def ends(self) -> int:
-        """How the command ended."""
+        """The exit status of the command."""
         end = time.monotonic() + PATIENCE
         while self.read(0.2):
             assert time.monotonic() < end, f"it does not end:\n{self.shown}"

@@ -17,7 +17,7 @@ from .packages import PACKAGES, install, node, pointing_at
 from .terminal import Terminal
 
 UNKNOWN = "i0000000000000000000z"
-#: What the CLI may take: it takes a second to begin with.
+#: The timeout of the CLI, which takes a second to start.
 SECONDS = 60
 
 
@@ -32,7 +32,7 @@ class Cli:
         return [node(), str(PACKAGES / "node_modules/@e2b/cli/dist/index.js"), *words]
 
     def __call__(self, *words: str, stdin: str | bytes = "", code: int | None = 0, **variables: str):
-        """Runs it to its end, which must be `code` unless that is None."""
+        """Runs it to its end; the exit code must be `code` unless that is None."""
         given = stdin.encode() if isinstance(stdin, str) else stdin
         done = subprocess.run(
             self.command(*words), env=self.environment | variables, input=given,
@@ -55,14 +55,14 @@ class Cli:
 @pytest.fixture(scope="module")
 def cli(shared, tmp_path_factory):
     install()
-    # A home without a login: the key is all that it has.
+    # A home directory without a login: the key is its only credential.
     home = str(tmp_path_factory.mktemp("home"))
     return Cli(pointing_at(shared) | {"HOME": home, "NO_COLOR": "1"}, shared.options())
 
 
 @pytest.fixture(scope="module")
 def sandbox(cli):
-    """A sandbox that the tests share: none of them may harm it."""
+    """A sandbox that the tests share. Tests must not harm it."""
     made = Sandbox.create(timeout=900, metadata={"of": "cli"}, **cli.options)
     yield made
     made.kill()
@@ -164,7 +164,7 @@ class TestCreate:
             (made,) = set(cli.ids()) - before
             terminal.type("exit\r")
             assert terminal.ends() == 0
-            # Who has made a sandbox for a terminal takes it away with it.
+            # A client that created a sandbox for a terminal kills it afterwards.
             wait_until(lambda: made not in cli.ids(), 20, "the end of the sandbox")
         finally:
             terminal.close()

@@ -35,15 +35,15 @@ def cases(file: str, directory=HERE) -> list[str]:
 
 @dataclass
 class Run:
-    """How a file's cases ended, and all that was said meanwhile."""
+    """The results of a file's cases, and the output."""
 
     ended: dict[str, dict]
     said: str
 
 
 def run(file: str, variables: dict[str, str], directory=HERE) -> Run:
-    """Runs a file of cases that is in `directory`, with what is beside this one."""
-    # The cases import packages, which Node looks for beside and above them.
+    """Runs a file of cases in `directory`, with the files next to this one."""
+    # The cases import packages, which Node looks up in this directory and its parents.
     place = PACKAGES / "js"
     place.mkdir(exist_ok=True)
     for path in (*HERE.iterdir(), directory / file):
@@ -70,7 +70,7 @@ def packages():
 
 @pytest.fixture(scope="module")
 def runs(packages, request):
-    """The run of each file, made when it is first asked for."""
+    """The run of each file, started on demand."""
     made: dict[str, Run] = {}
 
     def of(file: str) -> Run:
@@ -87,7 +87,7 @@ def with_addresses(request) -> dict[str, str]:
 
 
 def with_domain(request) -> dict[str, str]:
-    """A server with a domain and TLS of its own, and nothing but its domain said to the client."""
+    """A server with a domain and TLS; the client knows only its domain."""
     another = request.getfixturevalue("another")
     server = another("domain", ["domain=e2b.localhost", "tls=self-signed"], tls=True)
     return environment(

@@ -9,7 +9,7 @@ from .conftest import done
 
 
 class Builder:
-    """Builds with the SDK in turn, and removes what was built."""
+    """Builds with the SDK in turn, and removes what it built."""
 
     def __init__(self, sdk):
         self.sdk, self.made = sdk, set()
@@ -41,7 +41,7 @@ class Builder:
         return await done(getattr(self.Template, method)(*args, **self.options, **more))
 
     def did(self, what: str) -> bool:
-        """Whether a line says that a step was done, and not taken over."""
+        """Whether a log line reports that a step ran and was not cached."""
         return any(what in line and not line.startswith("CACHED") for line in self.logs)
 
     def api(self, method: str, path: str, body=None, team: str = "default"):

@@ -44,7 +44,7 @@ async def done(value):
 
 @dataclass
 class Sdk:
-    """One of the two SDKs for Python, told where the server is."""
+    """One of the two SDKs for Python, configured for the server."""
 
     name: str
     server: Installation
@@ -55,7 +55,7 @@ class Sdk:
         return AsyncSandbox if self.name == "async" else Sandbox
 
     async def create(self, template: str | None = None, runtime: str | None = None, **more):
-        """A sandbox that is gone after the module, if its test does not end it."""
+        """A sandbox that is removed after the module, unless its test kills it."""
         options = self.server.options(more.pop("team", "default")) | more
         if runtime:
             options["metadata"] = {"shoal/runtime": runtime} | options.get("metadata", {})
@@ -96,6 +96,6 @@ def runtime(request) -> str:
 
 @pytest.fixture(scope="module")
 async def sandbox(sdk, runtime):
-    """A sandbox that the tests of a module share: none of them may harm it."""
+    """A sandbox that the tests of a module share. Tests must not harm it."""
     return await sdk.create(runtime=runtime, timeout=900)
 

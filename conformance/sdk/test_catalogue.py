@@ -17,7 +17,7 @@ from ..registry import Registry
 TEMPLATES = "/api/v1/config/templates"
 PASSWD = "root:x:0:0:root:/root:/bin/sh\n"
 
-#: What exits with: 64 the command line, 66 not there.
+#: Exit codes: 64 for a wrong command line, 66 for a missing object.
 USAGE, NOT_FOUND = 64, 66
 
 
@@ -34,7 +34,7 @@ def registry(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A registry that shows nothing to whoever has no account there."""
+    """A registry that requires an account."""
     made = Registry(tmp_path_factory.mktemp("guarded"), guarded=True)
     made.start()
     made.add("agent-sandbox/private:1", {"etc/passwd": PASSWD})
@@ -110,7 +110,7 @@ def test_a_build_can_be_based_on_an_entry(server):
 
 
 def test_a_create_waits_for_the_port_and_passes_arguments(server):
-    """An entry that starts a server, which takes its time."""
+    """An entry that starts a slow server."""
     held = Call(server).get(TEMPLATES)[1]["data"]["templates"]
     line = "exec python3 -c 'import sys, time, http.server as h; time.sleep(2); h.test(h.SimpleHTTPRequestHandler, port=int(sys.argv[1]), bind=\"0.0.0.0\")'"
     serving = {
@@ -135,7 +135,7 @@ def test_a_dynamic_template_resolves_as_in_agent_sandboxs_example(server, regist
         sandbox = Sandbox.create(f"faas-code-{name}", **server.options())
         assert sandbox.files.read("/root/which") == f"{image}:{tag}"
         sandbox.kill()
-    # It was fetched because it was needed, and once.
+    # It was fetched on demand, and once.
     asked = f"GET /v2/agent-sandbox/{image}/manifests/{tag}"
     wait_until(lambda: asked in registry.asked, 5, "the registry says what it was asked")
     assert registry.asked.count(asked) == 1
@@ -202,7 +202,7 @@ def test_the_file_is_followed_and_a_bad_edit_changes_nothing(server):
     assert "unknown field `colour`" in told["message"] and told["source"] == str(file)
     assert "refused the template catalogue" in server.log_tail(), server.log_tail()
     assert call.get(TEMPLATES)[1]["data"]["templates"][-1]["name"] == "edited"
-    # As an editor writes: a new file in the place of the old.
+    # As an editor writes: a new file replaces the old one.
     beside = file.with_suffix(".new")
     beside.write_text(json.dumps(held))
     beside.rename(file)
@@ -216,7 +216,7 @@ def test_a_restart_keeps_it_and_takes_what_was_edited_meanwhile(server):
     assert call.post(TEMPLATES, held + [{"name": "api", "image": "i:1", "description": "d"}])[0] == 200
     server.stop()
     server.start()
-    # The file is older than what came over the API.
+    # The file is older than the edit over the API.
     assert version(server) == seen + 1
     server.stop()
     file = server.data / "config" / "templates.json"

@@ -16,7 +16,7 @@ async def commands(sandbox):
 
 
 async def wait_for(handle, **more):
-    """How a command in the background ends."""
+    """The result of a background command."""
     return await done(handle.wait(**more))
 
 
@@ -96,7 +96,7 @@ async def test_output_arrives_while_the_command_runs(commands, sdk):
             if stdout == "first\n":
                 commands.send_stdin(handle.pid, "word\n")
     else:
-        # The async handle has its output by a callback: a second one listens from its start.
+        # The async handle passes its output to a callback: a second handle listens from the start.
         await commands.send_stdin(handle.pid, "word\n")
         seen = [(await handle.wait()).stdout]
     assert "".join(seen) == "first\ngot word\n"

@@ -9,7 +9,7 @@ from e2b.sandbox.filesystem.filesystem import WriteEntry
 
 from .conftest import done
 
-#: More than one buffer on the way, and not a whole number of them.
+#: More than one buffer in transit, and not a whole number of them.
 LARGE = bytes(range(256)) * 4096 * 5 + b"end"
 
 

@@ -1,4 +1,4 @@
-"""What the gateway passes on, and how: everything as it came, at once, and cut when it is over."""
+"""What the gateway forwards: requests and responses unchanged, without delay, until the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import websockets
 from e2b import Sandbox
 
-#: A server with everything: answers say what came in; it also speaks WebSocket and streams.
+#: A server with every feature: responses echo the request; it also has WebSockets and streams.
 INSIDE = r'''
 import asyncio, base64, hashlib, json, socket
 
@@ -39,7 +39,7 @@ async def handle(reader, writer):
                     event = f"id: {n}\ndata: tick {n}\n\n".encode()
                     writer.write(b"%x\r\n%s\r\n" % (len(event), event))
                     await writer.drain()
-                    # The next one only when the last was seen outside.
+                    # Sends the next one only after the last was seen outside.
                     await SEEN.get()
                 writer.write(b"0\r\n\r\n")
             elif path.startswith("/seen"):
@@ -108,7 +108,7 @@ def site(shared, runtime):
 
 @pytest.fixture(scope="module")
 def client(shared, site):
-    """Calls that name the sandbox with headers."""
+    """Calls that address the sandbox with headers."""
     with httpx.Client(base_url=shared.url, timeout=30) as http:
 
         def call(method: str, path: str, port: int = 8000, **more) -> httpx.Response:
@@ -133,7 +133,7 @@ def test_head(client):
 
 @pytest.mark.parametrize("port", [8000, 8001, 8002])
 def test_wherever_it_listens(client, port):
-    """Also on loopback alone, and where it says `::`."""
+    """Also for servers on loopback only, and on `::`."""
     assert client("GET", "/", port=port).status_code == 200
 
 

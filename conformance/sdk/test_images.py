@@ -18,7 +18,7 @@ def builder(sdk):
 
 @pytest.fixture(scope="module")
 def registries(tmp_path_factory):
-    """Two registries with a small Debian: one that anybody may use, and one that asks."""
+    """Two registries with a small Debian: a public one, and one that requires an account."""
     layer = small_debian().read_bytes()
     both = [Registry(tmp_path_factory.mktemp("registry"), guarded) for guarded in (False, True)]
     for registry in both:
@@ -41,7 +41,7 @@ async def test_a_bare_image_gets_the_programs_that_clients_of_e2b_expect(sdk, bu
     roots = "grep -c BEGIN /etc/ssl/certs/ca-certificates.crt"
     before = await out(sandbox, roots)
     assert int(before) > 50
-    # After a restart from its files alone, too.
+    # Also after a reboot from its files alone.
     assert await done(sandbox.pause(keep_memory=False)) is True
     await sdk.call("connect", sandbox.sandbox_id, timeout=300)
     assert await out(sandbox, roots) == before
@@ -56,7 +56,7 @@ async def test_an_image_of_a_registry_is_made_fit_for_use(sdk, builder, registri
 
 
 async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries):
-    # The image has no such user: it is made.
+    # The image has no such user, so it is created.
     image = f"{registries[0].address}/small/debian:12"
     template = (
         builder.Template().from_image(image)
@@ -69,7 +69,7 @@ async def test_steps_become_root_and_others_as_they_say(sdk, builder, registries
     assert await out(sandbox, "cat /home/user/root /tmp/fresh; id -un; stat -c %U ~/own") == (
         "root\nfresh\n/home/fresh\nfresh\nfresh\n"
     )
-    # Nobody says of this template who runs in it, and where.
+    # This template defines neither a user nor a working directory.
     name = builder.name("rooted")
     made = builder.api("POST", "/api/v1/templates", {"name": name, "image": image})
     assert made.status_code == 201, made.text
@@ -91,7 +91,7 @@ async def test_a_registry_that_asks_is_told(sdk, builder, registries):
     await builder.build(right.run_cmd("echo in > ~/in"), "guarded")
     sandbox = await sdk.create(builder.name("guarded"), timeout=60)
     assert await out(sandbox, "cat ~/in") == "in\n"
-    # It lies here now, and not for whoever shows no account.
+    # The image is present now, but not for callers without an account.
     with pytest.raises(BuildException, match="credentials"):
         await builder.build(builder.Template().from_image(image), "unguarded")
     foreign = builder.Template().from_image(f"{registries[0].address}/small/foreign:1")

@@ -1,4 +1,4 @@
-"""The life of a sandbox: create, look at, find, prolong, end; and what is refused on the way."""
+"""The life of a sandbox: create, get, list, extend, kill; and which requests are refused."""
 
 import asyncio
 import datetime
@@ -20,7 +20,7 @@ from .conftest import done
 
 @pytest.fixture(scope="module")
 async def one(sdk):
-    """A sandbox that tests look at and do not change."""
+    """A sandbox that tests read and do not change."""
     return await sdk.create(metadata={"suite": "life", "odd key&=": "välue %20"}, timeout=600)
 
 
@@ -299,7 +299,7 @@ async def test_e2bs_prefix_leads_to_the_same(sdk, one):
 
 @pytest.fixture(scope="module")
 def strict(another):
-    """A server with a limit of everything."""
+    """A server with a limit on everything."""
     return another("strict", ["limits.sandboxes_per_team=2", "limits.max_timeout=1h", "rate.calls=20", "rate.per=2s"])
 
 
@@ -318,7 +318,7 @@ async def test_a_timeout_beyond_the_limit_is_refused(sdk, strict):
 
 
 async def test_too_many_calls_wait_or_are_told(sdk, strict):
-    # The SDK tries again by itself where the server says how long to wait.
+    # The SDK retries by itself when the server says how long to wait.
     options = strict.options()
     for _ in range(30):
         assert await done(sdk.Sandbox.kill("iunknown", **options)) is False
@@ -327,7 +327,7 @@ async def test_too_many_calls_wait_or_are_told(sdk, strict):
 def test_a_limit_of_calls_has_headers(strict):
     import httpx
 
-    # One connection: with one for each call a busy machine would not get beyond the limit.
+    # One connection: with one per call, a busy machine would not exceed the limit.
     with httpx.Client(headers={"X-API-Key": strict.key}) as client:
         first, *others = [client.get(f"{strict.url}/v2/sandboxes") for _ in range(60)]
     assert first.headers["RateLimit-Limit"] == "20"

@@ -1,4 +1,4 @@
-"""Requests that are wrong, as they come over the wire: each has its status and E2B's error body."""
+"""Invalid requests on the wire: each has its status and E2B's error body."""
 
 import httpx
 import pytest
@@ -22,7 +22,7 @@ def one(shared):
 
 
 def refused(answer: httpx.Response, status: int) -> str:
-    """The message of a refusal: its body says its status."""
+    """The message of an error; its body must contain the status."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert body["code"] == status and body["message"]
@@ -190,7 +190,7 @@ def test_a_query_that_makes_no_sense_is_refused_in_the_same_form(api, one, path)
 
 
 def test_nothing_follows_a_body_that_was_not_read(api):
-    """The connection is closed, and the client told so before it sends the next call there."""
+    """The connection is closed, and the client is told before it sends the next call on it."""
     body = {"templateID": "base", "metadata": {"a": "x" * (17 << 20)}}
     for _ in range(5):
         answer = api.post("/v2/sandboxes", json=body)

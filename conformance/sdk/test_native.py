@@ -1,4 +1,4 @@
-"""Shoal's own routes of sandboxes, and the ways to their ports by path: as a client without an SDK."""
+"""Shoal's own sandbox routes, and path-based URLs of ports, as a client without an SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 8080), H).serve_forever()
 
 
 class Native:
-    """Calls in the envelope, and what is in it."""
+    """Calls, with the contents of their envelopes."""
 
     def __init__(self, server, key: str | None = None):
         self.server, self.key = server, key or server.key
@@ -57,7 +57,7 @@ def native(shared):
 
 @pytest.fixture(scope="module", params=RUNTIMES)
 def box(native, request):
-    """A sandbox with a name, and a server in it that its `cmd` has started."""
+    """A sandbox with a name, and a server that its `cmd` started."""
     name = f"box-{request.param}"
     made = native(
         "POST", "/sandbox", 201,
@@ -85,7 +85,7 @@ def test_a_line_runs_in_a_login_shell(native, box):
     assert (ran["output"], ran["errorOutput"], ran["exitCode"]) == ("hello\n", "login\n", 7)
     assert native.run(box, "id -un", user="root")["output"] == "root\n"
     assert native.run(box, "pwd", workdir="/tmp")["output"] == "/tmp\n"
-    # It is the line, whatever it begins with.
+    # It is the command line, whatever it starts with.
     assert native.run(box, "-x")["exitCode"] == 127
     native("POST", f"/terminal/sandbox/{box}", 400, json={"command": "id", "user": "nobody-knows"})
 
@@ -180,7 +180,7 @@ def hear(socket, kind: str, until: str = "") -> dict:
 
 def test_a_terminal_shows_what_is_typed_and_how_it_ends(native, box):
     with terminal(native, box) as socket:
-        # Programs may ask each other whether they are there before anything is said.
+        # Control frames may come before the first message.
         assert socket.ping().wait(10)
         socket.pong()
         say(socket, type="init", cols=90, rows=30)
@@ -225,7 +225,7 @@ def test_a_terminal_is_for_its_team_and_pages_of_this_host(native, box):
     assert missing.value.response.status_code == 404
     offered = ["shoal-terminal", f"shoal-key.{native.key}"]
     with terminal(native, box, additional_headers={}, subprotocols=offered, origin=f"http://{host}") as socket:
-        # The key is not said back.
+        # The key is not echoed.
         assert socket.subprotocol == "shoal-terminal"
         say(socket, type="init")
         hear(socket, "ready")

@@ -1,11 +1,11 @@
-"""What a sandbox may reach, by what it was told; other suites attack it."""
+"""Network policies of sandboxes; other suites attack them."""
 
 import pytest
 from e2b import InvalidArgumentException, SandboxException
 
 from .conftest import done
 
-#: Whether a connection is refused by a rule at once; nothing answers at these addresses.
+#: Whether a rule rejects a connection immediately; no server is at these addresses.
 PROBE = "timeout 5 bash -c 'exec 3<>/dev/tcp/{}/{}' 2>&1"
 
 

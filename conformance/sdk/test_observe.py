@@ -1,4 +1,4 @@
-"""What an operator and a user see of what runs: figures, the server's log, a sandbox's log."""
+"""Metrics, the server's log, and a sandbox's log, for operators and users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..installation import free_port, wait_until
 
 @pytest.fixture(scope="module")
 def watched(another):
-    """A server that tells its figures, and logs for programs."""
+    """A server with metrics, and a log for programs."""
     port = free_port()
     settings = [f"metrics.listen=127.0.0.1:{port}", "log.format=json", "log.level=info,shoal_engine=debug"]
     server = another("watched", settings)
@@ -24,7 +24,7 @@ def watched(another):
 
 
 def figures(server) -> dict[str, float]:
-    """Every line of the figures, by its name and labels in order."""
+    """Every metric, by its name and sorted labels."""
     answer = httpx.get(f"{server.metrics}/metrics", timeout=30)
     assert answer.status_code == 200
     found = {}
@@ -53,25 +53,25 @@ def test_figures_say_what_ran(watched):
     ended = ("shoal_sandbox_kills_total", 'reason="Requested"', 'runtime="runc"')
     wait_until(lambda: figures(watched).get(ended), 30, f"{ended} in {list(figures(watched))}")
     assert figures(watched)[running["runc"]] == 0
-    # Nothing else is served there, and no figures where the API is.
+    # That port serves only metrics, and the API's port has none.
     assert httpx.get(f"{watched.metrics}/sandboxes").status_code == 404
     assert httpx.get(f"{watched.url}/metrics", headers={"X-API-Key": watched.key}).status_code == 404
 
 
 def test_the_log_is_a_line_of_json_for_each_event(watched):
-    # Beside it is what is said to whoever started the server.
+    # Other output is for the person who started the server.
     lines = (watched.data / "server.log").read_text().splitlines()
     events = [json.loads(line) for line in lines if not line.startswith("export ")]
     assert all({"timestamp", "level", "fields"} <= set(event) for event in events)
     serving = next(event for event in events if event["fields"].get("message") == "serving")
     assert serving["level"] == "INFO"
-    # What sandboxes get that ask for nothing.
+    # The default resources of sandboxes.
     assert serving["fields"]["isolation"] == "userspace_kernel"
 
 
 @pytest.fixture(scope="module")
 def written(shared):
-    """A sandbox in which three words were printed, and how its log is asked for."""
+    """A sandbox that printed three words, and how to query its log."""
     with Sandbox.create(timeout=300, **shared.options()) as made:
         with httpx.Client(base_url=shared.url, headers={"X-API-Key": shared.key}, timeout=30) as client:
             def logs(**query) -> list[dict]:
@@ -86,7 +86,7 @@ def written(shared):
 
 
 def said(entries: list[dict]) -> list[str]:
-    """The lines that were printed, among what else happened."""
+    """The printed lines, among other entries."""
     lines = (entry["fields"].get("line", "") for entry in entries)
     return [line for line in lines if line.startswith("said-")]
 
@@ -94,10 +94,10 @@ def said(entries: list[dict]) -> list[str]:
 def test_a_sandboxs_log_is_read_from_either_end(written):
     words = ["said-alpha", "said-beta", "said-gamma"]
     assert said(written(direction="forward")) == words
-    # Nothing said is backward: the newest first.
+    # The default direction is backward: newest first.
     assert said(written()) == said(written(direction="backward")) == words[::-1]
     for direction in ("forward", "backward"):
-        # Times, not texts: a fraction is as short as it can be.
+        # Compare times, not texts: a fraction is as short as possible.
         times = [
             datetime.fromisoformat(entry["timestamp"]) for entry in written(direction=direction)
         ]
@@ -110,6 +110,6 @@ def test_a_sandboxs_log_is_searched_by_text_and_level(written):
     assert written(search="said-nothing") == []
     found = written(search="said-beta")
     assert {entry["level"] for entry in found} == {"info"} and "fields" in found[0]
-    # A level means it and those above.
+    # A level includes those above it.
     assert said(written(level="info", direction="forward")) == ["said-alpha", "said-beta", "said-gamma"]
     assert said(written(level="error")) == []

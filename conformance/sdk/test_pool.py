@@ -1,4 +1,4 @@
-"""Pools: sandboxes that are there before somebody asks for one, for both runtimes.
+"""Pools: sandboxes that are ready before a request needs one, with both runtimes.
 
 `SHOAL_POOL_CRASH_ROUNDS` says how often the server is killed, `SHOAL_CLAIMS` how many are claimed at once.
 """
@@ -23,10 +23,10 @@ from .conftest import RUNTIMES
 ROUNDS = int(os.environ.get("SHOAL_POOL_CRASH_ROUNDS", "6"))
 CLAIMS = int(os.environ.get("SHOAL_CLAIMS", "100"))
 
-#: What a member begins with, and what it becomes: processors in thousandths, memory in bytes.
+#: The resources of a member before and after its claim: thousandths of processors, and bytes.
 BEFORE, AFTER = (200, 128 << 20), (1000, 512 << 20)
 
-#: Asks the server of files that was warmed up.
+#: Requests a file from the server that was warmed up.
 FETCH = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8888/\").status)'"
 
 
@@ -89,7 +89,7 @@ def post(server: Installation, body: dict) -> tuple[int, dict]:
 
 
 def limits(server: Installation, sandbox: str, runtime: str) -> tuple[int, int]:
-    """What the kernel gives the sandbox: thousandths of processors, and bytes of memory."""
+    """The limits of the sandbox in the kernel: thousandths of processors, and bytes of memory."""
     cpu = memory = 0
     for group in server.groups():
         if group.name != sandbox:
@@ -114,7 +114,7 @@ def listed(server: Installation) -> set[str]:
 
 
 def is_still(server: Installation, sandbox: str) -> bool:
-    """Whether the kernel holds all its processes still."""
+    """Whether the kernel has frozen all its processes."""
     for group in server.groups():
         if group.name != sandbox:
             continue
@@ -126,7 +126,7 @@ def is_still(server: Installation, sandbox: str) -> bool:
 
 
 def used(server: Installation, sandbox: str) -> int:
-    """The processor time that a sandbox has taken, as the kernel counts it."""
+    """The processor time of a sandbox, as the kernel counts it."""
     counters = [group / name for group in server.groups() if group.name == sandbox for name in ("cpuacct.usage", "cpu.stat")]
     return next(int(counter.read_text().split()[-1 if counter.name == "cpuacct.usage" else 1]) for counter in counters if counter.exists())
 
@@ -178,9 +178,9 @@ def test_a_claimed_member_is_warm_raised_and_ones_own(server, runtime):
     own, started, served = said.stdout.split("\n")[:3]
     assert own == f"2 {sandbox.sandbox_id}" and started == "/tmp/started" and int(served) >= 1
     assert sandbox.commands.run(FETCH).stdout.strip() == "200"
-    # Programs have the memory that it was raised to, and nobody ends them for it.
+    # Programs can use the raised memory without being OOM-killed.
     assert sandbox.commands.run("python3 -c 'print(len(bytearray(250 << 20)))'").stdout == f"{250 << 20}\n"
-    # Its place is taken again; with gVisor by one that begins with another's memory.
+    # A new member replaces it; with gVisor it starts from another's memory.
     again = full(server, name, 2)
     assert again[0] == before[1] and sandbox.sandbox_id not in again
     for expected in again:
@@ -204,7 +204,7 @@ def test_a_pool_is_shown_and_emptied_from_the_command_line(server):
         assert any(row[:3] == [name, "2", "2"] for row in rows), rows
     listed = [line.split()[0] for line in client.ok("pool", "ls", name).splitlines()]
     assert listed[1:] == before
-    # One member goes, and another takes its place; then all of them do.
+    # One member is removed and replaced; then all of them are.
     assert client.run("pool", "rm", before[0]).code == 0
     again = full(server, name, 2)
     assert before[0] not in again and before[1] in again
@@ -277,7 +277,7 @@ def test_a_pool_follows_the_catalogue(server):
 
 @pytest.mark.timeout(300 + CLAIMS)
 def test_of_many_claims_at_once_none_is_handed_out_twice(server):
-    """Each client has what it was told, and every member goes to one. Who comes too late is made one."""
+    """Each client gets its own member; without a ready member it gets a new sandbox."""
     size = min(CLAIMS // 4, 40)
     put(server, entry(server, "runc", size))
     ready = set(full(server, "warm-runc", size))
@@ -288,7 +288,7 @@ def test_of_many_claims_at_once_none_is_handed_out_twice(server):
         begin.wait()
         status, answer = post(server, ask)
         if status == 504 and CLAIMS > 100:
-            # So many are not made in the time that a call may take.
+            # This many cannot be created within the timeout of a call.
             return "", "late"
         assert status == 201, answer
         return answer["sandboxID"], answer["shoal"]["origin"]
@@ -306,7 +306,7 @@ def test_of_many_claims_at_once_none_is_handed_out_twice(server):
 
 @pytest.mark.timeout(300 + 10 * ROUNDS)
 def test_a_server_that_is_killed_hands_nothing_out_twice_and_leaves_nothing(server):
-    """Killed while members are made and handed out. What clients were told of is theirs."""
+    """Killed while members are created and claimed. Acknowledged sandboxes belong to their clients."""
     chance = random.Random(7)
     put(server, *(entry(server, runtime, 3) for runtime in RUNTIMES))
     for runtime in RUNTIMES:
@@ -339,5 +339,5 @@ def test_a_server_that_is_killed_hands_nothing_out_twice_and_leaves_nothing(serv
     assert not ready & set(told)
     left = listed(server)
     assert set(told) <= left
-    # A claim of which nobody heard the end is somebody's until its deadline; all else is gone.
+    # An unacknowledged claim lives until its deadline; every other sandbox is gone.
     wait_until(lambda: {group.name for group in server.groups()} == ready | left, 60, "only what is known")

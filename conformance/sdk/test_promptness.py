@@ -1,4 +1,4 @@
-"""An answer means that it is done: what is asked right after it sees that."""
+"""A response means that the operation is complete: the next request sees its effect."""
 
 import pytest
 from e2b import CommandExitException, PtySize, Sandbox

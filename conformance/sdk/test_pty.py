@@ -27,7 +27,7 @@ class Terminal:
         await done(self.pty.send_stdin(self.handle.pid, line.encode() + b"\n"))
 
     async def wait_for(self, text: str):
-        """Reads until that text was shown."""
+        """Reads until the text is shown."""
         if self.sdk.name == "sync":
             events = iter(self.handle)
             while text.encode() not in self.seen:
@@ -39,7 +39,7 @@ class Terminal:
         assert text.encode() in self.seen, self.seen
 
     async def end(self):
-        """How it ends."""
+        """The exit of the terminal."""
         return await done(self.handle.wait())
 
 
@@ -87,8 +87,8 @@ async def test_a_terminal_ends_as_its_shell_says(terminal):
 
 async def test_control_c_interrupts(terminal):
     await terminal.open()
-    # What is typed is echoed before it runs: only what it prints tells that it does, and only what
-    # a program of its own prints that it has the terminal already, and not the shell.
+    # The terminal echoes input before the command runs, so wait for output. Only output of a separate
+    # program shows that it has the terminal, and not the shell.
     await terminal.say("sh -c 'echo be\"\"gun; exec sleep 1000'; echo after=$?")
     await terminal.wait_for("begun")
     await done(terminal.pty.send_stdin(terminal.handle.pid, b"\x03"))

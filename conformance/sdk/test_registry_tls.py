@@ -1,4 +1,4 @@
-"""Images of a registry that is not on loopback: it is asked over TLS, and nothing else."""
+"""Images of a registry that is not on loopback: only TLS is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from e2b.exceptions import BuildException
 
 from ..registry import ACCOUNT, Certificate, Registry, small_debian
 
-#: An address of the machine that is nobody's elsewhere (RFC 2544), and not of loopback's network.
+#: An address of the machine that no other host has (RFC 2544), outside of loopback's network.
 ADDRESS = "198.18.7.7"
 
 
@@ -25,7 +25,7 @@ def address():
 
 @pytest.fixture(scope="module")
 def certificate(address, tmp_path_factory):
-    """The certificate of an authority, and one that it has given to the address with its key."""
+    """The certificate of a CA, and one that it issued for the address, with its key."""
     directory = tmp_path_factory.mktemp("certificate")
     authority, leaf = directory / "authority", directory / "registry"
     new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]

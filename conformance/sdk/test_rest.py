@@ -1,4 +1,4 @@
-"""Sandboxes that rest, go on, are copied and change their size: as the SDKs for Python see it."""
+"""Pause, resume, snapshots, clones and resizes, with the SDKs for Python."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from e2b.exceptions import (
 from ..hostile.machine import Call
 from .conftest import done
 
-#: Counts the lines that it is told, from 41 on, and says the file that it has held open.
+#: Counts its input lines from 41 on, and prints the file that it keeps open.
 COUNTER = """
 import sys
 x, held = 41, open('/tmp/held', 'w+')
@@ -28,7 +28,7 @@ for line in sys.stdin:
 
 
 class Counter:
-    """A program with a state in memory, which can be asked for it."""
+    """A program with a state in memory, which it prints on request."""
 
     def __init__(self, sdk, sandbox, pid):
         self.sdk, self.sandbox, self.pid = sdk, sandbox, pid
@@ -45,7 +45,7 @@ class Counter:
         return Counter(self.sdk, sandbox, self.pid)
 
     async def ask(self, word: str) -> str:
-        """What it says of one more line."""
+        """Its output for one more line."""
         said = []
         if self.sdk.name == "async":
             handle = await self.sandbox.commands.connect(
@@ -80,7 +80,7 @@ async def reached(sandbox, wanted: str) -> None:
 
 
 async def test_a_sandbox_that_is_being_paused_runs_or_does_not(sdk, shared):
-    """Whoever asks meanwhile is told one or the other, and no error."""
+    """Concurrent requests see one of the two states, and no error."""
     sandbox = await sdk.create(timeout=300)
     pausing = asyncio.create_task(asyncio.to_thread(Call(shared).post, f"/sandboxes/{sandbox.sandbox_id}/pause", {}))
     seen = []
@@ -164,7 +164,7 @@ async def test_what_a_runtime_cannot_keep_is_refused_by_name(sdk):
 
 async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
-    # The pause takes longer than the command has.
+    # The pause takes longer than the command's timeout.
     handle = await done(sandbox.commands.run("sleep 1000", background=True, timeout=4))
     await done(sandbox.pause())
     await asyncio.sleep(5)
@@ -176,7 +176,7 @@ async def test_a_command_finds_the_rest_of_its_time_after_a_pause(sdk):
         await asyncio.sleep(0.1)
 
 
-#: Holds a connection from outside and one of its own, and notes when the first is gone what the second says.
+#: Keeps one external and one internal connection; reports the second when the first breaks.
 HOLDS = """
 import socket
 outside = socket.create_server(("", 8000))
@@ -219,7 +219,7 @@ async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with
         assert not await done(sandbox.files.exists("/tmp/noted")), "the source and its clients go on"
         clone = await sdk.create(snapshot.snapshot_id)
         noted = "until grep -s hello /tmp/noted; do sleep 0.05; done"
-        # Nobody is at the other end of a clone's, and its own ends are both there.
+        # A clone's external connection has no peer; its internal one has both ends.
         assert (await done(clone.commands.run(noted, timeout=20))).stdout == "gone hello\n"
         assert not await done(sandbox.files.exists("/tmp/noted"))
         await done(sandbox.pause())
@@ -229,7 +229,7 @@ async def test_a_connection_that_is_open_does_not_stand_in_the_way_and_ends_with
             pass
     again = await sdk.call("connect", sandbox.sandbox_id)
     assert (await done(again.commands.run(noted, timeout=20))).stdout == "gone hello\n"
-    # What listened listens.
+    # Listeners still listen.
     await done(again.commands.run("exec 3<>/dev/tcp/127.0.0.1/8000"))
     await sdk.call("delete_snapshot", snapshot.snapshot_id)
 
@@ -315,7 +315,7 @@ async def test_who_pauses_or_connects_at_once_shares_what_comes_of_it(sdk):
     sandbox = await sdk.create(timeout=300)
 
     async def at_once(call, **arguments):
-        """Three callers of the SDK, each with a thread of its own where it blocks."""
+        """Three clients of the SDK, each in a separate thread if it blocks."""
         if sdk.name == "async":
             return await asyncio.gather(*(sdk.call(call, sandbox.sandbox_id, **arguments) for _ in range(3)))
         calls = (
@@ -425,7 +425,7 @@ async def test_forks_begin_where_it_is_and_go_their_own_way(sdk):
 async def test_a_paused_sandbox_says_that_connect_resumes_it(sdk):
     sandbox = await sdk.create(timeout=300)
     await done(sandbox.pause())
-    # The exception is the one of a sandbox that does not run, as with E2B.
+    # The exception is that of a sandbox that does not run, as in E2B.
     for call in (lambda: sandbox.commands.run("true"), lambda: sandbox.files.read("/etc/hostname")):
         with pytest.raises(SandboxNotRunningException, match="it is paused. connect resumes it"):
             await done(call())
@@ -516,7 +516,7 @@ FACTOR = "e2b.agents.kruise.io/cpu-scale-factor"
 
 
 def quota(sdk, sandbox) -> float:
-    """The processors of a sandbox, as the kernel has them."""
+    """The processor limit of a sandbox, as the kernel has it."""
     groups = [group for group in sdk.server.groups() if group.name == sandbox.sandbox_id]
     for group in groups:
         if (group / "cpu.cfs_quota_us").exists():
@@ -540,7 +540,7 @@ async def test_who_does_not_wait_for_the_factor_has_it_soon(sdk):
     whole = quota(sdk, await sdk.create(timeout=300))
     early = {"e2b.agents.kruise.io/cpu-resize-early-return": "true"}
     sandbox = await sdk.create(timeout=300, metadata={FACTOR: "0.5"} | early)
-    # It may be used before, and what else is changed meanwhile leaves that alone.
+    # It may be used before, and other changes meanwhile do not affect it.
     assert (await done(sandbox.commands.run("echo on"))).stdout == "on\n"
     call = Call(sdk.server)
     path = f"/api/v1/sandbox/{sandbox.sandbox_id}/resources"
@@ -561,8 +561,8 @@ async def test_processor_time_grows_in_place(sdk):
     )
     info = await done(small.get_info())
     assert info.cpu_count == 1
-    # Two loops for a while of the wall: how far they come is what they may use. (What gVisor says of
-    # their processor time counts the time too for which the kernel held them back.)
+    # Two loops for a fixed wall-clock time: their progress shows the processor time. (gVisor also counts
+    # the time during which the kernel throttled them.)
     burn = (
         "python3 -c \"import os,time; os.fork(); e=time.time()+1.5; n=0\n"
         "while time.time()<e:\n n+=sum(range(1000)) and 1\nprint(n)\""
@@ -586,7 +586,7 @@ async def test_processor_time_grows_in_place(sdk):
     assert answer.status_code == 200, answer.text
     assert (await done(small.get_info())).cpu_count == 2
     assert quota(sdk, small) == 2
-    # Four times as much; half of that, on a machine that others use too.
+    # Four times as much; half of that on a shared machine.
     much = await used()
     assert much > little * 1.3, (little, much)
     assert await counter.ask("two") == "two 43 2", "the same processes go on"
@@ -611,7 +611,7 @@ async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
     sandbox = await sdk.create(timeout=300)
 
     async def off(one) -> float:
-        """How far its clock is from the machine's, as far as the way there and back says."""
+        """The difference between its clock and the machine's, within the round-trip time."""
         before = time.time()
         said = float((await done(one.commands.run("date +%s.%N"))).stdout)
         after = time.time()
@@ -620,7 +620,7 @@ async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
     assert await off(sandbox) < 0.5
     snapshot = await done(sandbox.create_snapshot())
     await done(sandbox.pause())
-    # So long that it would be seen.
+    # Long enough to be noticed.
     await asyncio.sleep(2)
     again = await sdk.call("connect", sandbox.sandbox_id)
     clone = await sdk.create(snapshot.snapshot_id)
@@ -629,7 +629,7 @@ async def test_clocks_are_right_after_a_pause_and_in_a_clone(sdk):
 
 async def test_timers_fire_after_a_pause(sdk):
     sandbox = await sdk.create(timeout=300)
-    # One that is over while it rests, and one that is not.
+    # One timer that ends during the pause, and one that does not.
     for seconds in (1, 4):
         await done(sandbox.commands.run(
             f"bash -c 'sleep {seconds}; date +%s.%N > /tmp/fired-{seconds}'", background=True, timeout=0))

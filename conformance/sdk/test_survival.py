@@ -1,4 +1,4 @@
-"""Sandboxes outlive the server: its end, however sudden, is noticed by nobody inside."""
+"""Sandboxes outlive the server: no program inside notices its end, however sudden."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ async def test_a_sandbox_survives_a_kill_of_the_server(request, sdk, runtime, mo
     await done(handle.disconnect())
     mortal.crash()
     mortal.start()
-    # The same object works on: id, token, time, files and processes are what they were.
+    # The same object still works: id, token, time, files and processes are unchanged.
     after = await done(made.get_info())
     assert (after.end_at, after.started_at) == (before.end_at, before.started_at)
     assert after.metadata == before.metadata

@@ -25,7 +25,7 @@ def builder(sdk):
 
 @pytest.fixture(scope="module")
 def context(tmp_path_factory):
-    """Files to be copied."""
+    """Files to copy."""
     root = tmp_path_factory.mktemp("context")
     (root / "tree/below").mkdir(parents=True)
     (root / "a.txt").write_text("a\n")
@@ -53,13 +53,13 @@ async def test_a_template_starts_with_what_was_built_and_started(sdk, builder, c
     assert await out(sandbox, "pwd; id -un; cat /opt/a.txt ~/tree/below/c.py ~/built ~/more /tmp/colour") == (
         "/srv/app\nuser\na\nc\nbuilt\ndark-blue\nblue\n"
     )
-    # What was started runs, and did so before there was a sandbox.
+    # The start command runs, and has run since the build.
     assert await out(sandbox, "curl -s -o /dev/null -w '%{http_code}' localhost:8080/") == "200"
-    # Variables of a build are the build's.
+    # Variables of build steps are only for the build.
     assert await out(sandbox, "echo -$COLOUR-") == "--\n"
     info = await done(sandbox.get_info())
     assert (info.template_id, info.cpu_count, info.memory_mb) == (built.template_id, 1, 256)
-    # The whole of it again: nothing is done.
+    # The same build again runs no step.
     began = time.monotonic()
     again = await builder.build(template, "served")
     assert time.monotonic() - began < 5
@@ -98,7 +98,7 @@ async def test_files_are_copied_as_it_is_said(sdk, builder, context):
         .set_user("user")
         .copy("a.txt", ".")
         .copy("tree", "mine/tree")
-        # What is new is whose the files are.
+        # Only the owner of the files is new.
         .run_cmd("touch mine/beside mine/tree/more")
     )
     await builder.build(template, "copied")
@@ -123,7 +123,7 @@ async def test_a_step_that_fails_is_the_line_that_it_stands_in(builder):
     frames = traceback.extract_tb(failed.value.__traceback__)
     assert any("# the line" in (frame.line or "") for frame in frames), frames
     assert "this is why" in builder.logs
-    # There is nothing to start from.
+    # The template has no finished build to start from.
     with pytest.raises((NotFoundException, SandboxException)):
         await builder.sdk.create(builder.name("failed"))
     listed = builder.api("GET", "/templates").json()
@@ -148,7 +148,7 @@ async def test_what_cannot_be_built_says_why(builder, make, said):
 
 
 async def test_tags_are_shown_with_what_they_were_given_to(builder):
-    """As the SDK's generated client reads them; no method of the SDK asks for them yet."""
+    """As the SDK's generated client parses them; no method of the SDK requests them yet."""
     template = builder.Template().from_template("base").run_cmd("echo shown")
     built = await builder.build(template, "shown", tags=["default", "v1", "v2"])
     await builder.call("assign_tags", f"{builder.name('shown')}:v1", ["latest"])
@@ -188,7 +188,7 @@ async def test_tags_mean_builds(sdk, builder):
     name = builder.name("tagged")
     one = await builder.build(template("one"), "tagged:v1")
     assert one.tags == ["v1"]
-    # It has that tag alone.
+    # It has only that tag.
     with pytest.raises((NotFoundException, SandboxException)):
         await sdk.create(name)
     two = await builder.build(template("two"), "tagged", tags=["v2", "default"])
@@ -290,7 +290,7 @@ async def test_others_use_what_is_published(sdk, builder):
     assert builder.api("PATCH", f"/v2/templates/{name}", {"public": True}).json() == {"names": [f"default/{name}"]}
     sandbox = await sdk.create(ours, **theirs)
     assert await out(sandbox, "ls /tmp/x") == "/tmp/x\n"
-    # The name alone is not another team's to give.
+    # Another team cannot take the plain name.
     with pytest.raises(Exception, match="not found"):
         await sdk.create(name, **theirs)
     for method, path in (("DELETE", f"/templates/{name}"), ("PATCH", f"/templates/{name}")):
@@ -305,7 +305,7 @@ async def test_without_saved_memory_the_files_are_there(sdk, builder):
     template = template.set_start_cmd("echo $WORD > /tmp/word; sleep infinity", wait_for_file("/tmp/word"))
     await builder.build(template, "files")
     sandbox = await sdk.create(builder.name("files"), "runc", timeout=60)
-    # What was started is started again.
+    # The start command runs again.
     assert await out(sandbox, "cat /tmp/kept /tmp/word; pgrep -c sleep") == "kept\nbuilt\n1\n"
 
 

@@ -1,4 +1,4 @@
-"""A domain of its own with TLS: the SDK needs `E2B_DOMAIN` and the authority, and nothing else."""
+"""A domain with TLS: the SDK needs only `E2B_DOMAIN` and the CA certificate."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from h2.settings import SettingCodes
 
 from ..installation import ROOT, free_port, wait_until
 
-#: What a person's program does, in a process of its own: the trust is read from its environment.
+#: A user's program in a separate process: the trust store is read from its environment.
 PROGRAM = """
 import asyncio, ssl, sys, httpx
 from e2b import AsyncSandbox, Sandbox, Template
@@ -37,7 +37,7 @@ async def again():
 
 asyncio.run(again())
 
-# The SDK speaks HTTP/2 here, which has no header `Host`.
+# The SDK uses HTTP/2 here, which has no `Host` header.
 open(sys.argv[1] + "/copied", "w").write("copied over tls")
 template = Template(file_context_path=sys.argv[1]).from_template("base").copy("copied", "/tmp/copied")
 Template.build(template, "tls-copy", cpu_count=1, memory_mb=256)
@@ -77,7 +77,7 @@ def test_a_certificate_of_ones_own_is_shown_and_another_authority_is_not_made(an
     wait_until(lambda: "export E2B_DOMAIN" in file.read_text(errors="replace"), 10, "what it prints")
     log = file.read_text(errors="replace")
     assert f"export E2B_DOMAIN=sandboxes.example:{server.port}\n" in log
-    # Whom clients trust is their own affair.
+    # Clients decide which CAs they trust.
     assert "SSL_CERT_FILE" not in log and not (server.data / "tls").exists()
 
 
@@ -85,7 +85,7 @@ def test_a_certificate_of_ones_own_is_shown_and_another_authority_is_not_made(an
 def said(secure):
     """The variables that the server prints for a shell."""
     file = secure.data / "server.log"
-    # It answers a moment before it says so.
+    # It answers slightly before it prints this.
     wait_until(lambda: "export NODE_EXTRA_CA_CERTS" in file.read_text(errors="replace"), 10, "what it prints")
     log = file.read_text(errors="replace")
     lines = [line.removeprefix("export ") for line in log.splitlines() if line.startswith("export ")]
@@ -101,7 +101,7 @@ def test_the_server_says_what_to_export(secure, said):
 
 
 def loopback(said, secure) -> httpx.Client:
-    """A client that trusts the authority and resolves every name to loopback."""
+    """A client that trusts the CA and resolves every name to loopback."""
     context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
     return httpx.Client(verify=context, base_url=f"https://127.0.0.1:{secure.port}", timeout=30)
 
@@ -142,7 +142,7 @@ def test_the_certificate_is_for_the_api_and_for_sandboxes(secure, said):
 
 
 class Http2:
-    """One connection as a browser has it: TLS, HTTP/2, and what comes on it."""
+    """One connection like a browser's: TLS, HTTP/2, and its events."""
 
     def __init__(self, said, port: int, name: str):
         context = ssl.create_default_context(cafile=said["SSL_CERT_FILE"])
@@ -159,7 +159,7 @@ class Http2:
         self.stream.sendall(self.http.data_to_send())
 
     def wait_for(self, kind):
-        """The next event of this kind; others stay for those who ask for them."""
+        """The next event of this kind; other events stay queued."""
         while True:
             for event in self.come:
                 if isinstance(event, kind):
@@ -171,7 +171,7 @@ class Http2:
             self.come += self.http.receive_data(data)
 
 
-#: A sandbox with a server inside, until a line comes. In a process of its own: see `PROGRAM`.
+#: A sandbox with a server inside, until a line is read. In a separate process: see `PROGRAM`.
 SITE = """
 from e2b import Sandbox
 from conformance.sdk.test_gateway import begin
@@ -198,7 +198,7 @@ def test_a_websocket_over_http_2_as_browsers_ask_for_it(secure, said, site):
     name = f"8000-{site}.e2b.localhost"
     browser = Http2(said, secure.port, name)
     settings = browser.wait_for(RemoteSettingsChanged).changed_settings
-    # Without this word of the server browsers open a connection of HTTP/1.1 for it.
+    # Without this setting of the server, browsers open an HTTP/1.1 connection for it.
     assert settings[SettingCodes.ENABLE_CONNECT_PROTOCOL].new_value == 1
     asked = [
         (":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "https"),

@@ -1,4 +1,4 @@
-"""What is reached without the SDK: signed links to files, and the ports of a sandbox."""
+"""Access without the SDK: signed URLs of files, and the ports of a sandbox."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ import websockets
 
 from .conftest import done
 
-#: Answers what it was asked, counts in server-sent events, and echoes over a web socket.
+#: Echoes requests, counts in server-sent events, and echoes over a WebSocket.
 SERVER = r"""
 import base64, hashlib, http.server, json, socketserver, struct, sys
 
@@ -32,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for n in range(3):
-                # The next is sent when the last was heard of.
+                # Sends the next event after the last was received.
                 chunk = b"data: %d\n\n" % n
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk)); self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
@@ -90,7 +90,7 @@ async def serving(sandbox):
 
 
 class Port:
-    """A port of a sandbox, by the host that the SDK names, without a resolver."""
+    """A port of a sandbox, with the SDK's host name but without a resolver."""
 
     def __init__(self, sandbox, shared, port=8000):
         self.shared = shared

@@ -1,4 +1,4 @@
-"""Watches: what happens in a directory is told, by name and kind."""
+"""Watches: events of a directory, by name and kind."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ REMOVE, RENAME, CHMOD = FilesystemEventType.REMOVE, FilesystemEventType.RENAME, 
 
 
 class Watch:
-    """A watch of either SDK: the sync one asks, the async one is told."""
+    """A watch of either SDK: the sync one polls, the async one has callbacks."""
 
     def __init__(self, sdk, sandbox, path, **more):
         self.sdk, self.sandbox, self.path, self.more = sdk, sandbox, path, more
@@ -34,14 +34,14 @@ class Watch:
         await done(self.handle.stop())
 
     async def wait_for(self, name, kind):
-        """The first event of that name and kind."""
+        """The first event with this name and kind."""
         for _ in range(400):
             if self.sdk.name == "sync":
                 self.events += self.handle.get_new_events()
             for event in self.events:
                 if (event.name, event.type) == (name, kind):
                     return event
-            # Gives the loop its turn; the sync SDK has no other way than to ask again.
+            # Yields to the event loop; the sync SDK can only poll.
             await asyncio.sleep(0.025)
         raise AssertionError(f"no {kind} of {name} among {self.events}")
 
