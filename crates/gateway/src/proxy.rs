@@ -2,6 +2,7 @@
 
 mod enter;
 mod exchange;
+mod metrics;
 mod send;
 mod span;
 mod tokens;
@@ -19,16 +20,17 @@ use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_core::BoxFuture;
 use shoal_core::catalog::{Catalog, Lookup, NotResumed, Route, WakeAuth};
-use shoal_core::id::{ExecutionId, KeyId};
+use shoal_core::id::ExecutionId;
 use shoal_core::template::RuntimeName;
 use shoal_protocol::{ENVD_PORT, is_internal_route};
 use tokio::time::timeout;
 use tracing::Instrument;
 
 use self::exchange::{give_back, prepare};
+use self::metrics::count;
 use self::send::send;
 use self::span::span_of;
-use self::tokens::{check_traffic_token, may_wake};
+use self::tokens::{AuthenticatedBy, check_traffic_token, may_wake};
 use crate::answer::Refusal;
 use crate::forward::{needs_http2, strip_proxy_headers};
 use crate::limit::Connections;
@@ -367,28 +369,6 @@ impl Gateway {
         });
         upstream
     }
-}
-
-/// What authenticated a path-based request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AuthenticatedBy {
-    /// Nothing yet: the sandbox's tokens decide.
-    Tokens,
-    /// A key of the sandbox's team, until it is deleted.
-    Key(KeyId),
-}
-
-fn count(answer: &Response<GatewayBody>, runtime: Option<&RuntimeName>) {
-    let class = answer.status().as_u16() / 100;
-    let labels = [
-        ("status", format!("{class}xx")),
-        // None if the request reached no sandbox.
-        (
-            "runtime",
-            runtime.map_or_else(|| "none".to_owned(), ToString::to_string),
-        ),
-    ];
-    metrics::counter!("shoal_gateway_requests_total", &labels).increment(1);
 }
 
 fn empty() -> GatewayBody {

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use shoal_core::BoxFuture;
 use shoal_core::auth::{Token, TokenSeed};
 use shoal_core::catalog::{Authorized, Credential, NotAuthorized};
-use shoal_core::id::TeamId;
+use shoal_core::id::{KeyId, TeamId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};

@@ -3,12 +3,22 @@
 use http::HeaderMap;
 use shoal_core::auth::Token;
 use shoal_core::catalog::WakeAuth;
+use shoal_core::id::KeyId;
 use shoal_protocol::ENVD_PORT;
 use shoal_protocol::headers::ACCESS_TOKEN;
 
 use crate::answer::Refusal;
 use crate::forward::TRAFFIC_TOKEN;
 use crate::target::Target;
+
+/// What authenticated a path-based request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuthenticatedBy {
+    /// Nothing yet: the sandbox's tokens decide.
+    Tokens,
+    /// A key of the sandbox's team, until it is deleted.
+    Key(KeyId),
+}
 
 /// Checks the tokens for the requested port.
 pub(super) fn may_wake(
