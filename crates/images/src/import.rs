@@ -214,7 +214,9 @@ fn named<'a>(entries: &'a [IndexEntry], name: &ImageName) -> Result<&'a Descript
 }
 
 fn several_images(count: usize) -> Fault {
-    Fault::refused(format!("it holds {count} images, and none of that name"))
+    Fault::refused(format!(
+        "it contains {count} images, and none with this name"
+    ))
 }
 
 fn path_of(blob: &Blob) -> String {

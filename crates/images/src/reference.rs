@@ -28,7 +28,7 @@ impl Reference {
     /// Parses a name like Docker: the default registry is Docker Hub, and the default tag `latest`.
     pub(crate) fn parse(name: &ImageName) -> Result<Self, Fault> {
         let parsed = distribution::Reference::try_from(name.as_str())
-            .map_err(|e| Fault::refused(format!("its name is no registry reference: {e}")))?;
+            .map_err(|e| Fault::refused(format!("its name is not a registry reference: {e}")))?;
         // The parser takes a first part in capitals for a registry, and then undoes that.
         if parsed.repository().bytes().any(|b| b.is_ascii_uppercase()) {
             return Err(Fault::refused("its name has capitals in the repository"));

@@ -260,7 +260,7 @@ impl Repository {
         // them.
         if endpoint.is_none() && !aws::is_registry(registry, region) {
             return Err(Fault::refused(format!(
-                "keys of AWS are for its registries in {region:?}, and {registry} is none"
+                "AWS keys are for the registries of AWS in {region:?}, and {registry} is not one"
             )));
         }
         let exchanged = aws::exchange(&self.client, auth, region, endpoint);

@@ -107,13 +107,13 @@ pub enum Refusal {
         why: BadPath,
     },
     /// A hard link to an absolute name, upwards, or to a file that is not in this layer.
-    #[error("{0} is a hard link to {1:?}, which is no file of this layer")]
+    #[error("{0} is a hard link to {1:?}, which is not a file in this layer")]
     HardLink(String, String),
     /// A symbolic link without a target, or with an invalid one.
     #[error("{0} is a symbolic link to nothing that can be named")]
     Symlink(String),
     /// A member below a symbolic link or a file.
-    #[error("{0} lies below what is no directory")]
+    #[error("{0} is below something that is not a directory")]
     NotBelowDirectory(String),
     /// A member that would replace a directory.
     #[error("{0} takes the place of a directory")]

@@ -14,11 +14,11 @@ pub(super) struct Accounts {
 /// Why a user was not added.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Taken {
-    #[error("there is a user {0} already")]
+    #[error("user {0} already exists")]
     Name(String),
-    #[error("there is a user with the number {0} already")]
+    #[error("a user with id {0} already exists")]
     Number(u32),
-    #[error("there is a group {0} with another number already")]
+    #[error("group {0} already exists with another id")]
     Group(String),
 }
 

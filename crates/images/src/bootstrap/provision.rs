@@ -90,7 +90,7 @@ fn add_user(tree: &Tree, user: &UserSpec) -> Result<(), Fault> {
             Err(e) => return Err(Fault::io("read", path.as_ref(), e.into())),
         };
         let read = String::from_utf8(bytes);
-        *text(&mut accounts) = read.map_err(|_| Fault::refused(format!("{path} is no text")))?;
+        *text(&mut accounts) = read.map_err(|_| Fault::refused(format!("{path} is not text")))?;
     }
     accounts
         .add(user)

@@ -38,7 +38,7 @@ impl Files for Directory {
         };
         let stat = fstat(&file).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(Fault::refused(format!("{path} is no file")));
+            return Err(Fault::refused(format!("{path} is not a file")));
         }
         Ok(Some(Part {
             size: u64::try_from(stat.st_size).unwrap_or(0),

@@ -172,7 +172,7 @@ pub(super) async fn exchange(
     region: &str,
     endpoint: Option<&str>,
 ) -> Result<RegistryAuth, Fault> {
-    let unknown = || Fault::refused(format!("{region:?} is no region of AWS"));
+    let unknown = || Fault::refused(format!("{region:?} is not an AWS region"));
     let endpoint = match endpoint {
         Some(endpoint) => endpoint.to_owned(),
         None => endpoint_of(region).ok_or_else(unknown)?,
@@ -196,7 +196,7 @@ pub(super) async fn exchange(
         region,
         service: "ecr",
     };
-    let unfit = |_| Fault::refused("the name of the key of AWS cannot be said in HTTP");
+    let unfit = |_| Fault::refused("the id of the AWS key is invalid in an HTTP header");
     let mut signed = HeaderValue::from_str(&sign(&request, &scope, keys)).map_err(unfit)?;
     signed.set_sensitive(true);
     let asked = client

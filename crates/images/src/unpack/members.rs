@@ -312,7 +312,7 @@ impl<'a, R: Read> Members<'a, R> {
 fn announce<T>(place: &mut Option<T>, value: T) -> Result<(), UnpackError> {
     match place.replace(value) {
         None => Ok(()),
-        Some(_) => Err(corrupt("two headers of one kind speak of the same member")),
+        Some(_) => Err(corrupt("two headers of one kind describe the same member")),
     }
 }
 

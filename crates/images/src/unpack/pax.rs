@@ -104,7 +104,7 @@ pub(super) fn number(text: &[u8]) -> Result<u64, UnpackError> {
         .ok()
         .filter(|_| digits)
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| corrupt("an extended header has a number that is none"))
+        .ok_or_else(|| corrupt("an extended header has an invalid number"))
 }
 
 /// Seconds since 1970 with a fraction; earlier times become 1970.

@@ -302,7 +302,7 @@ fn fill<R: Read>(
             while filled < most {
                 let n = members.read_data(&mut chunk[filled..most])?;
                 if n == 0 {
-                    return Err(super::members::corrupt("a file is shorter than it says"));
+                    return Err(super::members::corrupt("a file is shorter than declared"));
                 }
                 filled += n;
             }
