@@ -112,7 +112,7 @@ mod tests {
         let mut other = with_memory.clone();
         other.machine.architecture = "other".to_owned();
         let refused = fits(&[&first], &here, &other).unwrap_err();
-        assert!(refused.to_string().contains("taken on other"), "{refused}");
+        assert!(refused.to_string().contains("saved on other"), "{refused}");
 
         let none = fits(&[&runtime("runc", "first")], &here, &with_memory).unwrap_err();
         assert!(

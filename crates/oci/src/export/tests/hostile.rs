@@ -76,8 +76,8 @@ fn no_name_and_no_link_leads_out_of_the_files() {
     for (file, word) in [
         (Entry::file("files/../work/x", 0), "upwards"),
         (Entry::file("files/a/../../x", 0), "upwards"),
-        (Entry::file("files/link/x", 0), "no directory"),
-        (directory("files/link/x"), "no directory"),
+        (Entry::file("files/link/x", 0), "not a directory"),
+        (directory("files/link/x"), "not a directory"),
         (
             link(EntryType::Link, "files/x", "/etc/passwd"),
             "is not in files",
@@ -137,7 +137,7 @@ fn neither_devices_nor_words_to_overlayfs_are_taken() {
                 mark: Some(Mark::Opaque),
                 ..Entry::file("files/x", 0)
             },
-            "no directory",
+            "not a directory",
         ),
         (
             Entry {
