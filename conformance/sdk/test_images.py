@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from e2b.exceptions import BuildException
 
 from ..registry import ACCOUNT, Registry, bare_debian, small_debian
 from .builder import Builder, out
