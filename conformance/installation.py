@@ -104,7 +104,7 @@ class Installation:
     process: subprocess.Popen | None = None
     #: Keys by team name.
     keys: dict[str, str] = field(default_factory=dict)
-    #: The command prefix of the server, for example `ip netns exec …`.
+    #: The command prefix of the server, for example `prlimit …`.
     under: list[str] = field(default_factory=list)
     #: The address that it listens on; the API is always reachable on loopback.
     listen: str = "127.0.0.1"
@@ -270,14 +270,11 @@ class Installation:
             left += [line for line in tables.stdout.splitlines() if self.instance in line]
             left += [str(state)] if state.exists() else []
             left += [line for line in loop_devices() if str(self.data) in line]
+            left += [line for line in programs() if f"{self.data}/" in line or f"{state}/" in line]
         return left
 
     def all_gone(self) -> list[str]:
-        """The leftovers after a clean stop without sandboxes; after a moment, none.
-
-        The kernel lets a loop device go when its last user has, which may be a program of the
-        machine that looked at it.
-        """
+        """The leftovers after a clean stop without sandboxes; after a moment, none."""
         try:
             wait_until(lambda: not self.leftovers(server=True), 20, "the end")
         except AssertionError:
@@ -314,5 +311,31 @@ def mount_points() -> list[str]:
 
 
 def loop_devices() -> list[str]:
-    said = subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=False)
-    return said.stdout.splitlines()
+    """The loop devices that are attached until a program detaches them, each with its file.
+
+    The kernel detaches the others with their last user, which need not be ours: a program with a
+    mount namespace of its own, such as the bootstrap of another server, has a copy of every mount.
+    Users that are ours are found as processes.
+    """
+    found = []
+    for device in Path("/sys/block").glob("loop*/loop"):
+        try:
+            if (device / "autoclear").read_text().strip() == "0":
+                found.append(f"{device.parent.name} {(device / 'backing_file').read_text().strip()}")
+        except OSError:
+            # It has been detached meanwhile.
+            pass
+    return found
+
+
+def programs() -> list[str]:
+    """All processes of the machine, each with its arguments."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes()
+        except OSError:
+            # It has exited meanwhile.
+            continue
+        found.append(f"process {process.name}: {arguments.replace(bytes(1), b' ').decode(errors='replace')}")
+    return found

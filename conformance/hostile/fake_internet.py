@@ -44,6 +44,15 @@ RESOLVER = "10.200.0.53"
 PORT = 7777
 
 
+def inside(namespace: str, *command: str) -> list[str]:
+    """A command that runs in a network namespace, in the mount namespace of this machine.
+
+    `ip netns exec` makes a mount namespace, a copy of all mounts. While it exists, the disk of another
+    installation stays in use after that installation has unmounted it.
+    """
+    return ["nsenter", f"--net=/run/netns/{namespace}", *command]
+
+
 class FakeInternet:
     """The namespace, its routes and its servers; removed at the end of the block."""
 
@@ -53,8 +62,8 @@ class FakeInternet:
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         self.remove()
         self.make()
-        command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-u"]
-        command += [str(Path(__file__).with_name("fake_servers.py")), str(PORT)]
+        servers = str(Path(__file__).with_name("fake_servers.py"))
+        command = inside(NAMESPACE, sys.executable, "-u", servers, str(PORT))
         self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert self.server.stdout.readline() == b"ready\n"
         self.log = Path(f"/run/{NAMESPACE}.log")

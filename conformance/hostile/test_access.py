@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 
 from ..installation import wait_until
 from .conftest import create, furnished
-from .fake_internet import HOST, NAMESPACE
+from .fake_internet import HOST, NAMESPACE, inside
 from .machine import Call, run
 
 NATIVE = "/api/v1"
@@ -220,7 +220,7 @@ def test_tenants_registries_are_contacted_at_public_addresses_only(scratch, inte
     port = listener.getsockname()[1]
     public, plain = "198.51.100.7:5000", ["198.51.100.7:5000", "10.200.0.5:7777", f"203.0.113.1:{port}"]
     settings = ["templates.custom_images=any", f"images.plain_http={','.join(plain)}"]
-    command = ["ip", "netns", "exec", NAMESPACE, sys.executable, "-c", REGISTRY, f"{HOST}:{port}"]
+    command = inside(NAMESPACE, sys.executable, "-c", REGISTRY, f"{HOST}:{port}")
     with furnished(scratch, "registries", *settings) as server:
         registry = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:

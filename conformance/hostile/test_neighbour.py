@@ -15,6 +15,7 @@ from e2b import Sandbox
 
 from ..installation import wait_until
 from .conftest import SMALL, create
+from .fake_internet import inside
 from .machine import Call, run
 
 ATTACK = Path(__file__).with_name("neighbour.py").read_text()
@@ -217,9 +218,7 @@ def test_other_networks_of_the_machine_are_refused_too(server, private):
         ip("-n", name, "link", "set", "eth0", "up")
         ip("-n", name, "route", "add", "default", "via", "198.18.77.1")
         attack = f"import socket; socket.create_connection(('{address}', 8765), 2)"
-        said = subprocess.run(
-            ["ip", "netns", "exec", name, "python3", "-c", attack], capture_output=True, text=True
-        )
+        said = subprocess.run(inside(name, "python3", "-c", attack), capture_output=True, text=True)
         assert said.returncode != 0 and "Error" in said.stderr, said
     finally:
         subprocess.run(["ip", "link", "delete", name], check=False)
