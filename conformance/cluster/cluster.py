@@ -1,0 +1,36 @@
+"""A whole cluster: a control plane, a fake node, and a real one on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .control_plane import ControlPlane
+from .node import MACHINE, Node, add_link, remove_link
+
+#: The taint of the fake node when there is a real one too: pods that tolerate it are not run.
+FAKE = {"key": "node/fake", "operator": "Exists"}
+
+
+class Cluster(ControlPlane):
+    """A control plane with a fake node and, with `node`, a real one, of which a machine has at most one."""
+
+    def __init__(self, directory: Path, node: bool = False) -> None:
+        if node:
+            add_link()
+        super().__init__(directory, address=MACHINE if node else "127.0.0.1")
+        self.node = Node(self) if node else None
+
+    def start(self) -> None:
+        super().start()
+        self.add_fake_node()
+        if self.node:
+            self.kubectl("taint", "node", "fake-0", "node/fake=:NoSchedule")
+            self.node.start()
+            runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "gvisor"}}
+            self.apply(runtime | {"handler": "runsc"})
+
+    def stop(self) -> None:
+        if self.node:
+            self.node.stop()
+            remove_link()
+        super().stop()

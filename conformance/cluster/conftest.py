@@ -1,0 +1,35 @@
+"""The cluster of this suite. Its programs are compiled when they are missing."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ..shared import WORK, remove
+from .cluster import Cluster
+
+
+def cluster_of(name: str, node: bool):
+    directory = WORK / "cluster" / f"{name}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    remove(directory)
+    cluster = Cluster(directory, node=node)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """An API server with a fake node: pods are ready at once, or fail on demand."""
+    yield from cluster_of("fake", node=False)
+
+
+@pytest.fixture(scope="session")
+def real_cluster():
+    """A cluster with a real node, which runs pods with runc and gVisor."""
+    if os.geteuid() != 0:
+        pytest.skip("a node needs root")
+    yield from cluster_of("real", node=True)

@@ -1,0 +1,251 @@
+"""A real node on this machine: kubelet and containerd, which run pods with runc and gVisor.
+
+Both run in mount, pid and network namespaces of their own. When the first process of these is killed,
+the kernel ends all containers and removes all mounts, links and rules. In the mount namespace, the
+usual paths are directories of the node's state, so manifests with host paths work as on any node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import binaries, images
+from .control_plane import ControlPlane
+
+#: The network of the link between machine and node, and the network of pods.
+MACHINE, NODE, PODS = "10.244.255.1", "10.244.255.2", "10.244.0.0/24"
+LINK_OF_MACHINE, LINK_OF_NODE = "shoal-k8s", "shoal-k8s-node"
+KUBELET_PORT, KUBELET_HEALTH_PORT = 16445, 16446
+
+#: Host paths and the node's own directories that are mounted there.
+OWN = {
+    "/var/lib/containerd": "containerd/root",
+    "/run/containerd": "containerd/run",
+    "/var/lib/kubelet": "kubelet/root",
+    "/var/lib/shoal/checkpoints": "checkpoints",
+    "/var/log/pods": "pods",
+}
+
+#: Settings of the whole machine that the kubelet would change: it finds its values here instead.
+SYSCTLS = {
+    "vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1",
+    "kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
+}
+
+
+class Node:
+    """A node of a cluster whose API server listens on `MACHINE`. A machine has at most one."""
+
+    def __init__(self, cluster: ControlPlane, name: str = "node-0") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.directory = cluster.directory / name
+        self.shim = binaries.shim()
+        self.directory.mkdir()
+        for part in (*OWN.values(), "cni", "images", "opt", "sysctl"):
+            (self.directory / part).mkdir(parents=True)
+        self._configure_containerd()
+        self._configure_kubelet()
+        (self.directory / "start.sh").write_text(self._script())
+        images.write(self.directory / "images")
+
+    def start(self) -> None:
+        self.cluster.processes.start(
+            self.name, "unshare", "--mount", "--pid", "--net", "--fork", "--kill-child=KILL", "--mount-proc",
+            "--propagation", "private", "bash", self.directory / "start.sh",
+        )
+        self.cluster.processes.wait_for(self.name, self._first_process, 10, "the node's namespaces")
+        run("ip", "link", "set", LINK_OF_NODE, "netns", str(self._first_process()))
+        run("ip", "route", "replace", PODS, "via", NODE, "dev", LINK_OF_MACHINE)
+        self.cluster.wait_for_node(self.name, self.name)
+
+    def stop(self) -> None:
+        """Kills the node with all of its pods."""
+        self.cluster.processes.kill(self.name)
+        remove_link()
+        # Empty as soon as the last process of the namespaces is gone.
+        for groups in Path("/sys/fs/cgroup").glob("*/kubepods"):
+            for directory, _, _ in os.walk(groups, topdown=False):
+                os.rmdir(directory)
+
+    def run(self, *command: str) -> str:
+        """Runs a command in the namespaces of the node."""
+        return run("nsenter", "-t", str(self._first_process()), "-m", "-p", "-n", "--", *command)
+
+    def _first_process(self) -> int:
+        """The first process in the node's namespaces, 0 before there is one."""
+        outer = self.cluster.processes.running[self.name].pid
+        found = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        if not found or os.readlink(f"/proc/{found[0]}/ns/net") == os.readlink("/proc/self/ns/net"):
+            return 0
+        return int(found[0])
+
+    # --- configuration ------------------------------------------------------------------------
+
+    def _configure_containerd(self) -> None:
+        runsc = shutil.which("runsc")
+        assert runsc, "runsc is missing: run `scripts/setup test`"
+        (self.directory / "containerd.toml").write_text(CONTAINERD.format(
+            directory=self.directory, pause=images.PAUSE
+        ))
+        (self.directory / "containerd/run/runsc").mkdir()
+        (self.directory / "containerd/run/runsc/config.toml").write_text(RUNSC.format(runsc=runsc))
+        ranges = {"type": "host-local", "ranges": [[{"subnet": PODS}]], "dataDir": f"{self.directory}/cni-addresses"}
+        network = {"type": "ptp", "ipMasq": False, "ipam": ranges | {"routes": [{"dst": "0.0.0.0/0"}]}}
+        (self.directory / "cni/10-shoal.conflist").write_text(
+            json.dumps({"cniVersion": "1.0.0", "name": "shoal", "plugins": [network]})
+        )
+
+    def _configure_kubelet(self) -> None:
+        authority = self.cluster.authority
+        certificate, key = authority.issue(self.name, f"system:node:{self.name}", "system:nodes", (NODE, self.name))
+        self.kubeconfig = self.cluster.client_configuration(
+            self.name, {"client-certificate": str(certificate), "client-key": str(key)}
+        )
+        (self.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        (self.directory / "kubelet.yaml").write_text(KUBELET.format(
+            directory=self.directory, certificate=certificate, key=key, authority=authority.directory / "ca.crt",
+            address=NODE, port=KUBELET_PORT, health=KUBELET_HEALTH_PORT,
+        ))
+
+    def _script(self) -> str:
+        """What the first process of the namespaces runs."""
+        place = shlex.quote(str(self.directory))
+        lines = [
+            "set -e",
+            "mount --make-rshared /",
+            # runsc takes a namespace in which this directory exists for the machine's own.
+            "mount -t tmpfs -o ro,size=4k none /proc/sys/net/core",
+        ]
+        for name, value in SYSCTLS.items():
+            file = f"{place}/sysctl/{name.replace('/', '-')}"
+            lines.append(f"echo {value} >{file}; mount --bind {file} /proc/sys/{name}")
+        for path, own in OWN.items():
+            lines.append(f"mkdir -p {path}; mount --bind {place}/{own} {path}")
+        lines.append(START.format(
+            place=place, link=LINK_OF_NODE, address=NODE, gateway=MACHINE, kube=self.cluster.bin, shim=self.shim,
+            kubeconfig=self.kubeconfig, name=self.name,
+        ))
+        return "\n".join(lines)
+
+
+def add_link() -> None:
+    """Makes the link to a node, so that the API server can listen on the machine's end."""
+    remove_link()
+    run("ip", "link", "add", LINK_OF_MACHINE, "type", "veth", "peer", "name", LINK_OF_NODE)
+    run("ip", "address", "add", f"{MACHINE}/30", "dev", LINK_OF_MACHINE)
+    run("ip", "link", "set", LINK_OF_MACHINE, "up")
+
+
+def remove_link() -> None:
+    subprocess.run(["ip", "link", "delete", LINK_OF_MACHINE], capture_output=True)
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+START = """\
+mkdir -p /run/netns && mount -t tmpfs none /run/netns
+ip link set lo up
+for i in $(seq 500); do ip link show dev {link} >/dev/null 2>&1 && break; sleep 0.02; done
+ip address add {address}/30 dev {link} && ip link set {link} up && ip route add default via {gateway}
+echo 1 >/proc/sys/net/ipv4/ip_forward
+export PATH="{kube}:{shim}:$PATH"
+containerd --config {place}/containerd.toml >{place}/containerd.log 2>&1 &
+for i in $(seq 500); do ctr version >/dev/null 2>&1 && break; sleep 0.05; done
+for image in {place}/images/*.tar; do ctr --namespace k8s.io images import "$image"; done
+exec kubelet --config {place}/kubelet.yaml --kubeconfig {kubeconfig} --cert-dir {place}/kubelet/pki \\
+    --hostname-override {name} --node-ip {address} --v 2
+"""
+
+CONTAINERD = """\
+version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+    "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+    "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs",
+]
+
+[grpc]
+address = "/run/containerd/containerd.sock"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{directory}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+disable_apparmor = true
+# Without CAP_SYS_RESOURCE, the score of the pause container cannot be lowered.
+restrict_oom_score_adj = true
+stream_server_address = "127.0.0.1"
+stream_server_port = "0"
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = "{directory}/cni"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "overlayfs"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc]
+runtime_type = "io.containerd.runsc.v1"
+pod_annotations = ["dev.gvisor.*", "shoal.dev/*"]
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runsc.options]
+TypeUrl = "io.containerd.runsc.v1.options"
+ConfigPath = "/run/containerd/runsc/config.toml"
+"""
+
+RUNSC = """\
+binary_name = "{runsc}"
+# One shim for each pod.
+grouping = true
+
+[runsc_config]
+platform = "systrap"
+network = "sandbox"
+net-disconnect-ok = "true"
+overlay2 = "root:self"
+"""
+
+KUBELET = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: {address}
+port: {port}
+healthzBindAddress: 127.0.0.1
+healthzPort: {health}
+authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: true}}, x509: {{clientCAFile: {authority}}}}}
+authorization: {{mode: Webhook}}
+tlsCertFile: {certificate}
+tlsPrivateKeyFile: {key}
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+cgroupDriver: cgroupfs
+cgroupRoot: /
+cgroupsPerQOS: true
+enforceNodeAllocatable: [pods]
+failCgroupV1: false
+failSwapOn: false
+makeIPTablesUtilChains: false
+# The machine's disk may be nearly full of other things.
+evictionHard: {{memory.available: "0%", nodefs.available: "0%", imagefs.available: "0%", nodefs.inodesFree: "0%"}}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+nodeStatusUpdateFrequency: 5s
+volumePluginDir: {directory}/kubelet/plugins
+serializeImagePulls: false
+resolvConf: {directory}/resolv.conf
+"""

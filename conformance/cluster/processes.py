@@ -1,0 +1,53 @@
+"""The processes of a test cluster. They end with the test run, however it ends."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..installation import wait_until
+
+
+@dataclass
+class Processes:
+    """Named processes, each with a log file in a directory."""
+
+    directory: Path
+    running: dict[str, subprocess.Popen] = field(default_factory=dict)
+
+    def start(self, name: str, *command: object) -> None:
+        assert name not in self.running, f"{name} runs already"
+        with open(self.log(name), "ab") as log:
+            # The kernel ends the process when the process of the tests ends, even if that is killed.
+            self.running[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def wait_for(self, name: str, condition, seconds: float, what: str) -> None:
+        """Waits until a condition holds. Fails at once when the process ends before."""
+
+        def holds():
+            status = self.running[name].poll()
+            assert status is None, f"{name} ended with {status}:\n{self.tail(name)}"
+            return condition()
+
+        try:
+            wait_until(holds, seconds, what)
+        except AssertionError as mistake:
+            raise AssertionError(f"{mistake}; the end of {self.log(name)}:\n{self.tail(name)}") from None
+
+    def tail(self, name: str, size: int = 3000) -> str:
+        return self.log(name).read_bytes()[-size:].decode(errors="replace")
+
+    def kill(self, *names: str) -> None:
+        """Kills processes, and waits until they have ended. Unknown names are ignored."""
+        found = [process for name in names if (process := self.running.pop(name, None))]
+        for process in found:
+            process.kill()
+        for process in found:
+            process.wait(30)
