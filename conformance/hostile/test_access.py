@@ -97,8 +97,8 @@ def test_a_stranger_cannot_push_a_tenants_entries_out_of_the_log(server):
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as stranger:
             answers = stranger.makefile("rb")
             for _ in range(110):
+                stranger.sendall(head * batch)
                 for _ in range(batch):
-                    stranger.sendall(head)
                     status = answers.readline()
                     assert b" 401 " in status, status
                     length = 0

@@ -18,7 +18,7 @@ from ..installation import wait_until
 from .conftest import furnished
 from .machine import Call
 
-ROUNDS = int(os.environ.get("SHOAL_BUILD_CRASH_ROUNDS", "40"))
+ROUNDS = int(os.environ.get("SHOAL_BUILD_CRASH_ROUNDS", "12"))
 SEED = int(os.environ.get("SHOAL_CRASH_SEED", str(random.SystemRandom().randrange(1 << 32))))
 
 

@@ -2,7 +2,8 @@
 
 The calls of each operation that open something are counted, and then the operation is repeated with
 one of them failing, from the first to the last. Whatever it answers, nothing is left behind, and
-everything goes on when the machine has again what it had not.
+everything goes on when the machine has again what it had not. `SHOAL_FAULT_POINTS` says how many of
+the calls fail.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .machine import Call
 #: How many network slots are kept ready.
 WARM = 4
 #: The maximum number of failing calls per operation; they are spread over all of its calls.
-POINTS = 24
+POINTS = int(os.environ.get("SHOAL_FAULT_POINTS", "12"))
 ERRORS = (errno.EMFILE, errno.ENOMEM)
 
 
@@ -75,6 +76,12 @@ def state(server) -> dict:
     return kept | {"slots": taken_slots(server), "left": sorted(server.leftovers())}
 
 
+def points(count: int, error: int) -> range:
+    """The calls that fail with `error`: those of one error lie between those of another."""
+    step = max(1, count // POINTS)
+    return range(1 + step * ERRORS.index(error) // len(ERRORS), count + 1, step)
+
+
 def sweep(server, faults, prepare, operation, settle):
     """Makes each call of `operation` fail, one after the other."""
     # What is kept ready is made again meanwhile; it opens things too, and may fail as well.
@@ -85,7 +92,7 @@ def sweep(server, faults, prepare, operation, settle):
     settle(subject)
     failed = faults.failed
     for error in ERRORS:
-        for after in range(1, count + 1, max(1, count // POINTS)):
+        for after in points(count, error):
             subject = prepare()
             faults.fail(after, error)
             try:

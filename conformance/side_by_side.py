@@ -1,0 +1,197 @@
+"""Runs all suites, as many side by side as the machine has lanes for.
+
+    python -m conformance.side_by_side [NAME…]
+
+A suite is a run of pytest with servers and a data directory of its own, so that it meets the others
+in the kernel only. Suites that wait leave the processors to others. `SHOAL_TEST_LANES` is the number
+of lanes. The output of a suite is shown when it ends; a failed suite does not stop the others.
+
+`TIMES` is a file for the time of each suite.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .shared import ROOT, WORK, images, remove
+
+HOSTILE = ROOT / "conformance" / "hostile"
+
+#: Data directories and output of the suites.
+LANES = WORK / "lanes"
+
+#: More than a machine has.
+ALONE = 1000
+
+#: How long an interrupted suite may clean up, in seconds.
+GRACE = 120
+
+
+@dataclass
+class Suite:
+    """A run of pytest, or of another module."""
+
+    name: str
+    #: Its timeout in seconds.
+    seconds: int
+    arguments: list[str]
+    module: str = "pytest"
+    #: How many processes it keeps busy; `ALONE` for no other suite.
+    lanes: int = 1
+    #: The suite that must have ended before this one starts.
+    after: str | None = None
+
+    process: subprocess.Popen | None = field(default=None, repr=False)
+    begun: float = 0
+    interrupted: float = 0
+    seconds_taken: float = 0
+
+    @property
+    def directory(self) -> Path:
+        return LANES / self.name
+
+    @property
+    def log(self) -> Path:
+        return LANES / f"{self.name}.log"
+
+    def start(self) -> None:
+        remove(self.directory)
+        self.directory.mkdir(parents=True)
+        command = [sys.executable, "-m", self.module]
+        if self.module == "pytest":
+            command += ["-c", "conformance/pytest.ini", "--rootdir", "."]
+        # Suites that share images copy them, so no suite may change the ones that are copied.
+        environment = os.environ | {
+            "SHOAL_TEST_DATA": str(self.directory / "data"), "SHOAL_TEST_IMAGES": str(images()),
+        }
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, *self.arguments], cwd=ROOT, env=environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )
+        self.begun = time.monotonic()
+
+    def ended(self) -> bool:
+        """Whether it has ended. Interrupts it after its timeout, so that its servers are stopped."""
+        if self.process.poll() is not None:
+            self.seconds_taken = time.monotonic() - self.begun
+            return True
+        now = time.monotonic()
+        if self.interrupted and now > self.interrupted + GRACE:
+            self.process.kill()
+        elif not self.interrupted and now > self.begun + self.seconds:
+            self.interrupt()
+        return False
+
+    def interrupt(self) -> None:
+        self.interrupted = time.monotonic()
+        self.process.send_signal(signal.SIGINT)
+
+    def show(self) -> bool:
+        """Prints its output; whether it succeeded."""
+        succeeded = self.process.returncode == 0 and not self.interrupted
+        sys.stdout.flush()
+        sys.stdout.buffer.write(self.log.read_bytes())
+        outcome = "passed" if succeeded else "timed out" if self.interrupted else "FAILED"
+        print(f"conformance: {self.name}: {outcome} after {self.seconds_taken:.0f} s", flush=True)
+        if times := os.environ.get("TIMES"):
+            with open(times, "a") as file:
+                file.write(f"{self.seconds_taken:.0f}\tconformance: {self.name}, beside others\n")
+        if succeeded:
+            remove(self.directory)
+        return succeeded
+
+
+def attacks(*names: str) -> list[str]:
+    return [str((HOSTILE / f"test_{name}.py").relative_to(ROOT)) for name in names]
+
+
+def suites() -> list[Suite]:
+    """All suites, those that take longest first."""
+    interpreter = "conformance/interpreter"
+    # The pool's cases wait until their server has no sandbox; others use up memory and processes.
+    single = [f"{interpreter}/test_{name}.py" for name in ("pool", "template", "want")]
+    apart = [f"--ignore={path}" for path in single]
+    found = [
+        # It waits for packages.
+        Suite("interpreter's template", 1000, [], module="conformance.interpreter.server", lanes=0),
+        # Sandboxes of other suites sync all file systems, which this one must not have synced.
+        Suite("power", 900, attacks("power"), lanes=ALONE),
+        Suite("crash-rest", 1200, attacks("crash_rest")),
+        # The fake internet exists once on a machine, so one suite has all attacks that use it.
+        Suite("internet", 1800, attacks("exhaustion", "egress", "access")),
+        Suite("sdk", 1500, ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "conformance/sdk"], lanes=2),
+        Suite(
+            "interpreter", 1500, ["-n", "2", "--dist", "loadfile", interpreter, *apart], lanes=2,
+            after="interpreter's template",
+        ),
+        Suite("faults", 1200, attacks("faults")),
+        Suite("crash", 900, attacks("crash")),
+        Suite("crash-build", 900, attacks("crash_build")),
+        Suite("js", 900, ["conformance/js"]),
+        Suite("cli", 900, ["conformance/cli"]),
+        Suite("openapi", 900, ["conformance/openapi"]),
+        Suite("limits", 900, attacks("limits", "descriptors")),
+        Suite("tenants", 900, attacks("neighbour", "modes", "answers", "audit", "privilege")),
+        Suite("churn", 900, attacks("churn")),
+        Suite("files", 900, attacks("authorization", "files", "saved")),
+        Suite("escape", 900, attacks("escape", "wire")),
+        Suite("interpreter, one at a time", 900, single, after="interpreter"),
+    ]
+    check_complete(found)
+    return found
+
+
+def check_complete(found: list[Suite]) -> None:
+    """Every file of attacks is in a suite."""
+    named = {argument for suite in found for argument in suite.arguments}
+    written = {str(path.relative_to(ROOT)) for path in HOSTILE.glob("test_*.py")}
+    assert written <= named, f"in no suite: {sorted(written - named)}"
+
+
+def run_all(waiting: list[Suite], lanes: int) -> bool:
+    """Whether all suites succeeded."""
+    running: list[Suite] = []
+    over = {suite.after for suite in waiting} - {suite.name for suite in waiting}
+    good = True
+    try:
+        while waiting or running:
+            for suite in list(waiting):
+                taken = sum(other.lanes for other in running)
+                if suite.after in over and (taken == 0 or taken + suite.lanes <= lanes):
+                    waiting.remove(suite)
+                    suite.start()
+                    running.append(suite)
+            time.sleep(0.2)
+            for suite in [suite for suite in running if suite.ended()]:
+                running.remove(suite)
+                over.add(suite.name)
+                good &= suite.show()
+    except KeyboardInterrupt:
+        for suite in running:
+            suite.interrupt()
+        while [suite for suite in running if not suite.ended()]:
+            time.sleep(0.2)
+        raise
+    return good
+
+
+def stop(*_) -> None:
+    raise KeyboardInterrupt
+
+
+def main(names: list[str]) -> int:
+    signal.signal(signal.SIGTERM, stop)
+    chosen = [suite for suite in suites() if not names or suite.name in names]
+    lanes = int(os.environ.get("SHOAL_TEST_LANES", "0")) or (os.cpu_count() or 2) * 2
+    return 0 if run_all(chosen, lanes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
