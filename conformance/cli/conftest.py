@@ -13,7 +13,7 @@ from ..installation import Installation, program
 from .terminal import Terminal
 
 #: The timeout of a command.
-SECONDS = 90
+SECONDS = 240
 
 
 @dataclass

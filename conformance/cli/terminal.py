@@ -13,7 +13,7 @@ import termios
 import time
 
 #: The timeout for output on the terminal.
-SECONDS = 30
+SECONDS = 90
 
 
 class Terminal:

@@ -30,7 +30,7 @@ def test_the_shell_blocks_of_a_page_run(shared, client, tmp_path, page):
     # Later blocks need a server that an earlier one starts in the background, so wait for it.
     setting = "set -euo pipefail\ncurl() { command curl --fail --retry 20 --retry-all-errors --retry-delay 1 \"$@\"; }\n"
     ran = subprocess.run(
-        ["bash", "-c", setting + script(page)], env=env, cwd=tmp_path, timeout=120,
+        ["bash", "-c", setting + script(page)], env=env, cwd=tmp_path, timeout=240,
         capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
     )
     for left in set(client.ok("ps", "-q").split()) - before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,21 @@ HERE = Path(__file__).resolve().parent
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """The first case waits for the template, so it starts first."""
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what an SDK does not change. The first case waits for the template, so it starts first."""
+    if os.environ.get("SHOAL_TEST_PAIRS") != "all":
+        left_out = [item for item in items if is_repeated(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     first = next((item for item in items if HERE in item.path.parents), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 120))
+
+
+def is_repeated(item) -> bool:
+    """Whether a case is about a kernel, which SDKs reach over the wire only, and runs with another SDK."""
+    values = getattr(item, "callspec", None) and item.callspec.params
+    return item.get_closest_marker("kernel") is not None and values["sdk"] == "sync"
 
 
 class Interpreter(Sdk):

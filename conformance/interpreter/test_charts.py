@@ -34,6 +34,7 @@ async def shown(run, code: str):
     return result
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_figure_has_its_chart(run, name):
     result = await shown(run, (CHARTS / f"{name}.py").read_text())

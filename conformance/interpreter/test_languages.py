@@ -26,6 +26,7 @@ def said(execution) -> str:
     return "".join(execution.logs.stdout).strip()
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("language", CASES)
 async def test_state_is_kept_from_call_to_call(run, language):
     define, use, _, _ = CASES[language]
@@ -33,6 +34,7 @@ async def test_state_is_kept_from_call_to_call(run, language):
     assert said(await run(use, language=language)) == "42"
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
 async def test_a_variable_of_a_call_lasts_for_that_call_only(run, language):
     _, _, show, _ = CASES[language]
@@ -41,6 +43,8 @@ async def test_a_variable_of_a_call_lasts_for_that_call_only(run, language):
     assert said(await run(show, language=language)) in ("None", "undefined", "null", "")
 
 
+@pytest.mark.kernel
+@pytest.mark.kernel
 @pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
 async def test_a_context_starts_in_its_directory(sandbox, run, language):
     *_, where = CASES[language]
@@ -132,6 +136,7 @@ BARE = {
 }
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("language", ["js", "ts"])
 async def test_modules_of_node_need_no_prefix(sandbox, language):
     context = await done(sandbox.create_code_context(language=language))
@@ -146,6 +151,7 @@ async def test_modules_of_node_need_no_prefix(sandbox, language):
         await done(sandbox.remove_code_context(context))
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize(
     ("language", "code", "name"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import done
 
 RANDOM = """
@@ -53,6 +55,8 @@ def drawn(execution) -> list[str]:
     return (execution.text or "".join(execution.logs.stdout)).split()
 
 
+@pytest.mark.kernel
+@pytest.mark.kernel
 async def test_clones_have_other_random_numbers_in_every_language(sdk):
     original = await sdk.create(timeout=300)
     for language, draw in DRAW.items():
@@ -84,6 +88,7 @@ async def test_openssl_is_reseeded_in_a_clone(sdk):
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
+@pytest.mark.kernel
 async def test_no_two_sandboxes_share_random_numbers(sdk):
     original = await sdk.create(timeout=300)
     # Its generators are seeded before the snapshot is taken.

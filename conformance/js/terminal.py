@@ -13,7 +13,7 @@ import termios
 import time
 
 #: How long output may take to appear, in seconds.
-PATIENCE = 30
+PATIENCE = 90
 
 
 class Terminal:

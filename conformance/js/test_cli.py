@@ -18,7 +18,7 @@ from .terminal import Terminal
 
 UNKNOWN = "i0000000000000000000z"
 #: The timeout of the CLI, which takes a second to start.
-SECONDS = 60
+SECONDS = 180
 
 
 @dataclass
