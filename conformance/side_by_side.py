@@ -73,7 +73,7 @@ class Suite:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, *self.arguments], cwd=ROOT, env=environment, start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, preexec_fn=interruptible,
             )
         self.begun = time.monotonic()
 
@@ -108,6 +108,11 @@ class Suite:
         return succeeded
 
 
+def interruptible() -> None:
+    """A program that a shell started in the background ignores interrupts, and so would its suites."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def attacks(*names: str) -> list[str]:
     return [str((HOSTILE / f"test_{name}.py").relative_to(ROOT)) for name in names]
 
@@ -117,19 +122,19 @@ def suites() -> list[Suite]:
     interpreter = "conformance/interpreter"
     # The pool's cases wait until their server has no sandbox; others use up memory and processes.
     single = [f"{interpreter}/test_{name}.py" for name in ("pool", "template", "want")]
+    workers = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
     apart = [f"--ignore={path}" for path in single]
     found = [
-        # It waits for packages.
-        Suite("interpreter's template", 1000, [], module="conformance.interpreter.server", lanes=0),
-        # Sandboxes of other suites sync all file systems, which this one must not have synced.
-        Suite("power", 900, attacks("power"), lanes=ALONE),
+        # They wait: for packages, and for a compiler that began while the server was compiled.
+        Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
+        Suite("cluster-programs", 1500, [], module="conformance.cluster.binaries", lanes=0),
         Suite("crash-rest", 1200, attacks("crash_rest")),
         # The fake internet exists once on a machine, so one suite has all attacks that use it.
         Suite("internet", 1800, attacks("exhaustion", "egress", "access")),
-        Suite("sdk", 1500, ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder", "conformance/sdk"], lanes=2),
+        Suite("sdk", 1500, [*workers, "-m", "not alone", "conformance/sdk"], lanes=2),
         Suite(
             "interpreter", 1500, ["-n", "2", "--dist", "loadfile", interpreter, *apart], lanes=2,
-            after="interpreter's template",
+            after="interpreter-template",
         ),
         Suite("faults", 1200, attacks("faults")),
         Suite("crash", 900, attacks("crash")),
@@ -137,12 +142,14 @@ def suites() -> list[Suite]:
         Suite("js", 900, ["conformance/js"]),
         Suite("cli", 900, ["conformance/cli"]),
         Suite("openapi", 900, ["conformance/openapi"]),
+        Suite("cluster", 1200, ["conformance/cluster"], after="cluster-programs"),
         Suite("limits", 900, attacks("limits", "descriptors")),
         Suite("tenants", 900, attacks("neighbour", "modes", "answers", "audit", "privilege")),
         Suite("churn", 900, attacks("churn")),
         Suite("files", 900, attacks("authorization", "files", "saved")),
         Suite("escape", 900, attacks("escape", "wire")),
-        Suite("interpreter, one at a time", 900, single, after="interpreter"),
+        Suite("interpreter-pools", 900, single, after="interpreter"),
+        Suite("alone", 900, ["-m", "alone", "conformance/sdk", *attacks("power")], lanes=ALONE),
     ]
     check_complete(found)
     return found

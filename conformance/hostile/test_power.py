@@ -20,6 +20,8 @@ from ..installation import Installation, mount_points, wait_until
 from .conftest import SMALL, furnish, new_installation
 from .machine import Call
 
+pytestmark = pytest.mark.alone
+
 #: Space for the images, and for the saves of three small sandboxes.
 SIZE = "5G"
 

@@ -296,14 +296,14 @@ def test_of_many_claims_at_once_none_is_handed_out_twice(server):
     with ThreadPoolExecutor(CLAIMS) as clients:
         told = list(clients.map(claim, range(CLAIMS)))
     told = [one for one in told if one[1] != "late"]
-    late = CLAIMS - len(told)
     assert len(told) >= size, "hardly a claim was answered in time"
     handed = [sandbox for sandbox, origin in told if origin == "pooled"]
     assert len({sandbox for sandbox, _ in told}) == len(told), "handed out twice"
-    assert len(ready - set(handed)) <= late, "a member that was ready was given to nobody"
-    assert {origin for _, origin in told} <= {"pooled", "cold"}
-    print(f"{CLAIMS} claims, {len(handed)} members, {len(told) - len(handed)} made, {late} too late")
-    full(server, "warm-runc", size)
+    assert handed and {origin for _, origin in told} <= {"pooled", "cold"}
+    print(f"{CLAIMS} claims, {len(handed)} members, {len(told) - len(handed)} made, {CLAIMS - len(told)} too late")
+    # One that fails during a claim, as on a machine that is slow, is ended.
+    kept = ready & set(full(server, "warm-runc", size))
+    assert not kept, "a member that was ready was given to nobody"
 
 
 @pytest.mark.timeout(300 + 10 * ROUNDS)

@@ -555,6 +555,7 @@ async def test_who_does_not_wait_for_the_factor_has_it_soon(sdk):
     assert call.get(f"/sandboxes/{sandbox.sandbox_id}")[1]["memoryMB"] == 700
 
 
+@pytest.mark.alone
 async def test_processor_time_grows_in_place(sdk):
     small = await sdk.create(
         timeout=300, metadata={"e2b.agents.kruise.io/cpu-limit": "500m"}
