@@ -44,7 +44,6 @@ async def test_a_variable_of_a_call_lasts_for_that_call_only(run, language):
 
 
 @pytest.mark.kernel
-@pytest.mark.kernel
 @pytest.mark.parametrize("language", [name for name in CASES if len(name) > 2 or name == "r"])
 async def test_a_context_starts_in_its_directory(sandbox, run, language):
     *_, where = CASES[language]
@@ -56,6 +55,7 @@ async def test_a_context_starts_in_its_directory(sandbox, run, language):
         await done(sandbox.remove_code_context(context))
 
 
+@pytest.mark.kernel
 async def test_variables_of_the_sandbox_are_in_every_language(sdk):
     sandbox = await sdk.create(timeout=300, envs={"COLOUR": "green"})
     for language in ("python", "javascript", "bash", "r", "java"):

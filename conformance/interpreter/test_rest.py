@@ -56,7 +56,6 @@ def drawn(execution) -> list[str]:
 
 
 @pytest.mark.kernel
-@pytest.mark.kernel
 async def test_clones_have_other_random_numbers_in_every_language(sdk):
     original = await sdk.create(timeout=300)
     for language, draw in DRAW.items():
@@ -75,6 +74,7 @@ async def test_clones_have_other_random_numbers_in_every_language(sdk):
     await sdk.call("delete_snapshot", taken.snapshot_id)
 
 
+@pytest.mark.kernel
 async def test_openssl_is_reseeded_in_a_clone(sdk):
     original = await sdk.create(timeout=300)
     draw = "import ssl; ssl.RAND_bytes(16).hex()"

@@ -126,6 +126,7 @@ async def test_a_sandbox_that_is_connected_to_has_the_same_state(sdk, sandbox):
     assert (await done(connected.run_code("there"))).text == "still"
 
 
+@pytest.mark.kernel
 async def test_output_waits_for_a_slow_reader(server, sdk):
     sandbox = await sdk.create(timeout=300)
     lines = 2000
