@@ -19,7 +19,7 @@ PATIENCE = 10
 
 
 #: The duration of an attack in seconds.
-WILD = 2.5
+WILD = float(os.environ.get("SHOAL_ATTACK_SECONDS", "1.5"))
 
 
 class Others:
