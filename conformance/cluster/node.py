@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ..installation import wait_until
 from . import binaries, images
 from .control_plane import ControlPlane
 
@@ -68,10 +69,9 @@ class Node:
         """Kills the node with all of its pods."""
         self.cluster.processes.kill(self.name)
         remove_link()
-        # Empty as soon as the last process of the namespaces is gone.
         for groups in Path("/sys/fs/cgroup").glob("*/kubepods"):
-            for directory, _, _ in os.walk(groups, topdown=False):
-                os.rmdir(directory)
+            # Empty as soon as the last process of the namespaces is gone.
+            wait_until(lambda groups=groups: is_removed(groups), 60, f"the end of {groups}")
 
     def run(self, *command: str) -> str:
         """Runs a command in the namespaces of the node."""
@@ -152,7 +152,19 @@ def run(*command: str) -> str:
     return done.stdout
 
 
+def is_removed(groups: Path) -> bool:
+    """Removes a cgroup and all below it, unless one has a process."""
+    try:
+        for directory, _, _ in os.walk(groups, topdown=False):
+            os.rmdir(directory)
+    except OSError:
+        return False
+    return True
+
+
+# The node has a copy of every mount of the machine, and one of a server's disk would keep it in use.
 START = """\
+awk '$1 ~ "^/dev/loop" {{ print $2 }}' /proc/self/mounts | while read -r disk; do umount --lazy "$(printf %b "$disk")" || true; done
 mkdir -p /run/netns && mount -t tmpfs none /run/netns
 ip link set lo up
 for i in $(seq 500); do ip link show dev {link} >/dev/null 2>&1 && break; sleep 0.02; done
