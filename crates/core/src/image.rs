@@ -235,6 +235,46 @@ impl Reach {
     }
 }
 
+/// The configuration of an image in a registry. Reading it fetches no layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageConfig {
+    /// `sha256:` and 64 hexadecimal digits of the configuration. [`Image::digest`] is the same.
+    pub digest: String,
+    /// Digests of the unpacked layers, lowest first.
+    pub layers: Vec<String>,
+    /// Compressed size of all layers in bytes, as the manifest declares it.
+    pub download_bytes: u64,
+    /// The user of its processes, if it names one.
+    pub user: Option<String>,
+    /// The working directory of its processes, if it names one.
+    pub workdir: Option<String>,
+    /// Its environment, `NAME=value`.
+    pub env: Vec<String>,
+    /// Its entry point.
+    pub entrypoint: Vec<String>,
+    /// Its command, or the arguments of the entry point.
+    pub cmd: Vec<String>,
+}
+
+/// Reads the configuration of images in registries, without pulling them.
+///
+/// A backend that does not run sandboxes itself needs no more: it validates a template and merges the
+/// image's values before any node has the image.
+pub trait ImageConfigs: Send + Sync {
+    /// Reads the manifest and the configuration of an image for this platform. Both are checked
+    /// against their digests. Nothing is stored.
+    ///
+    /// # Errors
+    /// See [`ImageError`]. [`ImageError::Refused`] for an image that no registry has
+    /// (`mmdebstrap:<suite>`).
+    fn read_config(
+        &self,
+        name: ImageName,
+        auth: Option<RegistryAuth>,
+        reach: Reach,
+    ) -> BoxFuture<'_, Result<ImageConfig, ImageError>>;
+}
+
 /// The images on this node.
 pub trait Images: Send + Sync {
     /// Every image on this node.

@@ -27,6 +27,7 @@ mod layers;
 mod manifest;
 mod reference;
 mod registry;
+mod remote_config;
 mod single_flight;
 pub mod unpack;
 
@@ -52,6 +53,7 @@ pub use self::layers::{LayerSource, LayerStack, SandboxLayers};
 use self::reference::Reference;
 pub use self::registry::RegistryConfig;
 use self::registry::Repository;
+pub use self::remote_config::RemoteConfigs;
 use self::single_flight::{Audience, SingleFlight};
 
 /// The images on this node. Clones are handles to the same store.

@@ -3,6 +3,7 @@
 
 mod adversary;
 mod bootstrap;
+mod configuration;
 mod import;
 mod making;
 mod pull;
