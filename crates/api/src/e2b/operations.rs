@@ -7,7 +7,7 @@ use super::{
     api_keys, create, list, logs, metrics, network, pause, sandboxes, snapshots, team_metrics, view,
 };
 use crate::openapi::operation::{
-    CREATE, Content, Dialect, Group, KEYS, Operation, RequestHeader, SANDBOX, SNAPSHOT,
+    CREATE, Content, Dialect, Group, KEYS, Operation, RequestHeader, SANDBOX,
 };
 
 const fn group(name: &'static str) -> Group {
@@ -169,7 +169,7 @@ fn of_snapshots() -> Vec<Operation> {
         .headers(SNAPSHOT_HEADERS)
         .body::<snapshots::SnapshotBody>()
         .answers::<snapshots::Snapshot>(201)
-        .fails(SNAPSHOT),
+        .fails(SANDBOX),
         e2b.op(
             "POST",
             "/sandboxes/{id}/fork",

@@ -1,5 +1,7 @@
 //! The status of each error of the ports.
 
+mod create;
+
 use http::StatusCode;
 use shoal_core::driver::DriverError;
 use shoal_core::image::ImageError;
@@ -7,11 +9,8 @@ use shoal_core::network::{InvalidHostMask, InvalidRule};
 use shoal_core::ports::access::{KeyError, TeamError};
 use shoal_core::ports::builds::{BuildError, BuiltinError};
 use shoal_core::ports::catalogue::CatalogueError;
-use shoal_core::ports::create::CreateError;
 use shoal_core::ports::inside::InsideError;
-use shoal_core::ports::sandboxes::{
-    NameError, NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong,
-};
+use shoal_core::ports::sandboxes::{NoRoom, RuntimeForbidden, SandboxError, TimeoutTooLong};
 use shoal_core::ports::snapshots::{SnapshotError, SnapshotNameError, TakeError};
 use shoal_core::ports::templates::{CreateTemplateError, TagError, TemplateError};
 use shoal_core::store::StoreError;
@@ -50,9 +49,7 @@ impl From<DriverError> for ApiError {
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, message)
             }
             DriverError::ImageNotFound(_) | DriverError::Step { .. } => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-                    .with_code("sandbox_create_failed")
-                    .caused_by(&error)
+                Self::internal(message).caused_by(&error)
             }
         }
     }
@@ -104,8 +101,10 @@ impl From<SandboxError> for ApiError {
                 let message = wording::not_synced(&inside);
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("sandbox_sync_failed")
             }
-            SandboxError::Guest(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-                .with_code("sandbox_create_failed"),
+            SandboxError::NotResumed(_) => {
+                Self::internal(message).with_code("sandbox_resume_failed")
+            }
+            SandboxError::Guest(inside) => inside.into(),
             SandboxError::Full(full) => full.into(),
             SandboxError::TimeoutTooLong(too_long) => too_long.into(),
             SandboxError::Runtime(forbidden) => forbidden.into(),
@@ -119,63 +118,7 @@ impl From<SandboxError> for ApiError {
     }
 }
 
-impl From<CreateError> for ApiError {
-    fn from(error: CreateError) -> Self {
-        let message = error.to_string();
-        let bad = |message| Self::new(StatusCode::BAD_REQUEST, message);
-        match error {
-            CreateError::Template(template) => template.into(),
-            CreateError::BeingBuilt { build, .. } => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                wording::being_built(&message, &build),
-            )
-            .with_code("template_being_built"),
-            CreateError::NotBuilt { template, .. } => {
-                Self::internal(wording::not_built(&message, &template))
-            }
-            CreateError::Builtin(error) => error.into(),
-            CreateError::NoTemplate => Self::invalid(format_args!("`templateID`: {message}")),
-            CreateError::Image { error, .. } => {
-                Self::new(status_of_image(&error), message).caused_by(&error)
-            }
-            CreateError::ImageForbidden | CreateError::EndlessForbidden => {
-                Self::new(StatusCode::FORBIDDEN, message)
-            }
-            CreateError::Runtime(forbidden) => forbidden.into(),
-            CreateError::ImageOfSnapshot => {
-                Self::invalid(format_args!("`image`: {message}: leave `image` out"))
-            }
-            CreateError::CannotKeepMemory(runtime) => bad(wording::cannot_keep_memory(&runtime)),
-            CreateError::TimeoutTooLong(too_long) => too_long.into(),
-            CreateError::NoTimeout => bad(wording::NO_TIMEOUT.to_owned()),
-            CreateError::Resources(_) | CreateError::Network(_) => bad(message),
-            CreateError::Name(NameError::Invalid(_)) => Self::invalid(message),
-            CreateError::Name(NameError::Taken(_)) => Self::new(StatusCode::CONFLICT, message),
-            CreateError::Full(full) => full.into(),
-            CreateError::IdempotencyMismatch => {
-                Self::new(StatusCode::UNPROCESSABLE_ENTITY, message)
-                    .with_code("idempotency_request_mismatch")
-            }
-            CreateError::IdempotencyInProgress => {
-                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_in_progress")
-            }
-            CreateError::IdempotencyGone => {
-                Self::new(StatusCode::CONFLICT, message).with_code("idempotency_outcome_unknown")
-            }
-            CreateError::Driver(driver) => driver.into(),
-            CreateError::Start(_) | CreateError::Guest(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)
-                    .with_code("sandbox_create_failed")
-            }
-            CreateError::Sandbox(sandbox) => sandbox.into(),
-            CreateError::Store(store) => store.into(),
-            CreateError::Entropy(_) => Self::internal(message),
-        }
-    }
-}
-
 impl From<InsideError> for ApiError {
-    /// For a client's own operation, not for one that the execution itself needs.
     fn from(error: InsideError) -> Self {
         let message = error.to_string();
         let status = match error {
@@ -391,3 +334,6 @@ impl From<InvalidHostMask> for ApiError {
         Self::new(StatusCode::BAD_REQUEST, error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;

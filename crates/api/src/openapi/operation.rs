@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 pub(crate) type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 
 /// Any of the port's errors of an existing sandbox (`SandboxError`), including the driver's.
-pub(crate) const SANDBOX: &[u16] = &[400, 403, 404, 409, 429, 503, 504, 507];
+pub(crate) const SANDBOX: &[u16] = &[400, 403, 404, 409, 429, 502, 503, 504, 507];
 /// Errors of creating a sandbox (`CreateError`).
 pub(crate) const CREATE: &[u16] = &[400, 403, 404, 409, 422, 429, 502, 503, 504, 507];
 /// Errors of work inside a sandbox (`InsideError`), and of reaching it.

@@ -174,7 +174,11 @@ pub enum SandboxError {
          ({0}): try again, keep its memory too, or end it"
     )]
     NotSynced(#[source] InsideError),
-    /// The daemon inside does not do what a run needs.
+    /// The sandbox cannot resume, because the daemon inside does not answer or refuses. It stays
+    /// paused.
+    #[error("the sandbox cannot resume: {0}")]
+    NotResumed(#[source] InsideError),
+    /// The daemon inside does not answer, or refuses what the operation needs.
     #[error(transparent)]
     Guest(#[from] InsideError),
     /// A limit is invalid.

@@ -141,6 +141,23 @@ async fn what_cannot_be_saved_runs_on_and_what_cannot_go_on_stays_saved() {
 }
 
 #[tokio::test]
+async fn a_resume_whose_daemon_is_silent_says_so_and_stays_paused() {
+    let fixture = fixture().await;
+    let id = fixture.create().await;
+    let (permit, _) = fixture.engine.authorize(&fixture.me, &id).unwrap();
+    fixture.pause(&id).await;
+    *fixture.guest.lost.lock() = true;
+    let resumed = fixture.engine.resume(&permit, seconds(9), true).await;
+    let error = resumed.unwrap_err();
+    assert!(matches!(error, SandboxError::NotResumed(_)), "{error}");
+    assert!(error.to_string().starts_with("the sandbox cannot resume: "));
+    assert_eq!(fixture.state(&id), StateKind::Paused);
+    *fixture.guest.lost.lock() = false;
+    let resumed = fixture.engine.resume(&permit, seconds(9), true).await;
+    assert!(resumed.is_ok());
+}
+
+#[tokio::test]
 async fn the_end_of_a_run_that_was_saved_ends_nothing() {
     let fixture = fixture().await;
     let id = fixture.create().await;

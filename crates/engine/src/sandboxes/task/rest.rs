@@ -12,11 +12,11 @@ use shoal_core::state::{Input, State, StateKind};
 
 use super::Sandbox;
 use crate::entropy;
-use crate::guest::GuestError;
 use crate::sandboxes::order::{PauseOrder, ResumeOrder};
 use crate::sandboxes::quota::Load;
 use crate::sandboxes::recovery::RecoveryAction;
 use crate::telemetry::EventKind;
+use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
@@ -109,7 +109,11 @@ impl Sandbox {
             memory: order.memory,
         };
         let known = self.sandboxes.access.guest_token(&self.record);
-        let report = self.bring_up(start, Some(known)).await?;
+        let started = self.bring_up(start, Some(known)).await;
+        let report = started.map_err(|error| match error {
+            SandboxError::Guest(inside) => SandboxError::NotResumed(inside),
+            error => error,
+        })?;
         if let Err(error) = self.run_start_command(&report).await {
             // Its files may be such that it cannot: they are wanted all the same.
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox goes on without what its template starts");
@@ -201,7 +205,7 @@ impl Sandbox {
             }
         };
         match frozen {
-            Err(error @ GuestError::Unreachable(_)) if healthy => {
+            Err(error @ InsideError::Unreachable(_)) if healthy => {
                 Err(SandboxError::Unresponsive(error))
             }
             Err(error) if sync && !report.isolation.shares_files() => {
