@@ -9,8 +9,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use shoal_api::{ApiConfig, router};
+use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_engine::test_util::{self, FakeGuest, base_template};
-use shoal_engine::{Defaults, EngineConfig, EngineParts, GuestExit, GuestOutput};
+use shoal_engine::{Defaults, EngineConfig, EngineParts};
 use tower::ServiceExt;
 
 struct Fixture {
@@ -413,14 +414,14 @@ async fn foolish_uploads_are_refused() {
 async fn a_line_is_run_in_a_login_shell() {
     let fixture = fixture().await;
     fixture.create(json!({"name": "box"})).await;
-    let exit = GuestExit {
+    let exit = CommandExit {
         code: 2,
         error: None,
     };
     *fixture.guest.output.lock() = vec![
-        GuestOutput::Stdout("out".into()),
-        GuestOutput::Stderr("err".into()),
-        GuestOutput::Exit(exit),
+        CommandOutput::Stdout("out".into()),
+        CommandOutput::Stderr("err".into()),
+        CommandOutput::Exit(exit),
     ];
     let body = json!({"command": "-x; id", "user": "root"});
     let (status, ran) = fixture.call("POST", "/terminal/sandbox/box", body).await;

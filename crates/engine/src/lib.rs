@@ -43,16 +43,13 @@ pub use config::{
 };
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
-pub use guest::{
-    EnvdGuest, Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError,
-    GuestExit, GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
-};
+pub use guest::{EnvdGuest, Guest, InitOrder};
 pub use pool::{MemberView, PoolFault, PoolView};
 pub use recover::RecoverError;
 pub use resolve::{Explained, Meaning, Resolved};
 pub use sandboxes::{
-    Connected, Infeasible, Inside, ListFilter, ListOrder as Order, NameError, NoRoom, Page,
-    PageToken, Resize, TimeoutTooLong, Use,
+    Connected, Infeasible, ListFilter, ListOrder as Order, NameError, NoRoom, Page, PageToken,
+    Resize, TimeoutTooLong, Use,
 };
 pub use shoal_core::ports::sandboxes::FORKS_MAX;
 pub use snapshots::{SnapshotError, SnapshotFilter, SnapshotNameError};

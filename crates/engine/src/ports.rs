@@ -2,9 +2,9 @@
 
 mod access;
 mod builds;
-mod inside;
 mod installation;
 mod observe;
+mod open;
 mod sandboxes;
 mod snapshots;
 mod templates;

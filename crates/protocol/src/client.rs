@@ -4,6 +4,9 @@
 //! with the headers that the path needs. (The command line goes through the gateway, which reads
 //! the sandbox id from a header.) Connections are pooled and shared by clones.
 //!
+//! [`DaemonClient`] implements the port `SandboxClient` of `shoal-core` over it: commands, files and
+//! code in one sandbox.
+//!
 //! ```no_run
 //! # async fn example() -> Result<(), shoal_protocol::client::ClientError> {
 //! use shoal_protocol::client::{Command, EnvdClient, Output};
@@ -31,6 +34,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
+use shoal_core::auth::Token;
 
 use crate::error::ErrorBody;
 use crate::filesystem::FilesystemClient;
@@ -46,9 +50,11 @@ mod files;
 mod filesystem;
 mod interpreter;
 mod process;
+mod sandbox;
 mod transport;
+mod until_end;
 
-pub use dial::{Dial, DialFuture, Duplex, Tcp};
+pub use dial::{Dial, DialFuture, Duplex, Endpoint, Network, Tcp, TcpNetwork};
 pub use error::ClientError;
 pub use files::{Download, Upload};
 pub use filesystem::{Change, Watch};
@@ -56,7 +62,9 @@ pub use interpreter::{
     Code, CodeContext, CodeError, CodeEvent, CodeResult, Execution, InterpreterClient,
 };
 pub use process::{Command, Exit, Output, Process, Selector};
+pub use sandbox::{DaemonClient, SandboxTarget};
 pub use transport::{BodyError, RequestBody, Transport};
+pub use until_end::{RunEnd, UntilEnd};
 
 /// Timeout of a unary call, as in E2B's SDKs.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -104,6 +112,12 @@ impl EnvdClient {
     /// If the token is invalid.
     pub fn with_token_text(self, token: &str) -> Result<Self, InvalidAccessToken> {
         Ok(self.with_token(&AccessToken::parse(token)?))
+    }
+
+    /// Sends a token of a sandbox with every request.
+    #[must_use]
+    pub fn with_sandbox_token(self, token: &Token) -> Self {
+        self.with_header(headers::ACCESS_TOKEN, token.reveal())
     }
 
     /// Sends a header with every request. An invalid value is ignored.

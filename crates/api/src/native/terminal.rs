@@ -126,20 +126,45 @@ async fn hear(mut process: RunningCommand, seconds: u64) -> Result<Heard, Inside
 
 #[cfg(test)]
 mod tests {
-    use shoal_engine::test_util::FakeGuest;
-    use shoal_engine::{Guest, GuestDoor};
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use futures_util::stream;
+    use shoal_core::BoxFuture;
+    use shoal_core::ports::inside::{CommandControl, TerminalSize};
 
     use super::*;
 
+    /// Agrees to everything.
+    struct NoControl;
+
+    fn done<'a>() -> BoxFuture<'a, Result<(), InsideError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    impl CommandControl for NoControl {
+        fn input(&self, _: Bytes) -> BoxFuture<'_, Result<(), InsideError>> {
+            done()
+        }
+
+        fn close_input(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+            done()
+        }
+
+        fn resize(&self, _: TerminalSize) -> BoxFuture<'_, Result<(), InsideError>> {
+            done()
+        }
+
+        fn kill(&self) -> BoxFuture<'_, Result<(), InsideError>> {
+            done()
+        }
+    }
+
     async fn heard(output: Vec<CommandOutput>) -> Heard {
-        let guest = FakeGuest::default();
-        *guest.output.lock() = output;
-        let door = GuestDoor {
-            address: std::net::Ipv4Addr::LOCALHOST.into(),
-            token: None,
-            user: None,
+        let process = RunningCommand {
+            output: stream::iter(output.into_iter().map(Ok)).boxed(),
+            control: Arc::new(NoControl),
         };
-        let process = guest.run(door, SandboxCommand::default()).await.unwrap();
         hear(process, 1).await.unwrap()
     }
 

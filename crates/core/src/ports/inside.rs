@@ -1,4 +1,6 @@
-//! Commands and files inside a running sandbox.
+//! Commands, files and code inside a running sandbox.
+
+mod code;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use crate::BoxFuture;
 use crate::auth::{SandboxPermit, Token};
 use crate::ports::sandboxes::SandboxError;
 use crate::sandbox::SandboxRecord;
+
+pub use self::code::{Code, CodeError, CodeEvent, CodeResult, CodeStream};
 
 /// The contents of a file as a stream, on its way in or out. Never held in memory as a whole.
 pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
@@ -36,6 +40,8 @@ pub struct SandboxCommand {
     pub env: BTreeMap<String, String>,
     /// The working directory; the sandbox's default when absent.
     pub cwd: Option<String>,
+    /// A tag by which the daemon finds the process.
+    pub tag: Option<String>,
     /// Runs it in a terminal of this size instead of three streams.
     pub terminal: Option<TerminalSize>,
     /// Whether its input can be written. Without, it reads from `/dev/null`.
@@ -53,6 +59,54 @@ impl SandboxCommand {
             args: args.into_iter().map(Into::into).collect(),
             ..Self::default()
         }
+    }
+
+    /// A command line in a login shell, as E2B's `commands.run` runs it.
+    #[must_use]
+    pub fn shell(line: &str) -> Self {
+        Self::new("/bin/bash", ["-l", "-c", line])
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets the working directory.
+    #[must_use]
+    pub fn with_cwd(mut self, cwd: &str) -> Self {
+        self.cwd = Some(cwd.to_owned());
+        self
+    }
+
+    /// Sets the tag.
+    #[must_use]
+    pub fn with_tag(mut self, tag: &str) -> Self {
+        self.tag = Some(tag.to_owned());
+        self
+    }
+
+    /// Opens its standard input for writing.
+    #[must_use]
+    pub fn with_stdin(mut self) -> Self {
+        self.stdin = true;
+        self
+    }
+
+    /// Attaches a terminal of this size instead of three pipes.
+    #[must_use]
+    pub fn with_terminal(mut self, cols: u16, rows: u16) -> Self {
+        self.terminal = Some(TerminalSize { cols, rows });
+        self
+    }
+
+    /// Kills it after this time.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
     }
 }
 
@@ -257,4 +311,11 @@ pub trait SandboxClient: Send + Sync {
     /// # Errors
     /// When it cannot be removed, or the daemon does not answer.
     fn remove(&self, path: String) -> BoxFuture<'_, Result<(), InsideError>>;
+
+    /// Runs code in the sandbox's interpreter. Returns once the execution has begun, behind others in
+    /// the same context.
+    ///
+    /// # Errors
+    /// When the sandbox has no interpreter, or the interpreter refuses the code or does not answer.
+    fn run_code(&self, code: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>>;
 }

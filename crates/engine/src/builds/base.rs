@@ -15,8 +15,8 @@ use super::keys::LayerKey;
 use super::run::{Run, StageBase};
 use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
-use crate::guest::GuestError;
 use crate::templates::TemplateError;
+use shoal_core::ports::inside::InsideError;
 
 /// The maximum life of a build's sandbox: one hour for the steps of a stage, as in E2B.
 const SANDBOX_MAX_LIFE: Duration = Duration::from_secs(3600);
@@ -271,7 +271,7 @@ impl Run<'_> {
     ) -> Result<String, BuildFailure> {
         match opened.read(ACCOUNTS, ACCOUNTS_MAX).await {
             Ok(accounts) => Ok(home_of(&accounts, user)),
-            Err(GuestError::NotFound(_)) => Ok(usual_home(user).to_owned()),
+            Err(InsideError::NotFound(_)) => Ok(usual_home(user).to_owned()),
             Err(error) => Err(at.failure(error)),
         }
     }

@@ -13,7 +13,7 @@ use tempfile::TempPath;
 use super::run::{Run, StageBase};
 use super::sandbox::{BuildLocation, BuildSandbox};
 use super::scripts;
-use crate::guest::{GuestEntry, GuestError, GuestFileKind};
+use shoal_core::ports::inside::{FileEntry, FileKind, InsideError};
 
 /// The path of the archive in the sandbox of the stage.
 const ARCHIVE: &str = "/tmp/.shoal-stage.tar";
@@ -43,7 +43,7 @@ impl Run<'_> {
         let spec = from.spec.clone();
         let source = self.start_sandbox(spec, at).await?;
         let file = match source.look("/bin/sh").await {
-            Err(GuestError::NotFound(_)) => self.pack_file_by_file(&source, path, at).await?,
+            Err(InsideError::NotFound(_)) => self.pack_file_by_file(&source, path, at).await?,
             _ => self.pack_in_sandbox(&source, path, at).await?,
         };
         source.close().await;
@@ -113,13 +113,13 @@ impl Run<'_> {
             }
             remarks.extend(remark(&entry));
             let contents = match entry.kind {
-                GuestFileKind::File => {
+                FileKind::File => {
                     let file = self.builds.uploads.temporary();
                     let file = file.map_err(|e| at.failure(e))?;
                     source.get(at, &entry.path, &file, &mut left).await?;
                     Some(file)
                 }
-                GuestFileKind::Directory => {
+                FileKind::Directory => {
                     let listed = source.list(&entry.path).await;
                     let mut listed = listed.map_err(|e| at.failure(e))?;
                     listed.retain(|entry| {
@@ -128,7 +128,7 @@ impl Run<'_> {
                     open.extend(listed.into_iter().map(|entry| (depth + 1, entry)));
                     None
                 }
-                GuestFileKind::Other => continue,
+                FileKind::Other => continue,
             };
             found.push(Found { entry, contents });
         }
@@ -148,11 +148,11 @@ impl Run<'_> {
 }
 
 /// The warning about an entry that is not copied as it is.
-fn remark(entry: &GuestEntry) -> Option<String> {
+fn remark(entry: &FileEntry) -> Option<String> {
     let path = &entry.path;
     match (entry.kind, entry.link) {
-        (GuestFileKind::Other, true) => Some(format!("{path} is left out: the link leads nowhere")),
-        (GuestFileKind::Other, false) => Some(format!("{path} is left out: it is no file")),
+        (FileKind::Other, true) => Some(format!("{path} is left out: the link leads nowhere")),
+        (FileKind::Other, false) => Some(format!("{path} is left out: it is no file")),
         (_, true) => Some(format!("{path} is a link: what it leads to is copied")),
         (_, false) => None,
     }
@@ -160,7 +160,7 @@ fn remark(entry: &GuestEntry) -> Option<String> {
 
 /// A file or directory that was read.
 struct Found {
-    entry: GuestEntry,
+    entry: FileEntry,
     /// The contents of a file; none for a directory.
     contents: Option<TempPath>,
 }

@@ -18,8 +18,8 @@ use super::Builds;
 use super::keys::LayerKey;
 use super::sandbox::{BuildLocation, BuildSandbox};
 use crate::build_records::Build;
-use crate::guest::GuestCommand;
 use crate::sandboxes::Order;
+use shoal_core::ports::inside::SandboxCommand;
 
 /// The files that the next step of a stage starts from, with the state that steps inherit.
 #[derive(Debug, Clone)]
@@ -354,10 +354,10 @@ impl StageBase {
 }
 
 /// A command line for a login shell.
-pub(super) fn command_of(line: &str, state: &BuildState) -> GuestCommand {
-    GuestCommand {
+pub(super) fn command_of(line: &str, state: &BuildState) -> SandboxCommand {
+    SandboxCommand {
         cwd: Some(state.workdir.clone()),
         env: state.env.clone(),
-        ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
+        ..SandboxCommand::new("/bin/bash", ["-l", "-c", line])
     }
 }

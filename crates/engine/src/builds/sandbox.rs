@@ -19,10 +19,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::Builds;
 use crate::build_records::Build;
 use crate::entropy;
-use crate::guest::{
-    GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestOutput, GuestProcess,
-};
 use crate::sandboxes::Order;
+use shoal_core::ports::inside::{
+    ByteStream, CommandOutput, FileEntry, InsideError, RunningCommand, SandboxClient,
+    SandboxCommand,
+};
+use shoal_protocol::client::SandboxTarget;
 
 /// Longer lines of output are split.
 const LINE_MAX: usize = 4 << 10;
@@ -77,19 +79,16 @@ impl BuildSandbox {
         Some(self.builds.access.guest_token(&self.record))
     }
 
-    fn door(&self, user: &str, at: BuildLocation) -> Result<GuestDoor, BuildFailure> {
-        let door = self.root().map_err(|e| at.failure(e))?;
-        Ok(door.with_user(user))
-    }
-
-    fn root(&self) -> Result<GuestDoor, GuestError> {
-        let gone = || GuestError::Unreachable("the sandbox of the build is not there".to_owned());
+    /// A client that acts as `user`.
+    fn client(&self, user: &str) -> Result<Arc<dyn SandboxClient>, InsideError> {
+        let gone = || InsideError::Unreachable("the sandbox of the build is not there".to_owned());
         let report = self.record.report.as_ref().ok_or_else(gone)?;
-        Ok(GuestDoor {
+        let target = SandboxTarget {
             address: report.address,
             token: self.token(),
-            user: Some("root".to_owned()),
-        })
+            user: Some(user.to_owned()),
+        };
+        Ok(self.builds.guest.open(target, None))
     }
 
     /// Runs a command and logs its output. Returns its exit code.
@@ -98,7 +97,7 @@ impl BuildSandbox {
         build: &Build,
         at: BuildLocation,
         user: &str,
-        command: GuestCommand,
+        command: SandboxCommand,
     ) -> Result<i32, BuildFailure> {
         let process = self.begin(at, user, command).await?;
         self.follow(build, at, process).await
@@ -109,13 +108,13 @@ impl BuildSandbox {
         &self,
         at: BuildLocation,
         user: &str,
-        command: GuestCommand,
-    ) -> Result<GuestProcess, BuildFailure> {
-        let door = self.door(user, at)?;
-        let begun = self.builds.guest.run(door, command).await;
+        command: SandboxCommand,
+    ) -> Result<RunningCommand, BuildFailure> {
+        let client = self.client(user).map_err(|e| at.failure(e))?;
+        let begun = client.run(command).await;
         begun.map_err(|error| match error {
             // Clients of E2B search the message for these words.
-            GuestError::UnknownUser(why) => {
+            InsideError::UnknownUser(why) => {
                 at.failure(format_args!("command failed: unauthenticated: {why}"))
             }
             error => at.failure(error),
@@ -127,7 +126,7 @@ impl BuildSandbox {
         &self,
         build: &Build,
         at: BuildLocation,
-        mut process: GuestProcess,
+        mut process: RunningCommand,
     ) -> Result<i32, BuildFailure> {
         let clock = &self.builds.clock;
         let say = |line: &[u8]| {
@@ -139,9 +138,9 @@ impl BuildSandbox {
         loop {
             let said = process.output.next().await.transpose();
             match said.map_err(|e| at.failure(e))? {
-                Some(GuestOutput::Stdout(bytes)) => out.take(&bytes, &say),
-                Some(GuestOutput::Stderr(bytes)) => err.take(&bytes, &say),
-                Some(GuestOutput::Exit(exit)) => {
+                Some(CommandOutput::Stdout(bytes)) => out.take(&bytes, &say),
+                Some(CommandOutput::Stderr(bytes)) => err.take(&bytes, &say),
+                Some(CommandOutput::Exit(exit)) => {
                     out.end(&say);
                     err.end(&say);
                     return Ok(exit.code);
@@ -175,9 +174,9 @@ impl BuildSandbox {
     ) -> Result<i32, BuildFailure> {
         let mut argv = vec!["-c", script, "sh"];
         argv.extend(args);
-        let command = GuestCommand {
+        let command = SandboxCommand {
             cwd: Some("/".to_owned()),
-            ..GuestCommand::new("/bin/sh", argv)
+            ..SandboxCommand::new("/bin/sh", argv)
         };
         self.run(build, at, "root", command).await
     }
@@ -189,11 +188,10 @@ impl BuildSandbox {
         file: &Path,
         target: &str,
     ) -> Result<(), BuildFailure> {
-        let door = self.door("root", at)?;
+        let client = self.client("root").map_err(|e| at.failure(e))?;
         let opened = File::open(file).await.map_err(|e| at.failure(e))?;
-        let guest = &self.builds.guest;
-        let put = guest
-            .write_file(door, target.to_owned(), contents_of(opened))
+        let put = client
+            .write_file(target.to_owned(), contents_of(opened))
             .await;
         put.map_err(|e| at.failure(e))
     }
@@ -207,9 +205,8 @@ impl BuildSandbox {
         file: &Path,
         left: &mut u64,
     ) -> Result<(), BuildFailure> {
-        let door = self.door("root", at)?;
-        let guest = &self.builds.guest;
-        let got = guest.read_file(door, source.to_owned()).await;
+        let client = self.client("root").map_err(|e| at.failure(e))?;
+        let got = client.read_file(source.to_owned()).await;
         let mut contents = got.map_err(|e| at.failure(e))?.contents;
         let mut target = File::create(file).await.map_err(|e| at.failure(e))?;
         while let Some(piece) = contents.next().await {
@@ -228,15 +225,12 @@ impl BuildSandbox {
 
     /// Reads at least the first `most` bytes of a file, or all of a smaller one. May return up to one
     /// chunk more.
-    pub(super) async fn read(&self, path: &str, most: usize) -> Result<Vec<u8>, GuestError> {
-        let guest = &self.builds.guest;
-        let mut contents = guest
-            .read_file(self.root()?, path.to_owned())
-            .await?
-            .contents;
+    pub(super) async fn read(&self, path: &str, most: usize) -> Result<Vec<u8>, InsideError> {
+        let client = self.client("root")?;
+        let mut contents = client.read_file(path.to_owned()).await?.contents;
         let mut read = Vec::new();
         while let Some(piece) = contents.next().await {
-            let piece = piece.map_err(|error| GuestError::Unreachable(error.to_string()))?;
+            let piece = piece.map_err(|error| InsideError::Unreachable(error.to_string()))?;
             read.extend_from_slice(&piece);
             if read.len() >= most {
                 break;
@@ -246,15 +240,13 @@ impl BuildSandbox {
     }
 
     /// The file or directory at a path.
-    pub(super) async fn look(&self, path: &str) -> Result<GuestEntry, GuestError> {
-        let guest = &self.builds.guest;
-        guest.stat(self.root()?, path.to_owned()).await
+    pub(super) async fn look(&self, path: &str) -> Result<FileEntry, InsideError> {
+        self.client("root")?.stat(path.to_owned()).await
     }
 
     /// The entries of a directory.
-    pub(super) async fn list(&self, path: &str) -> Result<Vec<GuestEntry>, GuestError> {
-        let guest = &self.builds.guest;
-        guest.list_dir(self.root()?, path.to_owned()).await
+    pub(super) async fn list(&self, path: &str) -> Result<Vec<FileEntry>, InsideError> {
+        self.client("root")?.list_dir(path.to_owned()).await
     }
 
     /// Takes a snapshot of the sandbox.
@@ -292,7 +284,7 @@ impl BuildSandbox {
 }
 
 /// The contents of a file in chunks.
-fn contents_of(file: File) -> GuestBytes {
+fn contents_of(file: File) -> ByteStream {
     let pieces = unfold(Some(file), |file| async move {
         let mut file = file?;
         let mut piece = BytesMut::with_capacity(CHUNK_SIZE);

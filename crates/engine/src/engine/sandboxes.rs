@@ -6,13 +6,14 @@ use std::time::Duration;
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::id::SandboxId;
 use shoal_core::network::{Egress, InvalidRule};
+use shoal_core::ports::inside::SandboxClient;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::Contents;
 
 use super::{Engine, SandboxError};
 use crate::access::{TeamError, TeamView};
 use crate::create::{CreateError, Created, Idempotency, NewSandbox};
-use crate::sandboxes::{Connected, Inside, ListFilter, Page, Resize, Use};
+use crate::sandboxes::{Connected, ListFilter, Page, Resize, Use};
 
 impl Engine {
     /// Creates a sandbox and waits until it answers. Continues when the caller stops waiting: the
@@ -101,13 +102,18 @@ impl Engine {
         self.shared.sandboxes.teams(by).await
     }
 
-    /// The way into a sandbox. A paused one is woken if traffic may wake it.
+    /// Opens a client of one run of a sandbox, which acts as `user`, or as the default user. Wakes a
+    /// paused sandbox that traffic may wake.
     ///
     /// # Errors
-    /// [`SandboxError::Paused`] when traffic may not wake it, [`SandboxError::Busy`] while it changes
-    /// its state, [`SandboxError::NotFound`] when it has ended.
-    pub async fn inside(&self, permit: &SandboxPermit) -> Result<Inside, SandboxError> {
-        self.shared.sandboxes.inside(permit).await
+    /// [`SandboxError::Paused`] when it stays paused, [`SandboxError::Busy`] while its state changes,
+    /// [`SandboxError::NotFound`] when it has ended.
+    pub async fn open_client(
+        &self,
+        permit: &SandboxPermit,
+        user: Option<&str>,
+    ) -> Result<Arc<dyn SandboxClient>, SandboxError> {
+        self.shared.sandboxes.open(permit, user).await
     }
 
     /// Sets the deadline to `timeout` from now, never past the longest life that is allowed, counted

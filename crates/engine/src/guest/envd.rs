@@ -1,39 +1,38 @@
 //! The daemon over the network.
 
-mod inside;
-
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
+use shoal_core::ports::inside::{InsideError, SandboxClient};
 use shoal_protocol::ENVD_PORT;
-use shoal_protocol::client::{ClientError, EnvdClient};
+use shoal_protocol::client::{
+    ClientError, DaemonClient, EnvdClient, Network, RunEnd, SandboxTarget, TcpNetwork, UntilEnd,
+};
 use shoal_protocol::init::InitRequest;
 use shoal_protocol::token::AccessToken;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
-    Guest, GuestBytes, GuestCommand, GuestDoor, GuestEntry, GuestError, GuestFile, GuestProcess,
-    InitOrder,
-};
+use super::{Guest, InitOrder};
 
 /// How long a daemon may take to come up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const INIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one attempt may take: a sandbox whose kernel is not up yet swallows packets.
+/// The timeout of one attempt. A sandbox whose kernel is not up yet drops packets.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
-/// How long it may take to say that it stands still, or goes on.
+/// The timeout of a freeze without sync, and of an unfreeze.
 const FREEZE: Duration = Duration::from_secs(2);
 
-/// How long all that was written may take to its disk. What is not there then would be lost without a
-/// word, so the time is all that whoever asks waits: the API gives up ten seconds later.
+/// The timeout of a sync. Unsynced data would be lost silently, so this is nearly all of the caller's
+/// time: the API gives up ten seconds later.
 const SYNC: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts: short at first, because a daemon is up in milliseconds.
+/// The delays between attempts: short at first, because a daemon is up in milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -42,13 +41,17 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 pub struct EnvdGuest;
 
 impl Guest for EnvdGuest {
-    fn init(&self, address: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
+    fn init(
+        &self,
+        address: IpAddr,
+        order: InitOrder,
+    ) -> BoxFuture<'_, Result<String, InsideError>> {
         Box::pin(async move {
             let client = client(address, order.known_token.as_ref())?;
             let token = AccessToken::parse(order.access_token.reveal())
-                .map_err(|e| GuestError::Refused(e.to_string()))?;
+                .map_err(|e| InsideError::Refused(e.to_string()))?;
             let request = InitRequest {
-                // The clock of a sandbox that was saved stood still.
+                // The clock of a saved sandbox did not advance.
                 timestamp: Some(OffsetDateTime::now_utc()),
                 env_vars: Some(order.env),
                 memory_mib: Some(order.memory.0),
@@ -58,19 +61,19 @@ impl Guest for EnvdGuest {
                 default_workdir: order.workdir,
                 ..InitRequest::default()
             };
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + INIT_TIMEOUT;
             let mut pause = FIRST_PAUSE;
             loop {
                 let failed = match timeout(ATTEMPT, client.init(&request)).await {
                     Ok(Ok(version)) => return Ok(version.unwrap_or_default()),
                     Ok(Err(refused @ ClientError::Refused { .. })) => {
-                        return Err(GuestError::Refused(refused.to_string()));
+                        return Err(InsideError::Refused(refused.to_string()));
                     }
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "no answer".to_owned(),
                 };
                 if Instant::now() + pause > end {
-                    return Err(GuestError::Unreachable(failed));
+                    return Err(InsideError::Unreachable(failed));
                 }
                 sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -83,7 +86,7 @@ impl Guest for EnvdGuest {
         address: IpAddr,
         token: Option<Token>,
         sync: bool,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
+    ) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async move {
             let client = client(address, token.as_ref())?;
             let within = if sync { SYNC } else { FREEZE };
@@ -95,88 +98,55 @@ impl Guest for EnvdGuest {
         &self,
         address: IpAddr,
         token: Option<Token>,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
+    ) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async move {
             let client = client(address, token.as_ref())?;
             soon(FREEZE, client.unfreeze()).await
         })
     }
 
-    fn probe(&self, address: IpAddr, port: u16) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn probe(&self, address: IpAddr, port: u16) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async move {
             let dial = TcpStream::connect(SocketAddr::new(address, port));
             match timeout(ATTEMPT, dial).await {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(error)) => Err(GuestError::Unreachable(error.to_string())),
-                Err(_) => Err(GuestError::Unreachable("no answer".to_owned())),
+                Ok(Err(error)) => Err(InsideError::Unreachable(error.to_string())),
+                Err(_) => Err(InsideError::Unreachable("no answer".to_owned())),
             }
         })
     }
 
-    fn run(
-        &self,
-        door: GuestDoor,
-        command: GuestCommand,
-    ) -> BoxFuture<'_, Result<GuestProcess, GuestError>> {
-        Box::pin(inside::run(door, command))
-    }
-
-    fn write_file(
-        &self,
-        door: GuestDoor,
-        path: String,
-        contents: GuestBytes,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
-        Box::pin(inside::write_file(door, path, contents))
-    }
-
-    fn read_file(
-        &self,
-        door: GuestDoor,
-        path: String,
-    ) -> BoxFuture<'_, Result<GuestFile, GuestError>> {
-        Box::pin(inside::read_file(door, path))
-    }
-
-    fn list_dir(
-        &self,
-        door: GuestDoor,
-        path: String,
-    ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
-        Box::pin(inside::list_dir(door, path))
-    }
-
-    fn stat(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
-        Box::pin(inside::stat(door, path))
-    }
-
-    fn remove(&self, door: GuestDoor, path: String) -> BoxFuture<'_, Result<(), GuestError>> {
-        Box::pin(inside::remove(door, path))
+    fn open(&self, target: SandboxTarget, end: Option<RunEnd>) -> Arc<dyn SandboxClient> {
+        let mut network: Arc<dyn Network> = Arc::new(TcpNetwork);
+        if let Some(end) = end {
+            network = Arc::new(UntilEnd { network, end });
+        }
+        Arc::new(DaemonClient::new(network, target))
     }
 }
 
-fn client(address: IpAddr, token: Option<&Token>) -> Result<EnvdClient, GuestError> {
+fn client(address: IpAddr, token: Option<&Token>) -> Result<EnvdClient, InsideError> {
     let client = EnvdClient::at(SocketAddr::new(address, ENVD_PORT));
     match token {
         None => Ok(client),
         Some(token) => client
             .with_token_text(token.reveal())
-            .map_err(|e| GuestError::Refused(e.to_string())),
+            .map_err(|e| InsideError::Refused(e.to_string())),
     }
 }
 
-/// What the daemon says to something small, if it says it soon.
+/// The result of a small call, within a time.
 async fn soon(
     within: Duration,
     asked: impl Future<Output = Result<(), ClientError>>,
-) -> Result<(), GuestError> {
+) -> Result<(), InsideError> {
     match timeout(within, asked).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(refused @ ClientError::Refused { .. })) => {
-            Err(GuestError::Refused(refused.to_string()))
+            Err(InsideError::Refused(refused.to_string()))
         }
-        Ok(Err(error)) => Err(GuestError::Unreachable(error.to_string())),
-        Err(_) => Err(GuestError::Unreachable("no answer".to_owned())),
+        Ok(Err(error)) => Err(InsideError::Unreachable(error.to_string())),
+        Err(_) => Err(InsideError::Unreachable("no answer".to_owned())),
     }
 }
 
@@ -204,6 +174,9 @@ mod tests {
         // Nothing listens at this address of the loopback network.
         let nobody = IpAddr::V4(Ipv4Addr::new(127, 255, 0, 1));
         let given_up = EnvdGuest.init(nobody, order).await.unwrap_err();
-        assert!(matches!(given_up, GuestError::Unreachable(_)), "{given_up}");
+        assert!(
+            matches!(given_up, InsideError::Unreachable(_)),
+            "{given_up}"
+        );
     }
 }

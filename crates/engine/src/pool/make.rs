@@ -18,8 +18,9 @@ use shoal_core::template::TemplateKey;
 
 use super::Pools;
 use crate::access::{INSTALLATION, owner_of_members};
-use crate::guest::{GuestDoor, GuestError};
 use crate::sandboxes::{HandOutError, Order, command, ended, within};
+use shoal_core::ports::inside::InsideError;
+use shoal_protocol::client::SandboxTarget;
 
 /// How long a member may take from its start until it is ready.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -74,8 +75,8 @@ impl From<SandboxError> for MemberError {
     }
 }
 
-impl From<GuestError> for MemberError {
-    fn from(error: GuestError) -> Self {
+impl From<InsideError> for MemberError {
+    fn from(error: InsideError) -> Self {
         Self::HandOut(error.into())
     }
 }
@@ -200,7 +201,7 @@ impl Pools {
         const WHAT: &str = "warmupCmd";
         let gone = || SandboxError::NotFound(record.id.clone());
         let report = record.report.as_ref().ok_or_else(gone)?;
-        let door = GuestDoor {
+        let target = SandboxTarget {
             address: report.address,
             token: Some(self.access.guest_token(record)),
             user: None,
@@ -213,7 +214,7 @@ impl Pools {
             let Some(command) = command else {
                 return Ok(());
             };
-            let process = self.guest.run(door, command).await?;
+            let process = self.guest.open(target, None).run(command).await?;
             Ok(ended(WHAT, process).await?)
         };
         let Some(port) = pool.probe_port else {

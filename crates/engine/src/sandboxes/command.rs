@@ -7,7 +7,8 @@ use shoal_core::clock::{Clock, Timestamp};
 
 use super::Sandboxes;
 use super::order::HandOutError;
-use crate::guest::{GuestCommand, GuestDoor, GuestError, GuestOutput, GuestProcess};
+use shoal_core::ports::inside::{CommandOutput, InsideError, RunningCommand, SandboxCommand};
+use shoal_protocol::client::SandboxTarget;
 
 /// How many bytes of a failed command's output the error shows.
 const SAID_MAX: usize = 400;
@@ -28,18 +29,18 @@ pub(crate) async fn within<T>(
 /// Waits until a command has ended successfully.
 pub(crate) async fn ended(
     what: &'static str,
-    mut process: GuestProcess,
+    mut process: RunningCommand,
 ) -> Result<(), HandOutError> {
     let mut said: Vec<u8> = Vec::new();
     loop {
         match process.output.next().await.transpose()? {
-            Some(GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes)) => {
+            Some(CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes)) => {
                 said.extend_from_slice(&bytes);
                 let superfluous = said.len().saturating_sub(SAID_MAX);
                 said.drain(..superfluous);
             }
-            Some(GuestOutput::Exit(exit)) if exit.code == 0 => return Ok(()),
-            Some(GuestOutput::Exit(exit)) => {
+            Some(CommandOutput::Exit(exit)) if exit.code == 0 => return Ok(()),
+            Some(CommandOutput::Exit(exit)) => {
                 let text = String::from_utf8_lossy(&said);
                 let said = match text.trim() {
                     "" => String::new(),
@@ -49,7 +50,7 @@ pub(crate) async fn ended(
                 return Err(HandOutError::Failed { what, code, said });
             }
             None => {
-                let gone = GuestError::Unreachable("it has stopped".to_owned());
+                let gone = InsideError::Unreachable("it has stopped".to_owned());
                 return Err(gone.into());
             }
         }
@@ -59,7 +60,7 @@ pub(crate) async fn ended(
 /// Runs a command of a pool until it has ended successfully.
 pub(crate) async fn run_to_end(
     sandboxes: &Sandboxes,
-    door: GuestDoor,
+    target: SandboxTarget,
     what: &'static str,
     argv: &[String],
     time: Duration,
@@ -69,7 +70,7 @@ pub(crate) async fn run_to_end(
     };
     let end = sandboxes.clock.now() + time;
     let run = async {
-        let process = sandboxes.guest.run(door, command).await?;
+        let process = sandboxes.guest.open(target, None).run(command).await?;
         ended(what, process).await
     };
     let outcome = within(&*sandboxes.clock, end, run).await;
@@ -81,7 +82,7 @@ pub(crate) async fn run_to_end(
 }
 
 /// The command with these arguments; none when there are none.
-pub(crate) fn command(argv: &[String]) -> Option<GuestCommand> {
+pub(crate) fn command(argv: &[String]) -> Option<SandboxCommand> {
     let (program, arguments) = argv.split_first()?;
-    Some(GuestCommand::new(program, arguments))
+    Some(SandboxCommand::new(program, arguments))
 }

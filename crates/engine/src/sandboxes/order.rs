@@ -17,7 +17,7 @@ use super::connect::Connected;
 use super::names::NameReservation;
 use super::quota::QuotaReservation;
 use super::resize::Resize;
-use crate::guest::GuestError;
+use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::SandboxError;
 
 type Reply<T> = oneshot::Sender<Result<T, SandboxError>>;
@@ -99,7 +99,7 @@ pub(crate) enum HandOutError {
     Sandbox(#[from] SandboxError),
     /// The daemon inside failed.
     #[error(transparent)]
-    Guest(#[from] GuestError),
+    Guest(#[from] InsideError),
     /// A command failed.
     #[error("`{what}` failed with exit status {code}{said}")]
     Failed {

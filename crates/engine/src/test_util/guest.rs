@@ -11,10 +11,12 @@ use shoal_core::BoxFuture;
 use shoal_core::auth::Token;
 
 use super::gate::Gate;
-use crate::guest::{
-    Guest, GuestBytes, GuestCommand, GuestControl, GuestDoor, GuestEntry, GuestError, GuestExit,
-    GuestFile, GuestFileKind, GuestOutput, GuestProcess, InitOrder, TerminalSize,
+use crate::guest::{Guest, InitOrder};
+use shoal_core::ports::inside::{
+    ByteStream, Code, CodeStream, CommandControl, CommandExit, CommandOutput, FileContents,
+    FileEntry, FileKind, InsideError, RunningCommand, SandboxClient, SandboxCommand, TerminalSize,
 };
+use shoal_protocol::client::{RunEnd, SandboxTarget};
 
 /// A guest that agrees to everything, or to nothing, and remembers whether time stands still.
 #[derive(Debug, Clone, Default)]
@@ -36,11 +38,11 @@ pub struct FakeGuest {
     /// The orders that began its runs.
     pub begun: Arc<Mutex<Vec<InitOrder>>>,
     /// The commands that it was told to run, and where.
-    pub commands: Arc<Mutex<Vec<(GuestDoor, GuestCommand)>>>,
+    pub commands: Arc<Mutex<Vec<(SandboxTarget, SandboxCommand)>>>,
     /// What a command does of which nothing else is said in `answers`: nothing, and that well.
-    pub output: Arc<Mutex<Vec<GuestOutput>>>,
+    pub output: Arc<Mutex<Vec<CommandOutput>>>,
     /// What commands do, by program and arguments with a space between.
-    pub answers: Arc<Mutex<BTreeMap<String, Vec<GuestOutput>>>>,
+    pub answers: Arc<Mutex<BTreeMap<String, Vec<CommandOutput>>>>,
     /// The commands that never end, by program and arguments with a space between.
     pub endless: Arc<Mutex<BTreeSet<String>>>,
     /// The ports at which nothing answers.
@@ -54,7 +56,7 @@ pub struct FakeGuest {
 }
 
 impl Guest for FakeGuest {
-    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, GuestError>> {
+    fn init(&self, _: IpAddr, order: InitOrder) -> BoxFuture<'_, Result<String, InsideError>> {
         let refuses = self.refuses;
         *self.frozen.lock() = false;
         let known = order.known_token.as_ref();
@@ -66,9 +68,9 @@ impl Guest for FakeGuest {
         self.begun.lock().push(order);
         Box::pin(async move {
             if refuses {
-                Err(GuestError::Refused("told to refuse".to_owned()))
+                Err(InsideError::Refused("told to refuse".to_owned()))
             } else if lost {
-                Err(GuestError::Unreachable("told to lose it".to_owned()))
+                Err(InsideError::Unreachable("told to lose it".to_owned()))
             } else {
                 Ok("0".to_owned())
             }
@@ -80,7 +82,7 @@ impl Guest for FakeGuest {
         _: IpAddr,
         _: Option<Token>,
         sync: bool,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
+    ) -> BoxFuture<'_, Result<(), InsideError>> {
         let silent = self.silent;
         Box::pin(async move {
             if sync {
@@ -88,56 +90,70 @@ impl Guest for FakeGuest {
             }
             *self.frozen.lock() = !silent;
             if silent {
-                Err(GuestError::Unreachable("told to be silent".to_owned()))
+                Err(InsideError::Unreachable("told to be silent".to_owned()))
             } else {
                 Ok(())
             }
         })
     }
 
-    fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn unfreeze(&self, _: IpAddr, _: Option<Token>) -> BoxFuture<'_, Result<(), InsideError>> {
         *self.frozen.lock() = false;
         Box::pin(async { Ok(()) })
     }
 
-    fn probe(&self, _: IpAddr, port: u16) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn probe(&self, _: IpAddr, port: u16) -> BoxFuture<'_, Result<(), InsideError>> {
         let closed = self.closed.lock().contains(&port);
         Box::pin(async move {
             if closed {
-                Err(GuestError::Unreachable("told to be closed".to_owned()))
+                Err(InsideError::Unreachable("told to be closed".to_owned()))
             } else {
                 Ok(())
             }
         })
     }
 
-    fn run(
-        &self,
-        door: GuestDoor,
-        command: GuestCommand,
-    ) -> BoxFuture<'_, Result<GuestProcess, GuestError>> {
+    fn open(&self, target: SandboxTarget, _: Option<RunEnd>) -> Arc<dyn SandboxClient> {
+        Arc::new(FakeClient {
+            guest: self.clone(),
+            target,
+        })
+    }
+}
+
+/// A client of a fake guest.
+struct FakeClient {
+    guest: FakeGuest,
+    target: SandboxTarget,
+}
+
+impl SandboxClient for FakeClient {
+    fn run(&self, command: SandboxCommand) -> BoxFuture<'_, Result<RunningCommand, InsideError>> {
         let words: Vec<&str> = std::iter::once(&command.program)
             .chain(&command.args)
             .map(String::as_str)
             .collect();
         let words = words.join(" ");
-        let endless = self.endless.lock().contains(&words);
-        let answer = self.answers.lock().get(&words).cloned();
-        let mut output = answer.unwrap_or_else(|| self.output.lock().clone());
-        if !endless && !matches!(output.last(), Some(GuestOutput::Exit(_))) {
-            output.push(GuestOutput::Exit(GuestExit {
+        let endless = self.guest.endless.lock().contains(&words);
+        let answer = self.guest.answers.lock().get(&words).cloned();
+        let mut output = answer.unwrap_or_else(|| self.guest.output.lock().clone());
+        if !endless && !matches!(output.last(), Some(CommandOutput::Exit(_))) {
+            output.push(CommandOutput::Exit(CommandExit {
                 code: 0,
                 error: None,
             }));
         }
-        self.commands.lock().push((door, command));
-        let control = FakeControl(self.input.clone());
-        let refuses = self.refuses;
+        self.guest
+            .commands
+            .lock()
+            .push((self.target.clone(), command));
+        let control = FakeControl(self.guest.input.clone());
+        let refuses = self.guest.refuses;
         Box::pin(async move {
             if refuses {
-                return Err(GuestError::Refused("told to refuse".to_owned()));
+                return Err(InsideError::Refused("told to refuse".to_owned()));
             }
-            Ok(GuestProcess {
+            Ok(RunningCommand {
                 output: if endless {
                     let said = stream::iter(output.into_iter().map(Ok));
                     said.chain(stream::pending()).boxed()
@@ -151,80 +167,78 @@ impl Guest for FakeGuest {
 
     fn write_file(
         &self,
-        _: GuestDoor,
         path: String,
-        contents: GuestBytes,
-    ) -> BoxFuture<'_, Result<(), GuestError>> {
+        contents: ByteStream,
+    ) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async move {
             let whole = contents.try_fold(Vec::new(), async |mut whole, piece| {
                 whole.extend_from_slice(&piece);
                 Ok(whole)
             });
             let whole = whole.await;
-            let whole = whole.map_err(|error| GuestError::Unreachable(error.to_string()))?;
-            self.files.lock().insert(path, whole.into());
+            let whole = whole.map_err(|error| InsideError::Unreachable(error.to_string()))?;
+            self.guest.files.lock().insert(path, whole.into());
             Ok(())
         })
     }
 
-    fn read_file(
-        &self,
-        _: GuestDoor,
-        path: String,
-    ) -> BoxFuture<'_, Result<GuestFile, GuestError>> {
-        let bytes = self.files.lock().get(&path).cloned();
+    fn read_file(&self, path: String) -> BoxFuture<'_, Result<FileContents, InsideError>> {
+        let bytes = self.guest.files.lock().get(&path).cloned();
         Box::pin(async move {
-            let bytes = bytes.ok_or(GuestError::NotFound(path))?;
-            Ok(GuestFile {
+            let bytes = bytes.ok_or(InsideError::NotFound(path))?;
+            Ok(FileContents {
                 size: Some(bytes.len() as u64),
                 contents: stream::iter([Ok(bytes)]).boxed(),
             })
         })
     }
 
-    fn list_dir(
-        &self,
-        _: GuestDoor,
-        path: String,
-    ) -> BoxFuture<'_, Result<Vec<GuestEntry>, GuestError>> {
+    fn list_dir(&self, path: String) -> BoxFuture<'_, Result<Vec<FileEntry>, InsideError>> {
         let directory = format!("{}/", path.trim_end_matches('/'));
-        let (files, links) = (self.files.lock().clone(), self.links.lock().clone());
+        let (files, links) = (
+            self.guest.files.lock().clone(),
+            self.guest.links.lock().clone(),
+        );
         let all = files.keys().chain(&links);
         let below = all.filter_map(|path| path.strip_prefix(&directory));
         let names = below.filter_map(|below| below.split('/').next());
         let names: BTreeSet<&str> = names.collect();
         let entries = names
             .into_iter()
-            .filter_map(|name| self.entry(&format!("{directory}{name}")))
+            .filter_map(|name| self.guest.entry(&format!("{directory}{name}")))
             .collect();
         Box::pin(async move { Ok(entries) })
     }
 
-    fn stat(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<GuestEntry, GuestError>> {
-        let found = self.entry(&path);
-        Box::pin(async move { found.ok_or(GuestError::NotFound(path)) })
+    fn stat(&self, path: String) -> BoxFuture<'_, Result<FileEntry, InsideError>> {
+        let found = self.guest.entry(&path);
+        Box::pin(async move { found.ok_or(InsideError::NotFound(path)) })
     }
 
-    fn remove(&self, _: GuestDoor, path: String) -> BoxFuture<'_, Result<(), GuestError>> {
-        self.files.lock().remove(&path);
+    fn remove(&self, path: String) -> BoxFuture<'_, Result<(), InsideError>> {
+        self.guest.files.lock().remove(&path);
         Box::pin(async { Ok(()) })
+    }
+
+    fn run_code(&self, _: Code) -> BoxFuture<'_, Result<CodeStream, InsideError>> {
+        Box::pin(async { Err(InsideError::Refused("it has no interpreter".to_owned())) })
     }
 }
 
 impl FakeGuest {
     /// What lies at a path: a file, a directory that files are in, or a link.
-    fn entry(&self, path: &str) -> Option<GuestEntry> {
+    fn entry(&self, path: &str) -> Option<FileEntry> {
         let (files, link) = (self.files.lock(), self.links.lock().contains(path));
         let directory = format!("{}/", path.trim_end_matches('/'));
         let (kind, mode, size) = match files.get(path) {
-            Some(bytes) => (GuestFileKind::File, 0o644, bytes.len() as u64),
+            Some(bytes) => (FileKind::File, 0o644, bytes.len() as u64),
             None if files.keys().any(|file| file.starts_with(&directory)) => {
-                (GuestFileKind::Directory, 0o755, 0)
+                (FileKind::Directory, 0o755, 0)
             }
-            None if link => (GuestFileKind::Other, 0o777, 0),
+            None if link => (FileKind::Other, 0o777, 0),
             None => return None,
         };
-        Some(GuestEntry {
+        Some(FileEntry {
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             path: path.to_owned(),
             kind,
@@ -238,21 +252,21 @@ impl FakeGuest {
 /// Remembers what is written to a command.
 struct FakeControl(Arc<Mutex<Vec<u8>>>);
 
-impl GuestControl for FakeControl {
-    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), GuestError>> {
+impl CommandControl for FakeControl {
+    fn input(&self, bytes: Bytes) -> BoxFuture<'_, Result<(), InsideError>> {
         self.0.lock().extend_from_slice(&bytes);
         Box::pin(async { Ok(()) })
     }
 
-    fn close_input(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn close_input(&self) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn resize(&self, _: TerminalSize) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn resize(&self, _: TerminalSize) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async { Ok(()) })
     }
 
-    fn kill(&self) -> BoxFuture<'_, Result<(), GuestError>> {
+    fn kill(&self) -> BoxFuture<'_, Result<(), InsideError>> {
         Box::pin(async { Ok(()) })
     }
 }

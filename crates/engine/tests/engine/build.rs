@@ -12,10 +12,11 @@ use std::collections::HashSet;
 
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, LogLevel, Plan, Stage, Step};
 use shoal_core::driver::DriverError;
+use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::Resources;
 use shoal_core::snapshot::Contents;
 use shoal_core::template::TemplateKey;
-use shoal_engine::{BuildError, GuestExit, GuestOutput, NewBuild, NewSnapshot, TemplateError};
+use shoal_engine::{BuildError, NewBuild, NewSnapshot, TemplateError};
 
 use super::*;
 
@@ -126,11 +127,11 @@ async fn what_was_done_is_not_done_again_as_far_as_it_is_the_same() {
 #[tokio::test]
 async fn a_step_that_fails_ends_the_build_and_leaves_no_template() {
     let fixture = fixture().await;
-    let exit = GuestOutput::Exit(GuestExit {
+    let exit = CommandOutput::Exit(CommandExit {
         code: 3,
         error: None,
     });
-    let said = GuestOutput::Stderr("why\nand how".into());
+    let said = CommandOutput::Stderr("why\nand how".into());
     fixture
         .guest
         .answers
@@ -296,7 +297,7 @@ async fn a_build_of_many_steps_does_not_lose_its_own_layers() {
 #[tokio::test]
 async fn a_template_whose_builds_all_failed_can_be_removed() {
     let fixture = fixture().await;
-    let exit = GuestOutput::Exit(GuestExit {
+    let exit = CommandOutput::Exit(CommandExit {
         code: 1,
         error: None,
     });

@@ -1,10 +1,11 @@
 //! Templates of the installation that are built when they are first asked for.
 
 use shoal_core::build::{Action, Base, BuildRecord, BuildStatus, Plan, Stage, Step};
+use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::Resources;
 use shoal_engine::{
-    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinError, BuiltinTemplate, GuestExit,
-    GuestOutput, NewBuild, PreparedBuiltin, TagError, TemplateError,
+    BuildError, BuildOnDemand, BuiltinDefinition, BuiltinError, BuiltinTemplate, NewBuild,
+    PreparedBuiltin, TagError, TemplateError,
 };
 
 use super::*;
@@ -58,7 +59,7 @@ pub(super) fn offer() -> BuiltinTemplate {
 /// A guest in which the one step fails.
 fn failing() -> FakeGuest {
     let guest = FakeGuest::default();
-    let exit = GuestOutput::Exit(GuestExit {
+    let exit = CommandOutput::Exit(CommandExit {
         code: 3,
         error: None,
     });

@@ -3,8 +3,9 @@
 use futures_util::StreamExt;
 use shoal_core::auth::ApiKey;
 use shoal_core::catalog::{Credential, NotAuthorized};
+use shoal_core::ports::inside::{CommandOutput, InsideError, SandboxCommand};
 use shoal_core::sandbox::NAME_KEY;
-use shoal_engine::{GuestCommand, GuestError, GuestOutput, NameError};
+use shoal_engine::NameError;
 
 use super::*;
 
@@ -152,16 +153,12 @@ async fn what_is_done_inside_is_done_by_the_daemon_and_ends_with_the_run() {
     let fixture = fixture().await;
     let id = fixture.create().await;
     let (permit, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    let inside = fixture
-        .engine
-        .inside(&permit)
-        .await
-        .unwrap()
-        .with_user("root");
-    *fixture.guest.output.lock() = vec![GuestOutput::Stdout("hi".into())];
-    let process = inside.run(GuestCommand::new("id", ["-u"])).await.unwrap();
+    let inside = fixture.engine.open_client(&permit, Some("root")).await;
+    let inside = inside.unwrap();
+    *fixture.guest.output.lock() = vec![CommandOutput::Stdout("hi".into())];
+    let process = inside.run(SandboxCommand::new("id", ["-u"])).await.unwrap();
     let output: Vec<_> = process.output.map(Result::unwrap).collect().await;
-    assert_eq!(output[0], GuestOutput::Stdout("hi".into()));
+    assert_eq!(output[0], CommandOutput::Stdout("hi".into()));
     let (door, command) = fixture.guest.commands.lock()[0].clone();
     assert_eq!(
         (door.user.as_deref(), command.program.as_str()),
@@ -173,14 +170,16 @@ async fn what_is_done_inside_is_done_by_the_daemon_and_ends_with_the_run() {
     assert_eq!(inside.stat("/x".to_owned()).await.unwrap().size, 2);
 
     fixture.engine.pause(&permit, None, false).await.unwrap();
-    let refused = fixture.engine.inside(&permit).await.unwrap_err();
+    let refused = fixture.engine.open_client(&permit, None).await;
+    let refused = refused.err().unwrap();
     assert!(matches!(refused, SandboxError::Paused(_)), "{refused}");
     fixture.engine.kill(&permit).await.unwrap();
-    let gone = fixture.engine.inside(&permit).await.unwrap_err();
+    let gone = fixture.engine.open_client(&permit, None).await;
+    let gone = gone.err().unwrap();
     assert!(matches!(gone, SandboxError::NotFound(_)), "{gone}");
-    let late = inside.run(GuestCommand::new("id", [""; 0])).await;
+    let late = inside.run(SandboxCommand::new("id", [""; 0])).await;
     // What the daemon answers at once may come first.
-    assert!(matches!(late, Ok(_) | Err(GuestError::Unreachable(_))));
+    assert!(matches!(late, Ok(_) | Err(InsideError::Unreachable(_))));
 }
 
 #[tokio::test]

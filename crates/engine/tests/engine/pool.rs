@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use shoal_core::clock::Clock;
 use shoal_core::driver::{Driver, Origin, Start};
 use shoal_core::network::{AskedEgress, AskedNetwork};
+use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::template::TemplateKey;
 use shoal_engine::test_util::FakeRegistry;
-use shoal_engine::{GuestExit, GuestOutput, InitOrder, PoolView};
+use shoal_engine::{InitOrder, PoolView};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -167,11 +168,11 @@ impl Pooled {
     }
 
     fn fails(&self, command: &str) {
-        let end = GuestOutput::Exit(GuestExit {
+        let end = CommandOutput::Exit(CommandExit {
             code: 3,
             error: None,
         });
-        let said = GuestOutput::Stderr("no such thing\n".into());
+        let said = CommandOutput::Stderr("no such thing\n".into());
         let answers = &mut self.guest.answers.lock();
         answers.insert(command.to_owned(), vec![said, end]);
     }

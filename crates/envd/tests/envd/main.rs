@@ -14,4 +14,5 @@ mod init;
 mod interpreter;
 mod processes;
 mod routes;
+mod sandbox_client;
 mod wire;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -38,5 +39,36 @@ impl Dial for Tcp {
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Duplex>)
         })
+    }
+}
+
+/// Opens connections to sandboxes.
+pub trait Network: Send + Sync + 'static {
+    /// Opens a connection to an address of a sandbox.
+    fn connect(&self, address: SocketAddr) -> DialFuture;
+}
+
+/// Connects to sandboxes over TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpNetwork;
+
+impl Network for TcpNetwork {
+    fn connect(&self, address: SocketAddr) -> DialFuture {
+        Tcp(address).dial()
+    }
+}
+
+/// One address of a network.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// The network.
+    pub network: Arc<dyn Network>,
+    /// The address.
+    pub address: SocketAddr,
+}
+
+impl Dial for Endpoint {
+    fn dial(&self) -> DialFuture {
+        self.network.connect(self.address)
     }
 }

@@ -9,6 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+pub use shoal_core::ports::inside::{Code, CodeError, CodeEvent, CodeResult};
 
 use super::{ClientError, EnvdClient, REQUEST_TIMEOUT, success};
 
@@ -35,48 +36,16 @@ const LINE_MAX: usize = 128 << 20;
 #[derive(Clone)]
 pub struct InterpreterClient(EnvdClient);
 
-/// Code to run. Without a context or a language it runs in the default context of Python.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Code {
-    code: String,
+/// The body of an execution.
+#[derive(Serialize)]
+struct Execute<'a> {
+    code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    context_id: Option<String>,
+    context_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    language: Option<String>,
+    language: Option<&'a str>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    env_vars: BTreeMap<String, String>,
-}
-
-impl Code {
-    /// Runs `code` in the default context.
-    #[must_use]
-    pub fn new(code: &str) -> Self {
-        Self {
-            code: code.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Runs it in this context.
-    #[must_use]
-    pub fn in_context(mut self, id: &str) -> Self {
-        self.context_id = Some(id.to_owned());
-        self
-    }
-
-    /// Runs it in the default context of this language.
-    #[must_use]
-    pub fn in_language(mut self, language: &str) -> Self {
-        self.language = Some(language.to_owned());
-        self
-    }
-
-    /// Sets an environment variable for this execution.
-    #[must_use]
-    pub fn with_env(mut self, name: &str, value: &str) -> Self {
-        self.env_vars.insert(name.to_owned(), value.to_owned());
-        self
-    }
+    env_vars: &'a BTreeMap<String, String>,
 }
 
 /// A context: a kernel with its own variables.
@@ -88,43 +57,6 @@ pub struct CodeContext {
     pub language: String,
     /// The directory in which it started.
     pub cwd: String,
-}
-
-/// Output of an execution.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CodeEvent {
-    /// The number of the execution in its context.
-    Count(u64),
-    /// Text on standard output.
-    Stdout(String),
-    /// Text on standard error.
-    Stderr(String),
-    /// A result.
-    Result(CodeResult),
-    /// The code failed.
-    Error(CodeError),
-}
-
-/// A displayed value, or the value of the last line.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct CodeResult {
-    /// Whether it is the value of the last line.
-    #[serde(default)]
-    pub is_main_result: bool,
-    /// Its representations by name: `text`, `html`, `png` and others; unknown MIME types are in `extra`.
-    #[serde(flatten)]
-    pub formats: Map<String, Value>,
-}
-
-/// An error that the code raised.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct CodeError {
-    /// Its type.
-    pub name: String,
-    /// Its message.
-    pub value: String,
-    /// The stack, for people.
-    pub traceback: String,
 }
 
 /// A line of an answer.
@@ -140,8 +72,17 @@ enum Line {
     Stderr {
         text: String,
     },
-    Result(CodeResult),
-    Error(CodeError),
+    Result {
+        #[serde(default)]
+        is_main_result: bool,
+        #[serde(flatten)]
+        formats: Map<String, Value>,
+    },
+    Error {
+        name: String,
+        value: String,
+        traceback: String,
+    },
     EndOfExecution,
     /// A keepalive, or a line that a newer daemon adds.
     #[serde(other)]
@@ -172,8 +113,22 @@ impl Execution {
                 Line::NumberOfExecutions { execution_count } => CodeEvent::Count(execution_count),
                 Line::Stdout { text } => CodeEvent::Stdout(text),
                 Line::Stderr { text } => CodeEvent::Stderr(text),
-                Line::Result(result) => CodeEvent::Result(result),
-                Line::Error(error) => CodeEvent::Error(error),
+                Line::Result {
+                    is_main_result,
+                    formats,
+                } => CodeEvent::Result(CodeResult {
+                    is_main_result,
+                    formats,
+                }),
+                Line::Error {
+                    name,
+                    value,
+                    traceback,
+                } => CodeEvent::Error(CodeError {
+                    name,
+                    value,
+                    traceback,
+                }),
                 Line::EndOfExecution => {
                     self.ended = true;
                     continue;
@@ -255,7 +210,13 @@ impl InterpreterClient {
     /// # Errors
     /// When the interpreter refuses it, or cannot be reached.
     pub async fn run_code(&self, code: &Code) -> Result<Execution, ClientError> {
-        let body = serde_json::to_vec(code).map_err(ClientError::malformed)?;
+        let body = Execute {
+            code: &code.code,
+            context_id: code.context.as_deref(),
+            language: code.language.as_deref(),
+            env_vars: &code.env,
+        };
+        let body = serde_json::to_vec(&body).map_err(ClientError::malformed)?;
         let mut request = self.0.request(Method::POST, "/execute", body.into())?;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(CONTENT_TYPE, json);

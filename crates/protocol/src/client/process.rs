@@ -1,12 +1,10 @@
 //! Processes: start, stream, input, signals.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use bytes::Bytes;
 use connectrpc::StreamMessage;
 use connectrpc::client::{CallOptions, ServerStream};
 use hyper::body::Incoming;
+pub use shoal_core::ports::inside::SandboxCommand as Command;
 
 use super::{ClientError, EnvdClient, unary};
 use crate::process::process_event::{Event, data_event::Output as Data};
@@ -18,91 +16,20 @@ use crate::process::{
     process_selector, pty,
 };
 
-/// A command to run.
-#[derive(Debug, Clone, Default)]
-pub struct Command {
-    program: String,
-    args: Vec<String>,
-    env: BTreeMap<String, String>,
-    cwd: Option<String>,
-    tag: Option<String>,
-    stdin: bool,
-    terminal: Option<(u16, u16)>,
-    timeout: Option<Duration>,
-}
-
-impl Command {
-    /// Runs a program: a path, or a name to look up in the sandbox.
-    #[must_use]
-    pub fn new(program: &str, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self {
-            program: program.to_owned(),
-            args: args.into_iter().map(Into::into).collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Runs a command line in a login shell, as E2B's `commands.run` does.
-    #[must_use]
-    pub fn shell(line: &str) -> Self {
-        Self::new("/bin/bash", ["-l", "-c", line])
-    }
-
-    /// Sets an environment variable.
-    #[must_use]
-    pub fn with_env(mut self, name: &str, value: &str) -> Self {
-        self.env.insert(name.to_owned(), value.to_owned());
-        self
-    }
-
-    /// Sets the working directory.
-    #[must_use]
-    pub fn with_cwd(mut self, cwd: &str) -> Self {
-        self.cwd = Some(cwd.to_owned());
-        self
-    }
-
-    /// Sets a tag by which the process can be selected.
-    #[must_use]
-    pub fn with_tag(mut self, tag: &str) -> Self {
-        self.tag = Some(tag.to_owned());
-        self
-    }
-
-    /// Opens its standard input for writing. Otherwise it reads from `/dev/null`.
-    #[must_use]
-    pub fn with_stdin(mut self) -> Self {
-        self.stdin = true;
-        self
-    }
-
-    /// Attaches a terminal of this size instead of three pipes.
-    #[must_use]
-    pub fn with_terminal(mut self, cols: u16, rows: u16) -> Self {
-        self.terminal = Some((cols, rows));
-        self
-    }
-
-    /// Kills it after this time, with or without a subscriber. Otherwise it may run forever.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = Some(timeout);
-        self
-    }
-
-    fn into_request(self) -> StartRequest {
-        let config = ProcessConfig {
-            cmd: self.program,
-            args: self.args,
-            envs: self.env.into_iter().collect(),
-            cwd: self.cwd,
-        };
-        StartRequest {
-            process: Some(config).into(),
-            pty: self.terminal.map(|(cols, rows)| size(cols, rows)).into(),
-            tag: self.tag,
-            stdin: Some(self.stdin),
-        }
+/// The request that starts a command.
+fn request_of(command: Command) -> StartRequest {
+    let config = ProcessConfig {
+        cmd: command.program,
+        args: command.args,
+        envs: command.env.into_iter().collect(),
+        cwd: command.cwd,
+    };
+    let terminal = command.terminal;
+    StartRequest {
+        process: Some(config).into(),
+        pty: terminal.map(|at| size(at.cols, at.rows)).into(),
+        tag: command.tag,
+        stdin: Some(command.stdin),
     }
 }
 
@@ -236,7 +163,7 @@ impl EnvdClient {
         }
         let stream = self
             .process_rpc()
-            .start_with_options(command.into_request(), options)
+            .start_with_options(request_of(command), options)
             .await?;
         Process::begin(Events::Started(stream)).await
     }

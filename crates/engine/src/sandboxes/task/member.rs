@@ -15,11 +15,12 @@ use tokio::time::Instant;
 
 use super::Sandbox;
 use super::start::count;
-use crate::guest::{GuestDoor, GuestError};
 use crate::sandboxes::command::{run_to_end, within};
 use crate::sandboxes::order::{ClaimOrder, Claiming, HandOutError};
 use crate::telemetry::EventKind;
+use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::SandboxError;
+use shoal_protocol::client::SandboxTarget;
 
 /// How long `/init` may take during a claim. The daemon runs already, and the client waits.
 const INIT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -177,7 +178,7 @@ impl Sandbox {
         let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
         rules?;
         report.envd_version = told?;
-        let door = GuestDoor {
+        let target = SandboxTarget {
             address: report.address,
             token: Some(self.sandboxes.access.guest_token(&self.record)),
             user: None,
@@ -185,7 +186,7 @@ impl Sandbox {
         drop(claiming);
         run_to_end(
             &self.sandboxes,
-            door,
+            target,
             "startupCmd",
             startup,
             STARTUP_TIMEOUT,
@@ -236,10 +237,10 @@ impl Sandbox {
     }
 
     /// Calls `/init` with the values that the start of the run did not have.
-    pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, GuestError> {
+    pub(super) async fn tell_guest(&self, report: &StartReport) -> Result<String, InsideError> {
         let end = self.sandboxes.clock.now() + INIT_TIMEOUT;
         let told = self.sandboxes.guest.init(report.address, self.init_order());
         let told = within(&*self.sandboxes.clock, end, told).await;
-        told.unwrap_or_else(|| Err(GuestError::Unreachable("no answer".to_owned())))
+        told.unwrap_or_else(|| Err(InsideError::Unreachable("no answer".to_owned())))
     }
 }

@@ -7,8 +7,9 @@ use shoal_core::build::BuildState;
 use shoal_core::driver::{Origin, StartReport};
 
 use super::Sandbox;
-use crate::guest::{GuestCommand, GuestDoor, GuestOutput, GuestProcess};
 use shoal_core::ports::create::CreateError;
+use shoal_core::ports::inside::{CommandOutput, RunningCommand, SandboxCommand};
+use shoal_protocol::client::SandboxTarget;
 
 /// How long a sandbox may take to be ready: less than a call may take.
 const READY_WITHIN: Duration = Duration::from_secs(55);
@@ -32,8 +33,8 @@ impl Sandbox {
         let begun = match start.command.as_str() {
             "" => None,
             line => {
-                let (door, command) = self.command(report, line, start.command_in.as_ref());
-                Some(self.sandboxes.guest.run(door, command).await?)
+                let (target, command) = self.command(report, line, start.command_in.as_ref());
+                Some(self.sandboxes.guest.open(target, None).run(command).await?)
             }
         };
         let Some(ready) = &start.ready else {
@@ -64,10 +65,10 @@ impl Sandbox {
     ) -> Result<(), CreateError> {
         let (mut again, most) = AGAIN;
         loop {
-            let (door, command) = self.command(report, ready, state);
-            let mut process = self.sandboxes.guest.run(door, command).await?;
+            let (target, command) = self.command(report, ready, state);
+            let mut process = self.sandboxes.guest.open(target, None).run(command).await?;
             while let Some(output) = process.output.next().await {
-                if let GuestOutput::Exit(exit) = output?
+                if let CommandOutput::Exit(exit) = output?
                     && exit.code == 0
                 {
                     return Ok(());
@@ -85,37 +86,37 @@ impl Sandbox {
         report: &StartReport,
         line: &str,
         state: Option<&BuildState>,
-    ) -> (GuestDoor, GuestCommand) {
+    ) -> (SandboxTarget, SandboxCommand) {
         let spec = &self.record.spec;
         let own = || (&spec.user, spec.workdir.clone(), &spec.start_env);
         let (user, cwd, env) = state.map_or_else(own, |state| {
             (&state.user, Some(state.workdir.clone()), &state.env)
         });
-        let door = GuestDoor {
+        let target = SandboxTarget {
             address: report.address,
             token: Some(self.sandboxes.access.guest_token(&self.record)),
             user: Some(user.clone()),
         };
-        let command = GuestCommand {
+        let command = SandboxCommand {
             cwd,
             env: env.clone(),
-            ..GuestCommand::new("/bin/bash", ["-l", "-c", line])
+            ..SandboxCommand::new("/bin/bash", ["-l", "-c", line])
         };
-        (door, command)
+        (target, command)
     }
 }
 
 /// Ends when a command has put itself into the background, or has failed.
-async fn until_background(mut process: GuestProcess) -> Result<(), CreateError> {
+async fn until_background(mut process: RunningCommand) -> Result<(), CreateError> {
     let mut said = Vec::new();
     while let Some(output) = process.output.next().await {
         match output? {
-            GuestOutput::Stdout(bytes) | GuestOutput::Stderr(bytes) => {
+            CommandOutput::Stdout(bytes) | CommandOutput::Stderr(bytes) => {
                 let room = SAID_MAX.saturating_sub(said.len());
                 said.extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
-            GuestOutput::Exit(exit) if exit.code == 0 => break,
-            GuestOutput::Exit(exit) => {
+            CommandOutput::Exit(exit) if exit.code == 0 => break,
+            CommandOutput::Exit(exit) => {
                 let said = String::from_utf8_lossy(&said);
                 let code = exit.code;
                 return Err(CreateError::Start(format!(

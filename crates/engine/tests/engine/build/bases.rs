@@ -188,7 +188,7 @@ async fn what_lacks_programs_is_tried_again_by_each_build_and_not_taken_for_what
         .await;
     fixture.built_on("two").await;
     let fit = fixture.made_fit().unwrap();
-    let without = GuestOutput::Exit(GuestExit {
+    let without = CommandOutput::Exit(CommandExit {
         code: 75,
         error: None,
     });

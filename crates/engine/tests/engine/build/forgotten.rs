@@ -4,7 +4,7 @@ use super::*;
 
 impl Fixture {
     fn fails(&self, line: &str) {
-        let exit = GuestOutput::Exit(GuestExit {
+        let exit = CommandOutput::Exit(CommandExit {
             code: 1,
             error: None,
         });

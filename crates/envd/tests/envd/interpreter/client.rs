@@ -1,8 +1,11 @@
 //! The interpreter as this project's own client uses it.
 
+use futures_util::StreamExt;
+use shoal_core::ports::inside::SandboxClient;
 use shoal_protocol::client::{Code, CodeEvent, EnvdClient, Execution, InterpreterClient};
 
 use super::interpreter;
+use crate::sandbox_client::{self, Only};
 
 async fn events(mut execution: Execution) -> Vec<CodeEvent> {
     let mut events = Vec::new();
@@ -59,4 +62,14 @@ async fn contexts_are_created_listed_restarted_and_deleted() {
     client.delete_context(&context.id).await.unwrap();
     let gone = client.delete_context(&context.id).await.unwrap_err();
     assert!(gone.is_not_found(), "{gone}");
+}
+
+#[tokio::test]
+async fn the_client_of_a_sandbox_runs_code() {
+    let interpreter = interpreter!();
+    let client = sandbox_client::client(Only(interpreter.address), None);
+    let events = client.run_code(Code::new("print(6 * 7)")).await.unwrap();
+    let events: Vec<_> = events.map(Result::unwrap).collect().await;
+    let printed = CodeEvent::Stdout("42\n".to_owned());
+    assert_eq!(events, [CodeEvent::Count(1), printed]);
 }
