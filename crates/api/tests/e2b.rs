@@ -34,7 +34,7 @@ async fn fixture_of(config: ApiConfig, limit: impl FnOnce(&mut Limits)) -> Fixtu
     let directory = tempfile::tempdir().unwrap();
     let driver = FakeDriver::new();
     let mut parts = EngineParts {
-        driver: Arc::new(driver.clone()),
+        drivers: vec![Arc::new(driver.clone())],
         ..test_util::parts(directory.path())
     };
     limit(&mut parts.config.limits);
@@ -248,7 +248,7 @@ async fn foolish_requests_are_answered_with_what_is_wrong() {
         (
             json!({"templateID": "base", "metadata": {"shoal/runtime": "warp"}}),
             400,
-            "runtime warp is not available: use one of fake",
+            "runtime warp is not available: use one of fake, second",
         ),
     ] {
         let (seen, answer) = fixture.post("/v2/sandboxes", body.clone()).await;

@@ -1,9 +1,13 @@
-//! The port behind which sandboxes really run.
+//! The port to what runs sandboxes.
 //!
-//! Arguments are plain owned data, so that a driver can be moved to another process. Every call
-//! is safe to repeat: destroying what is gone is a success, and destroying what was never quite
-//! made is too.
+//! [`Driver`] is what every driver must do. A driver may have further capabilities, each a trait of
+//! its own: a method such as [`Driver::checkpointer`] returns it,
+//! or none.
+//!
+//! Arguments are plain owned data, so that a driver can move to another process. Every call is
+//! idempotent: destroying a sandbox that is gone, or was only half made, succeeds.
 
+mod capability;
 #[cfg(feature = "test-util")]
 pub mod contract;
 mod error;
@@ -12,13 +16,16 @@ mod transfer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::capability::{
+    AfterSnapshot, Capability, Checkpointer, DiskAccounts, EgressFilter, Freezer, Resizer,
+    SnapshotTransfer,
+};
 pub use self::error::DriverError;
 pub use self::report::{Origin, Phases, StartReport};
-pub use self::transfer::{ExportKey, ExportOrder, ImportOrder, Imported, ShortSecret};
+pub use self::transfer::{ExportKey, ExportRequest, ImportRequest, Imported, ShortSecret};
 use crate::BoxFuture;
 use crate::auth::Token;
 use crate::id::{ExecutionId, SandboxId, SnapshotId, TeamId};
@@ -26,17 +33,17 @@ use crate::image::ImageName;
 use crate::limits::{Granted, Machine};
 use crate::network::Egress;
 use crate::resources::{Mib, MilliCpu, Usage};
-use crate::snapshot::{Contents, Saved};
+use crate::snapshot::Saved;
 use crate::state::FailReason;
 use crate::template::RuntimeName;
 
-/// What stands between a sandbox and the machine.
+/// What separates a sandbox from the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// Namespaces, capabilities and a seccomp filter: the machine's kernel serves its calls.
+    /// Namespaces, capabilities and a seccomp filter. The node's kernel serves system calls.
     Namespaces,
-    /// A kernel in user space (gVisor) serves its calls.
+    /// A kernel in user space (gVisor) serves system calls.
     UserspaceKernel,
     /// A kernel of its own behind hardware virtualisation.
     VirtualMachine,
@@ -45,65 +52,53 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// Whether the machine's kernel knows at once what programs of the sandbox write to files. A kernel
-    /// of the sandbox's own keeps some of it to itself until it is asked to write it.
+    /// Whether the node's kernel sees file writes of the sandbox at once. A kernel of the sandbox's
+    /// own caches some of them until a sync.
     #[must_use]
     pub fn shares_files(self) -> bool {
         matches!(self, Self::Namespaces)
     }
 }
 
-/// What becomes of a sandbox that a snapshot was taken of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// It goes on as soon as its memory and its files are kept.
-    GoesOn,
-    /// It is held still, until it is let go on or destroyed; a restart of the server lets it go on. It
-    /// goes on at once when the snapshot fails.
-    StaysStill,
-}
-
-/// What one OCI runtime can do here.
+/// An OCI runtime on this node, and its features.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeInfo {
     /// Its name.
     pub name: RuntimeName,
-    /// Its version, as it says.
+    /// The version that it reports.
     pub version: String,
-    /// What tells this build of it from another: memory that one has saved another may not be able to
-    /// read.
+    /// Identifies this build of it. Another build may not be able to restore memory that this one
+    /// saved.
     pub build: String,
     /// What it isolates with.
     pub isolation: Isolation,
-    /// Whether memory can be saved and started again.
+    /// Whether it can save and restore memory.
     pub memory_snapshot: bool,
     /// Whether containers can run inside.
     pub nested_containers: bool,
 }
 
-/// What a driver can do here.
+/// The resources and runtimes of a driver on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// The driver's name.
     pub driver: String,
-    /// The OCI runtimes it found; the first is the default.
+    /// Its OCI runtimes. The first is the default.
     pub runtimes: Vec<RuntimeInfo>,
-    /// What tells the daemon in new sandboxes from another: memory keeps the one that it was saved
-    /// with.
+    /// Identifies the daemon of new sandboxes. Restored memory keeps the daemon it was saved with.
     pub daemon: String,
     /// How the disk of a sandbox is bounded, for people.
     pub disk_limit: String,
-    /// All the processor time that there is here.
+    /// All processor time of the node.
     pub cpu: MilliCpu,
-    /// All the memory that there is here.
+    /// All memory of the node.
     pub memory: Mib,
-    /// The disk that all sandboxes have together, without what is kept for the server; none where it is
-    /// not bounded.
+    /// The disk for all sandboxes, without the server's reserve. None if it is not bounded.
     pub disk: Option<Mib>,
 }
 
 impl Capabilities {
-    /// What there is for sandboxes.
+    /// The node's resources for sandboxes.
     #[must_use]
     pub fn machine(&self) -> Machine {
         Machine {
@@ -117,60 +112,61 @@ impl Capabilities {
 /// What a run starts from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// Nothing but the image.
+    /// An image alone.
     Image(ImageName),
-    /// What was saved of another sandbox, which stays as it is.
+    /// A snapshot of another sandbox. It stays unchanged.
     Snapshot {
-        /// Which.
+        /// Its id.
         id: SnapshotId,
-        /// Whether its memory goes on, if it was kept; else it boots from its files.
+        /// Whether to restore its memory, if it has any. Otherwise the sandbox boots from its files.
         memory: bool,
     },
-    /// What was saved of this very sandbox by [`Driver::pause`], which stays as it is until
-    /// [`Driver::discard_pause`].
+    /// The checkpoint that [`Checkpointer::pause`] made of this sandbox. It stays unchanged until
+    /// [`Checkpointer::delete_checkpoint`].
     Paused {
-        /// Whether its memory goes on, if it was kept; else it boots from its files.
+        /// Whether to restore its memory, if it has any. Otherwise the sandbox boots from its files.
         memory: bool,
     },
 }
 
-/// Who disk is counted for: what a team's sandboxes and snapshots hold is one sum.
+/// The team that a sandbox's disk counts for. All sandboxes and snapshots of a team share one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Which team.
+    /// The team.
     pub team: TeamId,
-    /// How much it may hold in all, if that is bounded.
+    /// Its limit, if it has one.
     pub disk: Option<Mib>,
 }
 
-/// What a team holds of the disk.
+/// The disk usage of a team.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
-    /// How much that is, in bytes.
+    /// In bytes.
     pub bytes: u64,
 }
 
-/// One run of a sandbox to be started.
+/// A run of a sandbox to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CreateOrder {
-    /// Its id.
+pub struct StartSpec {
+    /// The sandbox.
     pub id: SandboxId,
-    /// The run that this begins.
+    /// The run that this starts.
     pub execution: ExecutionId,
     /// What it starts from.
     pub start: Start,
-    /// The OCI runtime. When none is named: the one that it was saved from, or the default.
+    /// The OCI runtime. By default the one that saved the checkpoint or snapshot, or else the
+    /// driver's default.
     pub runtime: Option<RuntimeName>,
-    /// Limits, and the most processor time that [`Driver::resize`] will give it.
+    /// Its limits, and the most processor time that [`Resizer::resize`] may give it.
     pub limits: Granted,
-    /// Who its disk is counted for.
+    /// The team that its disk counts for.
     pub owner: Owner,
-    /// What it may reach.
+    /// Its egress rules.
     pub egress: Egress,
-    /// Environment of its first process.
+    /// The environment of its first process.
     pub env: BTreeMap<String, String>,
-    /// What the daemon asks of callers from its first moment on, handed over where no other process
-    /// sees it. Memory that goes on has a token already.
+    /// The token that the daemon requires from its first moment. The driver passes it where no other
+    /// process sees it. Restored memory already has a token.
     pub guest_token: Token,
 }
 
@@ -179,41 +175,41 @@ pub struct CreateOrder {
 pub struct Found {
     /// Its id.
     pub id: SandboxId,
-    /// The run it belongs to.
+    /// Its run.
     pub execution: ExecutionId,
     /// Whether its first process runs.
     pub alive: bool,
-    /// What was saved by [`Driver::pause`], if it was and that was not discarded.
+    /// Its checkpoint, if it has one.
     pub paused: Option<FoundPaused>,
 }
 
-/// What a driver found that was saved of a sandbox.
+/// A checkpoint that a driver found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundPaused {
-    /// The run that was saved. It may be an earlier one than is noted: what it was resumed from is
-    /// there until it is discarded.
+    /// The run that was saved. It may be older than the recorded one: a resumed sandbox keeps its
+    /// checkpoint until [`Checkpointer::delete_checkpoint`].
     pub execution: ExecutionId,
     /// What was saved.
     pub saved: Saved,
 }
 
-/// What a driver noticed.
+/// An event of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriverEvent {
-    /// A sandbox stopped without being asked to.
+    /// A sandbox ended without a request.
     Failed {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
-        /// In which run.
+        /// Its run.
         execution: ExecutionId,
-        /// Why.
+        /// Why it ended.
         reason: FailReason,
     },
     /// The daemon inside wrote to its log.
     Output {
-        /// Which sandbox.
+        /// The sandbox.
         id: SandboxId,
-        /// Whole lines, without their ends; each bounded by the driver.
+        /// Whole lines without line ends. The driver bounds their length.
         lines: Vec<String>,
     },
 }
@@ -230,161 +226,71 @@ impl fmt::Display for Isolation {
 }
 
 /// Runs sandboxes.
+///
+/// The capabilities below default to none. A driver that has one returns itself.
 pub trait Driver: Send + Sync {
-    /// What it can do here.
+    /// Its resources and runtimes on this node.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Starts a run of a sandbox. When it fails nothing is left of the run, and what it would have
-    /// started from is as it was; a sandbox that runs under the id already is not touched. The
-    /// phase `ready` of the report is zero: whether the daemon inside answers is for the caller to
-    /// see.
+    /// Starts a run of a sandbox. A failure leaves nothing of the run, does not change what it would
+    /// have started from, and does not touch a sandbox that already runs under the id.
+    ///
+    /// A driver that cannot enforce the spec's egress rules must fail. The phase `ready` of the
+    /// report is zero: the caller waits for the daemon.
     ///
     /// # Errors
     /// See [`DriverError`].
-    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>>;
+    fn create(&self, spec: StartSpec) -> BoxFuture<'_, Result<StartReport, DriverError>>;
 
-    /// Ends a sandbox and clears all that was its: processes, mounts, namespaces, files. Success
-    /// when there is nothing of it.
+    /// Ends a sandbox and removes all of it: processes, mounts, namespaces, files, checkpoint.
+    /// Idempotent.
     ///
     /// # Errors
-    /// When something could not be cleared; the call may be repeated.
+    /// When something remains. The call can be repeated.
     fn destroy(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
 
-    /// Saves a sandbox and ends its run. When this has returned, what was saved outlives the server
-    /// and the machine; it is what [`Start::Paused`] starts from. Success when it is saved
-    /// already.
+    /// The current resource usage of a sandbox.
     ///
     /// # Errors
-    /// The sandbox runs on.
-    fn pause(
-        &self,
-        id: &SandboxId,
-        contents: Contents,
-    ) -> BoxFuture<'_, Result<Saved, DriverError>>;
-
-    /// Makes ready what the next run of a paused sandbox needs, so that it begins sooner. Success
-    /// when it is ready already.
-    ///
-    /// # Errors
-    /// When it cannot be; [`Driver::create`] then does it itself.
-    fn prepare_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Ends the run of a sandbox that was paused, if there is one: what it has changed is lost, and
-    /// the sandbox is as it was saved.
-    ///
-    /// # Errors
-    /// When it was not paused, or something could not be cleared; the call may be repeated.
-    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Forgets what was saved of a sandbox that runs again. Success when there is nothing.
-    ///
-    /// # Errors
-    /// When something stays; the call may be repeated.
-    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Saves a sandbox beside it, under a name of its own, while it goes on, or stays held still as if
-    /// nobody had let it go on. The name is visible only when all of it is there.
-    ///
-    /// # Errors
-    /// Nothing is left of the snapshot, and the sandbox runs on.
-    fn snapshot(
-        &self,
-        id: &SandboxId,
-        snapshot: SnapshotId,
-        contents: Contents,
-        source: Source,
-    ) -> BoxFuture<'_, Result<Saved, DriverError>>;
-
-    /// Lets a sandbox go on that a snapshot has left held still.
-    ///
-    /// # Errors
-    /// [`DriverError::NotFound`] when it is not here; else it may stand still yet, and be destroyed.
-    fn go_on(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// The snapshots on this node.
-    ///
-    /// # Errors
-    /// When the node cannot be searched.
-    fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>>;
-
-    /// Removes a snapshot; what was started from it goes on. Success when there is none.
-    ///
-    /// # Errors
-    /// When something stays; the call may be repeated.
-    fn remove_snapshot(&self, snapshot: SnapshotId) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Writes a snapshot to a new file of the node, for [`Driver::import_snapshot`] on another one,
-    /// with a note for whoever imports it. Returns how many bytes it has. A future that is dropped
-    /// ends the work.
-    ///
-    /// # Errors
-    /// There is no file then.
-    fn export_snapshot(&self, order: ExportOrder) -> BoxFuture<'_, Result<u64, DriverError>>;
-
-    /// Takes in a snapshot that was exported, under a new name. A future that is dropped ends the
-    /// work.
-    ///
-    /// # Errors
-    /// [`DriverError::Untrusted`] when another installation exported it; [`DriverError::Unusable`]
-    /// when it is damaged, or cannot run on this node; nothing is left of it then.
-    fn import_snapshot(&self, order: ImportOrder) -> BoxFuture<'_, Result<Imported, DriverError>>;
-
-    /// Gives a sandbox that runs other limits of processor time and memory, in place. Its disk and
-    /// the number of its processes stay.
-    ///
-    /// # Errors
-    /// [`DriverError::CannotResize`] when it uses more memory than that; the old limits stay.
-    fn resize(&self, id: &SandboxId, limits: Granted) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Counts the disk of a sandbox that is here for another team from now on.
-    ///
-    /// # Errors
-    /// [`DriverError::NotFound`] when it is not here; it is counted for the old one then.
-    fn set_owner(&self, id: &SandboxId, owner: Owner) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// What a team holds of the disk; none where that is not counted.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    fn disk_use(&self, team: TeamId) -> BoxFuture<'_, Result<Option<DiskUse>, DriverError>>;
-
-    /// Holds all processes of a sandbox that runs still where they are, in memory, or lets them go on;
-    /// success when it is so already. Still, they use no processor time and answer nothing. Limits and
-    /// rules can be changed meanwhile, and it can be destroyed; it stays still when the server goes.
-    ///
-    /// # Errors
-    /// [`DriverError::NotFound`] when it is not here.
-    fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// Waits until the programs of a sandbox that runs do next to nothing, for as long as `within`. False
-    /// when they were never that quiet.
-    ///
-    /// # Errors
-    /// [`DriverError::NotFound`] when it is not here, or not any more.
-    fn until_quiet(
-        &self,
-        id: &SandboxId,
-        within: Duration,
-    ) -> BoxFuture<'_, Result<bool, DriverError>>;
-
-    /// Puts other rules in force while the sandbox runs, all at once.
-    ///
-    /// # Errors
-    /// The old rules stay in force.
-    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>>;
-
-    /// What the sandbox uses now.
-    ///
-    /// # Errors
-    /// [`DriverError::NotFound`] when it is not here.
+    /// [`DriverError::NotFound`] when it does not run here.
     fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>>;
 
-    /// Everything there is, whole or half made, and watches what is alive from then on.
+    /// All sandboxes, complete or not. From then on the driver watches those that run.
     ///
     /// # Errors
     /// When the node cannot be searched.
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>>;
 
-    /// The next thing noticed; none when the driver has ended. One caller at a time.
+    /// The next event; none when the driver has ended. One caller at a time.
     fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>>;
+
+    /// Pauses and snapshots.
+    fn checkpointer(&self) -> Option<&dyn Checkpointer> {
+        None
+    }
+
+    /// Exports and imports of snapshots.
+    fn snapshot_transfer(&self) -> Option<&dyn SnapshotTransfer> {
+        None
+    }
+
+    /// Stops processes in place.
+    fn freezer(&self) -> Option<&dyn Freezer> {
+        None
+    }
+
+    /// Changes limits in place.
+    fn resizer(&self) -> Option<&dyn Resizer> {
+        None
+    }
+
+    /// Changes egress rules in place.
+    fn egress_filter(&self) -> Option<&dyn EgressFilter> {
+        None
+    }
+
+    /// Counts disk by team.
+    fn disk_accounts(&self) -> Option<&dyn DiskAccounts> {
+        None
+    }
 }

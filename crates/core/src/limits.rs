@@ -1,8 +1,8 @@
 //! The resources that one sandbox and one team may use.
 //!
 //! A number from a request, a template, a snapshot or a label becomes a limit only as [`Granted`].
-//! Only [`Bounds::grant`] makes one, and [`CreateOrder`](crate::driver::CreateOrder) and
-//! [`Driver::resize`](crate::driver::Driver::resize) accept nothing else.
+//! Only [`Bounds::grant`] makes one, and [`StartSpec`](crate::driver::StartSpec) and
+//! [`Resizer::resize`](crate::driver::Resizer::resize) accept nothing else.
 
 use std::fmt;
 

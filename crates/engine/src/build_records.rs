@@ -11,12 +11,12 @@ use shoal_core::auth::Principal;
 use shoal_core::build::{BuildRecord, BuildStatus, Layer, LogEntry, LogLevel, Made};
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
-use shoal_core::driver::Driver;
 use shoal_core::id::{BuildId, SnapshotId, TeamId, TemplateId};
 use shoal_core::store::{BuildStore, StoreError};
 use shoal_core::template::Template;
 
 pub(crate) use self::build::Build;
+use crate::drivers::Drivers;
 
 /// How many builds of a template are remembered that no tag means.
 const BUILDS_KEPT: usize = 20;
@@ -33,7 +33,7 @@ const LAYERS_MAX: usize = 128;
 /// All builds and layers; few.
 pub(crate) struct BuildRecords {
     store: Arc<dyn BuildStore>,
-    driver: Arc<dyn Driver>,
+    drivers: Arc<Drivers>,
     clock: Arc<dyn Clock>,
     all: RwLock<HashMap<BuildId, Arc<Build>>>,
     layers: RwLock<Vec<Layer>>,
@@ -44,7 +44,7 @@ pub(crate) struct BuildRecords {
 impl BuildRecords {
     pub(crate) async fn load(
         store: Arc<dyn BuildStore>,
-        driver: Arc<dyn Driver>,
+        drivers: Arc<Drivers>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
         let all = store.builds().await?.into_iter();
@@ -52,7 +52,7 @@ impl BuildRecords {
         let layers = store.layers().await?;
         Ok(Self {
             store,
-            driver,
+            drivers,
             clock,
             all: RwLock::new(all),
             layers: RwLock::new(layers),
@@ -208,7 +208,7 @@ impl BuildRecords {
             if self.snapshots().contains(&id) {
                 continue;
             }
-            if let Err(error) = self.driver.remove_snapshot(id).await {
+            if let Err(error) = self.drivers.remove_snapshot(id).await {
                 tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the data of a build stay until the next start");
             }
         }

@@ -27,6 +27,7 @@ use shoal_core::store::{IdempotencyClaim, IdempotencyStore, StoreError};
 use crate::access::Access;
 use crate::build_records::BuildRecords;
 use crate::config::{Endless, EngineConfig};
+use crate::drivers::Drivers;
 use crate::plan::{Planner, PoolKey};
 use crate::pool::Pools;
 use crate::resolve::Resolver;
@@ -39,6 +40,7 @@ pub use shoal_core::ports::create::{
 /// What [`Creator`] depends on.
 pub(crate) struct CreatorParts {
     pub(crate) store: Arc<dyn IdempotencyStore>,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) access: Arc<Access>,
     pub(crate) builds: Arc<BuildRecords>,
@@ -174,6 +176,8 @@ impl Creator {
         let Some(resize) = new.resize else {
             return Ok(None);
         };
+        let driver = self.parts.drivers.of_runtime(spec.runtime.as_ref());
+        driver.resizes()?;
         let before = spec.resources;
         let bounds = self.parts.access.bounds(principal.team);
         let granted = bounds.regrant(&before, resize.limits(&before), spec.cpu_ceiling);

@@ -22,6 +22,7 @@ use crate::builds::Builds;
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
 use crate::create::Creator;
+use crate::drivers::{Drivers, InvalidDrivers};
 use crate::entropy::NoEntropy;
 use crate::guest::Guest;
 use crate::images::NodeImages;
@@ -42,8 +43,8 @@ pub struct EngineParts {
     pub config: EngineConfig,
     /// Where the truth is kept.
     pub store: Arc<dyn Store>,
-    /// What runs sandboxes.
-    pub driver: Arc<dyn Driver>,
+    /// The drivers of this node. The first runtime of the first one is the default.
+    pub drivers: Vec<Arc<dyn Driver>>,
     /// The images on this node.
     pub images: Arc<dyn Images>,
     /// What talks to the daemons inside.
@@ -61,7 +62,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) config: EngineConfig,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) access: Arc<Access>,
@@ -83,6 +84,9 @@ pub(crate) struct Shared {
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The drivers cannot be used together.
+    #[error(transparent)]
+    Drivers(#[from] InvalidDrivers),
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -113,8 +117,13 @@ impl Engine {
         let sandboxes = || self.shared.sandboxes.clone();
         let of = sandboxes();
         tasks.spawn("deadlines", async move { of.watch_deadlines().await });
-        let of = sandboxes();
-        tasks.spawn("driver events", async move { of.watch_driver().await });
+        for driver in self.shared.drivers.all().iter().cloned() {
+            let of = sandboxes();
+            tasks.spawn(
+                "driver events",
+                async move { of.watch_driver(&*driver).await },
+            );
+        }
         let of = sandboxes();
         tasks.spawn("samples", async move { of.sample_for_ever().await });
         let of = sandboxes();
@@ -155,7 +164,7 @@ impl Engine {
     /// What can be run here.
     #[must_use]
     pub fn capabilities(&self) -> &Capabilities {
-        self.shared.driver.capabilities()
+        self.shared.drivers.capabilities()
     }
 
     /// What time it is.

@@ -12,6 +12,7 @@ mod builds;
 mod catalogue;
 mod config;
 mod create;
+mod drivers;
 mod engine;
 mod entropy;
 mod guest;
@@ -42,6 +43,7 @@ pub use config::{
     UPLOAD_MAX,
 };
 pub use create::{CpuTarget, CreateError, Created, Idempotency, NewSandbox, ResizeCreated};
+pub use drivers::InvalidDrivers;
 pub use engine::{Engine, EngineParts, OpenError, SandboxError};
 pub use guest::{EnvdGuest, Guest, InitOrder};
 pub use pool::{MemberView, PoolFault, PoolView};

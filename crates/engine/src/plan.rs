@@ -7,7 +7,7 @@ use shoal_core::auth::Principal;
 use shoal_core::build::StartCommand;
 use shoal_core::catalogue::Entry;
 use shoal_core::catalogue::merge::{Merged, Source, merge};
-use shoal_core::driver::{Capabilities, RuntimeInfo};
+use shoal_core::driver::RuntimeInfo;
 use shoal_core::ports::create::{CreateError, NewSandbox};
 use shoal_core::ports::resolve::{Meaning, Resolved};
 use shoal_core::ports::sandboxes::{RuntimeForbidden, SandboxError};
@@ -16,6 +16,7 @@ use shoal_core::sandbox::{Lifecycle, OnTimeout, Purpose, SandboxSpec, SnapshotOr
 use shoal_core::template::{RuntimeName, Template};
 
 use crate::access::Access;
+use crate::drivers::Drivers;
 
 /// A sandbox can grow in place to this multiple of its processor time when its template sets no
 /// maximum. The runtime needs the maximum at the start.
@@ -33,13 +34,13 @@ pub(crate) struct PoolKey {
 /// Plans sandboxes.
 pub(crate) struct Planner {
     access: Arc<Access>,
-    machine: Capabilities,
+    drivers: Arc<Drivers>,
 }
 
 impl Planner {
-    /// `machine` bounds how far a sandbox can grow, and lists the runtimes.
-    pub(crate) fn new(access: Arc<Access>, machine: Capabilities) -> Self {
-        Self { access, machine }
+    /// `drivers` know the runtimes, and bound how far a sandbox can grow.
+    pub(crate) fn new(access: Arc<Access>, drivers: Arc<Drivers>) -> Self {
+        Self { access, drivers }
     }
 
     /// Merges the request over its template, its image and the defaults, within the limits of the
@@ -69,10 +70,10 @@ impl Planner {
         let granted = bounds.grant(limits, grows_to).map_err(SandboxError::from)?;
         spec.resources = granted.resources();
         spec.cpu_ceiling = granted.cpu_ceiling();
-        if new.on_timeout == OnTimeout::Pause && new.keep_memory {
-            self.check_keeps_memory(spec.runtime.as_ref())?;
+        if new.on_timeout == OnTimeout::Pause {
+            self.check_pauses(spec.runtime.as_ref(), new.keep_memory)?;
         }
-        let default = self.machine.runtimes.first().map(|info| &info.name);
+        let default = self.runtime_of(None).map(|info| &info.name);
         let pool = pool_of(resolved)
             .filter(|_| member_can_become(&spec, grows_to, &merged, &below, default));
         Ok((spec, pool))
@@ -86,7 +87,7 @@ impl Planner {
         below: &Merged,
         new: &NewSandbox,
     ) -> SandboxSpec {
-        let machine = self.machine.cpu;
+        let machine = self.drivers.capabilities().cpu;
         let grown = MilliCpu(below.cpu.value.0.saturating_mul(GROWTH));
         // The snapshot of a build belongs to the template's own image.
         let saved = resolved.base();
@@ -171,25 +172,32 @@ impl Planner {
     /// The runtime of a sandbox, if it can save memory.
     pub(crate) fn memory_runtime(&self, spec: &SandboxSpec) -> Option<RuntimeInfo> {
         let info = self.runtime_of(spec.runtime.as_ref());
-        info.filter(|info| info.memory_snapshot).cloned()
+        let info = info.filter(|info| info.memory_snapshot)?;
+        let driver = self.drivers.of_runtime(Some(&info.name));
+        driver.checkpoints().is_ok().then(|| info.clone())
     }
 
     /// The runtime of this name, or the default one.
     fn runtime_of(&self, asked: Option<&RuntimeName>) -> Option<&RuntimeInfo> {
-        let runtimes = &self.machine.runtimes;
+        let runtimes = &self.drivers.capabilities().runtimes;
         match asked {
             Some(name) => runtimes.iter().find(|info| info.name == *name),
             None => runtimes.first(),
         }
     }
 
-    /// Refuses a pause with memory at the deadline now if it would fail then.
-    fn check_keeps_memory(&self, runtime: Option<&RuntimeName>) -> Result<(), CreateError> {
+    /// Refuses a pause at the deadline now if it would fail then.
+    fn check_pauses(
+        &self,
+        runtime: Option<&RuntimeName>,
+        keep_memory: bool,
+    ) -> Result<(), CreateError> {
+        self.drivers.of_runtime(runtime).checkpoints()?;
         match self.runtime_of(runtime) {
-            Some(info) if !info.memory_snapshot => {
+            Some(info) if keep_memory && !info.memory_snapshot => {
                 Err(CreateError::CannotKeepMemory(info.name.clone()))
             }
-            // The driver refuses an unknown runtime, by name.
+            // The start refuses an unknown runtime by name.
             _ => Ok(()),
         }
     }

@@ -16,7 +16,6 @@ mod warm_snapshot;
 use std::sync::Arc;
 
 use shoal_core::clock::Clock;
-use shoal_core::driver::Driver;
 use shoal_core::store::PoolStore;
 
 pub use self::view::{MemberView, PoolFault, PoolView};
@@ -25,6 +24,7 @@ pub(crate) use self::members::PoolMembers;
 
 use crate::access::Access;
 use crate::catalogue::Catalogues;
+use crate::drivers::Drivers;
 use crate::guest::Guest;
 use crate::images::NodeImages;
 use crate::plan::Planner;
@@ -39,7 +39,7 @@ const MAX_CONCURRENT_STARTS: usize = 8;
 /// What [`Pools`] depends on.
 pub(crate) struct PoolParts {
     pub(crate) store: Arc<dyn PoolStore>,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) guest: Arc<dyn Guest>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -57,7 +57,7 @@ pub(crate) struct PoolParts {
 /// The warm pools of the catalogue.
 pub(crate) struct Pools {
     store: Arc<dyn PoolStore>,
-    driver: Arc<dyn Driver>,
+    drivers: Arc<Drivers>,
     guest: Arc<dyn Guest>,
     clock: Arc<dyn Clock>,
     telemetry: Arc<Telemetry>,
@@ -75,7 +75,7 @@ impl Pools {
     pub(crate) fn new(parts: PoolParts) -> Self {
         let PoolParts {
             store,
-            driver,
+            drivers,
             guest,
             clock,
             telemetry,
@@ -90,7 +90,7 @@ impl Pools {
         } = parts;
         Self {
             store,
-            driver,
+            drivers,
             guest,
             clock,
             telemetry,

@@ -1,9 +1,9 @@
 //! Recovery: taking over the sandboxes, snapshots and builds of the previous server.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use shoal_core::driver::{DriverError, Found};
-use shoal_core::id::{SandboxId, SnapshotId};
+use shoal_core::driver::DriverError;
+use shoal_core::id::SnapshotId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::store::StoreError;
 
@@ -30,16 +30,15 @@ impl Engine {
     /// See [`RecoverError`].
     pub async fn recover(&self) -> Result<usize, RecoverError> {
         let stored = self.shared.store.live_sandboxes().await?;
-        let found = self.shared.driver.inventory().await?;
-        let mut found: HashMap<SandboxId, Found> = found
-            .into_iter()
-            .map(|found| (found.id.clone(), found))
-            .collect();
+        let drivers = &self.shared.drivers;
+        let mut found = drivers.inventory().await?;
+        // From here on the drivers of snapshots are known.
+        let snapshots = drivers.snapshots().await?.into_iter().collect();
         let digests = self.shared.pools.digests().await;
         let mut going_on = 0;
         for versioned in stored {
             let record = versioned.value;
-            let mut was = resolve(&record, found.remove(&record.id));
+            let mut was = resolve(&record, drivers.take_found(&mut found, &record));
             if let Some(membership) = record.membership() {
                 let pools = &self.shared.pools;
                 was = pools.recover_member(&record, membership, was, &digests);
@@ -51,21 +50,25 @@ impl Engine {
             }
             self.shared.sandboxes.adopt(record, versioned.version, was);
         }
-        for id in found.into_keys() {
+        for (id, driver) in drivers.unclaimed(found) {
             tracing::info!(sandbox.id = %id, "clearing a sandbox that nobody knows");
-            self.shared.driver.destroy(&id).await?;
+            driver.destroy(&id).await?;
         }
         // No other unsettled request has created a sandbox.
         self.shared.store.release_idempotency().await?;
-        self.clear_snapshots().await?;
+        self.clear_snapshots(snapshots).await?;
         self.shared.builds.recover().await?;
         Ok(going_on)
     }
 
     /// Counts the disk of a sandbox for its team, in case an earlier version created it uncounted.
     async fn count_disk(&self, record: &SandboxRecord) {
+        let driver = self.shared.drivers.of(record);
+        let Some(accounts) = driver.disk_accounts() else {
+            return;
+        };
         let owner = self.shared.access.owner(record.team);
-        if let Err(error) = self.shared.driver.set_owner(&record.id, owner).await {
+        if let Err(error) = accounts.set_owner(&record.id, owner).await {
             tracing::debug!(sandbox.id = %record.id, %error, "the disk of a sandbox is not counted for its team");
         }
     }
@@ -87,9 +90,7 @@ impl Engine {
     }
 
     /// Deletes snapshot data without a record, and records without data.
-    async fn clear_snapshots(&self) -> Result<(), RecoverError> {
-        let there: HashSet<SnapshotId> =
-            self.shared.driver.snapshots().await?.into_iter().collect();
+    async fn clear_snapshots(&self, there: HashSet<SnapshotId>) -> Result<(), RecoverError> {
         let known = self.shared.snapshots.all();
         self.shared
             .build_records
@@ -101,7 +102,7 @@ impl Engine {
             let known = known.iter().any(|snapshot| snapshot.id == *id);
             if !known && !of_builds.contains(id) && !of_pools.contains(id) {
                 tracing::info!(snapshot.id = %id, "clearing a snapshot that nobody knows");
-                self.shared.driver.remove_snapshot(*id).await?;
+                self.shared.drivers.remove_snapshot(*id).await?;
             }
         }
         for snapshot in known {

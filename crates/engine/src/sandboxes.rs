@@ -41,7 +41,6 @@ use std::time::Duration;
 
 use shoal_core::auth::{Principal, SandboxPermit};
 use shoal_core::clock::Clock;
-use shoal_core::driver::Driver;
 use shoal_core::id::SandboxId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::StateKind;
@@ -72,6 +71,7 @@ use self::registry::SandboxRegistry;
 use crate::access::Access;
 use crate::catalogue::Catalogues;
 use crate::config::{EngineConfig, Limits};
+use crate::drivers::Drivers;
 use crate::guest::Guest;
 use crate::snapshots::Snapshots;
 use crate::telemetry::Telemetry;
@@ -87,7 +87,7 @@ pub(crate) trait Listener: Send + Sync {
 /// What [`Sandboxes`] depends on.
 pub(crate) struct SandboxParts {
     pub(crate) store: Arc<dyn SandboxStore>,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) guest: Arc<dyn Guest>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -104,7 +104,7 @@ pub(crate) struct Sandboxes {
     sample_every: Duration,
     keep_ended: Duration,
     store: Arc<dyn SandboxStore>,
-    driver: Arc<dyn Driver>,
+    drivers: Arc<Drivers>,
     guest: Arc<dyn Guest>,
     clock: Arc<dyn Clock>,
     telemetry: Arc<Telemetry>,
@@ -123,7 +123,7 @@ impl Sandboxes {
     pub(crate) fn new(config: &EngineConfig, parts: SandboxParts) -> Self {
         let SandboxParts {
             store,
-            driver,
+            drivers,
             guest,
             clock,
             telemetry,
@@ -138,7 +138,7 @@ impl Sandboxes {
             sample_every: config.sample_every,
             keep_ended: config.keep_ended,
             store,
-            driver,
+            drivers,
             guest,
             clock,
             telemetry,
@@ -233,7 +233,7 @@ impl Sandboxes {
     pub(crate) fn count_states(&self) {
         let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
         // Zero counts too: a gauge keeps its last value.
-        for runtime in &self.driver.capabilities().runtimes {
+        for runtime in &self.drivers.capabilities().runtimes {
             for kind in StateKind::ALL {
                 counts.insert((runtime.name.to_string(), kind.to_string()), 0);
             }
@@ -252,7 +252,7 @@ impl Sandboxes {
     /// The runtime of a sandbox as a label of metrics: the one that ran it, else the one that was asked
     /// for. An unknown name is the caller's text, of which there are too many for a label.
     pub(crate) fn runtime_label(&self, record: &SandboxRecord) -> String {
-        let runtimes = &self.driver.capabilities().runtimes;
+        let runtimes = &self.drivers.capabilities().runtimes;
         let ran = record.report.as_ref().map(|report| &report.runtime);
         let name = match ran.or(record.spec.runtime.as_ref()) {
             Some(name) => runtimes.iter().any(|r| r.name == *name).then_some(name),

@@ -9,7 +9,6 @@ use parking_lot::{Mutex, RwLock};
 use shoal_core::auth::Principal;
 use shoal_core::clock::{Clock, Timestamp};
 use shoal_core::detail::Chain;
-use shoal_core::driver::Driver;
 use shoal_core::id::{SnapshotId, TeamId, TemplateId};
 pub use shoal_core::ports::snapshots::{SnapshotError, SnapshotFilter};
 use shoal_core::snapshot::SnapshotRecord;
@@ -22,13 +21,14 @@ pub use self::names::SnapshotNameError;
 
 use self::names::Claims;
 use crate::access::Access;
+use crate::drivers::Drivers;
 use crate::work::Work;
 use shoal_core::ports::sandboxes::SandboxError;
 
 /// All snapshots; few, and read at each create.
 pub(crate) struct Snapshots {
     store: Arc<dyn SnapshotStore>,
-    driver: Arc<dyn Driver>,
+    drivers: Arc<Drivers>,
     clock: Arc<dyn Clock>,
     access: Arc<Access>,
     all: RwLock<Vec<Arc<SnapshotRecord>>>,
@@ -63,7 +63,7 @@ impl Drop for SnapshotPlace {
 impl Snapshots {
     pub(crate) async fn load(
         store: Arc<dyn SnapshotStore>,
-        driver: Arc<dyn Driver>,
+        drivers: Arc<Drivers>,
         clock: Arc<dyn Clock>,
         access: Arc<Access>,
         work: Work,
@@ -71,7 +71,7 @@ impl Snapshots {
         let all = store.snapshots().await?.into_iter().map(Arc::new).collect();
         Ok(Self {
             store,
-            driver,
+            drivers,
             clock,
             access,
             all: RwLock::new(all),
@@ -324,10 +324,10 @@ impl Snapshots {
         self.put(snapshot);
         drop(changing);
         if let Some(before) = before {
-            let driver = self.driver.clone();
+            let drivers = self.drivers.clone();
             // The driver waits for starts from it, which must not delay the sandbox that was saved.
             self.work.spawn(async move {
-                if let Err(error) = driver.remove_snapshot(before).await {
+                if let Err(error) = drivers.remove_snapshot(before).await {
                     tracing::warn!(snapshot.id = %before, error = %Chain(&error), "a replaced snapshot stays until the next start");
                 }
             });
@@ -340,7 +340,7 @@ impl Snapshots {
         self.store.delete_snapshot(id).await?;
         self.remove(id);
         // What stays on the disk is cleared by the next start.
-        self.driver.remove_snapshot(id).await?;
+        self.drivers.remove_snapshot(id).await?;
         Ok(())
     }
 

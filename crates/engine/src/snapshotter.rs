@@ -9,11 +9,12 @@ mod transfer;
 use std::sync::Arc;
 
 use shoal_core::clock::Clock;
-use shoal_core::driver::{Driver, ExportKey};
+use shoal_core::driver::ExportKey;
 pub use shoal_core::ports::snapshots::{NewSnapshot, TakeError};
 
 use crate::access::Access;
 use crate::config::EngineConfig;
+use crate::drivers::Drivers;
 use crate::sandboxes::Sandboxes;
 use crate::snapshots::Snapshots;
 use crate::templates::Templates;
@@ -21,7 +22,7 @@ use crate::work::Work;
 
 /// What [`Snapshotter`] depends on.
 pub(crate) struct SnapshotterParts {
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) drivers: Arc<Drivers>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) access: Arc<Access>,
     pub(crate) snapshots: Arc<Snapshots>,
@@ -32,7 +33,7 @@ pub(crate) struct SnapshotterParts {
 
 /// Takes, exports and imports snapshots.
 pub(crate) struct Snapshotter {
-    driver: Arc<dyn Driver>,
+    drivers: Arc<Drivers>,
     clock: Arc<dyn Clock>,
     access: Arc<Access>,
     snapshots: Arc<Snapshots>,
@@ -46,7 +47,7 @@ pub(crate) struct Snapshotter {
 impl Snapshotter {
     pub(crate) fn new(config: &EngineConfig, parts: SnapshotterParts) -> Self {
         let SnapshotterParts {
-            driver,
+            drivers,
             clock,
             access,
             snapshots,
@@ -58,7 +59,7 @@ impl Snapshotter {
         Self {
             export_key: configured.unwrap_or_else(|| access.export_key()),
             import_max: config.import_max,
-            driver,
+            drivers,
             clock,
             access,
             snapshots,

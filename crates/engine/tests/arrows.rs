@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// The parts that depend one way, each with those that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("access", &["config", "entropy", "work"]),
-    ("build_records", &[]),
+    ("build_records", &["drivers"]),
     (
         "builds",
         &[
@@ -37,6 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "access",
             "build_records",
             "config",
+            "drivers",
             "plan",
             "pool",
             "resolve",
@@ -44,15 +45,17 @@ const ARROWS: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
+    ("drivers", &[]),
     ("entropy", &[]),
     ("guest", &[]),
     ("images", &["work"]),
-    ("plan", &["access"]),
+    ("plan", &["access", "drivers"]),
     (
         "pool",
         &[
             "access",
             "catalogue",
+            "drivers",
             "entropy",
             "guest",
             "images",
@@ -73,6 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "access",
             "catalogue",
             "config",
+            "drivers",
             "entropy",
             "guest",
             "snapshots",
@@ -81,12 +85,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "work",
         ],
     ),
-    ("snapshots", &["access", "work"]),
+    ("snapshots", &["access", "drivers", "work"]),
     (
         "snapshotter",
         &[
             "access",
             "config",
+            "drivers",
             "entropy",
             "sandboxes",
             "snapshots",

@@ -1,11 +1,10 @@
-//! The driver for tests keeps the promises of a real one, so that what passes with it does so with
-//! reason.
+//! The fake driver keeps the contract of a real one, so that tests with it prove something.
 #![expect(clippy::expect_used, reason = "tests")]
 
 use shoal_core::BoxFuture;
 use shoal_core::auth::TokenSeed;
 use shoal_core::driver::contract::{Subject, check};
-use shoal_core::driver::{CreateOrder, Driver, Owner, Start};
+use shoal_core::driver::{Driver, Owner, Start, StartSpec};
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::limits::Bounds;
 use shoal_core::state::FailReason;
@@ -18,9 +17,9 @@ impl Subject for Fake {
         &self.0
     }
 
-    fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+    fn spec(&self, id: SandboxId, execution: ExecutionId) -> StartSpec {
         let spec = record(id.as_str()).spec;
-        CreateOrder {
+        StartSpec {
             guest_token: TokenSeed::new([7; 32]).envd_access_token(&id),
             id,
             execution,
@@ -38,11 +37,11 @@ impl Subject for Fake {
         }
     }
 
-    fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
+    fn spec_without_image(&self, id: SandboxId, execution: ExecutionId) -> StartSpec {
         let image = BROKEN_IMAGE.parse().expect("a constant");
-        CreateOrder {
+        StartSpec {
             start: Start::Image(image),
-            ..self.order(id, execution)
+            ..self.spec(id, execution)
         }
     }
 
@@ -61,6 +60,20 @@ impl Subject for Fake {
 }
 
 #[tokio::test]
-async fn the_driver_for_tests_keeps_the_contract() {
-    check(&Fake(FakeDriver::new())).await;
+async fn the_fake_driver_keeps_the_contract() {
+    let parts = check(&Fake(FakeDriver::new())).await;
+    let all = [
+        "checkpointer",
+        "freezer",
+        "resizer",
+        "egress_filter",
+        "disk_accounts",
+    ];
+    assert_eq!(parts, all);
+}
+
+#[tokio::test]
+async fn a_driver_without_capabilities_keeps_what_is_left_of_it() {
+    let bare = FakeDriver::without_capabilities("bare", &["bare"]);
+    assert_eq!(check(&Fake(bare)).await, [""; 0]);
 }

@@ -4,12 +4,12 @@ mod carry;
 mod create;
 mod destroy;
 mod identity;
+mod idle;
 mod inventory;
 mod open;
 mod origin;
 mod paused;
 mod port;
-mod quiet;
 mod resize;
 mod save;
 
@@ -217,6 +217,14 @@ impl Shared {
     /// The group of a sandbox, in every hierarchy.
     fn group(&self, id: &SandboxId) -> shoal_node::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
+    }
+
+    /// Checks that the sandbox runs.
+    fn must_live(&self, id: &SandboxId) -> Result<(), DriverError> {
+        let lives = self.live.lock().contains_key(id);
+        lives
+            .then_some(())
+            .ok_or_else(|| DriverError::NotFound(id.clone()))
     }
 
     /// Whether a team may hold more of the disk, told before anything is made.

@@ -12,7 +12,9 @@ use std::time::Duration;
 use shoal_core::BoxFuture;
 use shoal_core::detail::Chain;
 use shoal_core::driver::contract::{Subject, check};
-use shoal_core::driver::{CreateOrder, Driver, DriverError, DriverEvent, Isolation, Start};
+use shoal_core::driver::{
+    Checkpointer, Driver, DriverError, DriverEvent, Isolation, Start, StartSpec,
+};
 use shoal_core::id::{ExecutionId, SandboxId};
 use shoal_core::snapshot::Contents;
 use shoal_core::state::FailReason;
@@ -32,17 +34,17 @@ impl Subject for OnThisMachine<'_> {
         &self.driver
     }
 
-    fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
-        CreateOrder {
+    fn spec(&self, id: SandboxId, execution: ExecutionId) -> StartSpec {
+        StartSpec {
             execution,
             ..order(id.as_str(), Some(self.runtime))
         }
     }
 
-    fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder {
-        CreateOrder {
+    fn spec_without_image(&self, id: SandboxId, execution: ExecutionId) -> StartSpec {
+        StartSpec {
             start: Start::Image("nothing:1".parse().unwrap()),
-            ..self.order(id, execution)
+            ..self.spec(id, execution)
         }
     }
 
@@ -80,7 +82,15 @@ async fn the_driver_keeps_the_contract_in_each_runtime() {
             runtime,
         };
         let checked = tokio::time::timeout(Duration::from_secs(120), check(&subject)).await;
-        checked.unwrap_or_else(|_| panic!("{runtime}: the suite waits for what does not come"));
+        let parts = checked.unwrap_or_else(|_| panic!("{runtime}: the suite does not end"));
+        let all = [
+            "checkpointer",
+            "freezer",
+            "resizer",
+            "egress_filter",
+            "disk_accounts",
+        ];
+        assert_eq!(parts, all, "{runtime}");
         driver.close().await.unwrap();
         assert_eq!(leftovers(&installation, driver.instance()), [""; 0]);
     }
@@ -353,7 +363,7 @@ async fn a_runtime_that_hangs_keeps_no_sandbox_from_its_end_and_no_other_from_it
     driver.create(rests.clone()).await.unwrap();
     driver.pause(&rests.id, Contents::Memory).await.unwrap();
     runtime.set("restore", true);
-    let again = |mut order: CreateOrder| {
+    let again = |mut order: StartSpec| {
         order.start = Start::Paused { memory: true };
         order
     };

@@ -97,7 +97,7 @@ async fn serve(
     let engine = Engine::open(EngineParts {
         config: engine_config(config)?,
         store: Arc::new(SqliteStore::open(&config.data.join("shoal.db"))?),
-        driver: Arc::new(driver.clone()),
+        drivers: vec![Arc::new(driver.clone())],
         images: images.clone(),
         guest: Arc::new(EnvdGuest),
         clock: Arc::new(SystemClock),

@@ -37,9 +37,9 @@ impl From<DriverError> for ApiError {
             DriverError::Unusable(_) | DriverError::Untrusted | DriverError::CannotResize(_) => {
                 Self::new(StatusCode::CONFLICT, message)
             }
-            DriverError::RuntimeNotFound { .. } | DriverError::Unsupported { .. } => {
-                Self::new(StatusCode::BAD_REQUEST, message)
-            }
+            DriverError::RuntimeNotFound { .. }
+            | DriverError::Unsupported { .. }
+            | DriverError::Lacks { .. } => Self::new(StatusCode::BAD_REQUEST, message),
             DriverError::NodeFull(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .with_code("sandbox_capacity_unavailable"),
             DriverError::TooSlow { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, message)

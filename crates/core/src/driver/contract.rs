@@ -1,61 +1,87 @@
-//! What every driver promises, as a suite: each driver's tests run it on the driver.
+//! The contract of drivers, as a suite that the tests of each driver run.
 //!
-//! A promise that is broken is a panic that says which. The suite needs no runtime of its own and
-//! waits for nothing but what the driver gives, so a test that calls it has to bound its time.
+//! A broken promise is a panic that names it. Each capability has a part of its own, which runs if the
+//! driver has that capability. The suite needs no async runtime of its own and waits only for the
+//! driver, so the caller must bound its time.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-mod rest;
+mod checkpoint;
+mod disk;
+mod egress;
+mod freeze;
+mod resize;
 
-use super::{CreateOrder, Driver, DriverError, DriverEvent, Found, Origin};
+use super::{Driver, DriverError, DriverEvent, Found, Origin, StartSpec};
 use crate::BoxFuture;
 use crate::id::{ExecutionId, SandboxId};
-use crate::network::Egress;
 use crate::state::FailReason;
 
-/// A driver and what the suite has to know of it.
+/// A driver, and what the suite needs to know about it.
 pub trait Subject: Send + Sync {
-    /// The driver: the same each time.
+    /// The driver. Always the same one.
     fn driver(&self) -> &dyn Driver;
 
-    /// An order that the driver can carry out, of its default runtime.
-    fn order(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder;
+    /// A valid spec for the runtime under test.
+    fn spec(&self, id: SandboxId, execution: ExecutionId) -> StartSpec;
 
-    /// An order of an image that the driver does not have.
-    fn order_without_image(&self, id: SandboxId, execution: ExecutionId) -> CreateOrder;
+    /// A spec with an image that the driver does not have.
+    fn spec_without_image(&self, id: SandboxId, execution: ExecutionId) -> StartSpec;
 
-    /// Lets the sandbox stop by itself, as a program that ends does.
+    /// Ends the first process of the sandbox, as a crash would.
     fn stop<'a>(&'a self, id: &'a SandboxId) -> BoxFuture<'a, ()>;
 
-    /// What there is of the sandbox outside the driver's own memory, for people; nothing when it
-    /// is gone.
+    /// What exists of the sandbox outside of the driver's memory, for people. Empty when it is gone.
     fn remains(&self, id: &SandboxId) -> Vec<String>;
 }
 
-/// Runs the whole suite. The driver must have no sandboxes, and has none afterwards.
+/// Runs the suite, with the part of each capability that the driver has. Returns the names of these
+/// parts, so that a test can tell when a driver loses a capability. The driver must have no sandboxes,
+/// and has none afterwards.
 ///
 /// # Panics
 /// When a promise is broken.
-pub async fn check(subject: &dyn Subject) {
+pub async fn check(subject: &dyn Subject) -> Vec<&'static str> {
     assert!(
         found(subject).await.is_empty(),
-        "the suite begins with none"
+        "the suite begins without sandboxes"
     );
     capabilities_name_a_default(subject);
     what_is_made_is_found_and_what_is_destroyed_is_not(subject).await;
     destroying_is_repeatable_and_needs_no_sandbox(subject).await;
     an_id_is_given_once(subject).await;
     a_failed_creation_leaves_nothing(subject).await;
-    rules_change_while_it_runs_and_only_then(subject).await;
     what_is_used_is_counted_and_grows(subject).await;
-    one_that_is_held_still_uses_no_time(subject).await;
-    one_without_work_is_quiet_sooner_or_later(subject).await;
-    an_end_is_told_once_with_its_run(subject).await;
-    an_ordered_end_is_no_news(subject).await;
+    an_end_is_reported_once_with_its_run(subject).await;
+    a_requested_end_is_not_reported(subject).await;
     many_at_once_do_not_mix(subject).await;
-    rest::check(subject).await;
-    assert!(found(subject).await.is_empty(), "the suite leaves none");
+    let driver = subject.driver();
+    let mut parts = Vec::new();
+    if let Some(checkpointer) = driver.checkpointer() {
+        checkpoint::check(subject, checkpointer).await;
+        parts.push("checkpointer");
+    }
+    if let Some(freezer) = driver.freezer() {
+        freeze::check(subject, freezer).await;
+        parts.push("freezer");
+    }
+    if let Some(resizer) = driver.resizer() {
+        resize::check(subject, resizer).await;
+        parts.push("resizer");
+    }
+    if let Some(filter) = driver.egress_filter() {
+        egress::check(subject, filter).await;
+        parts.push("egress_filter");
+    }
+    if let Some(accounts) = driver.disk_accounts() {
+        disk::check(subject, accounts).await;
+        parts.push("disk_accounts");
+    }
+    assert!(
+        found(subject).await.is_empty(),
+        "the suite leaves no sandboxes"
+    );
+    parts
 }
 
 fn id(name: &str) -> SandboxId {
@@ -72,22 +98,25 @@ async fn found(subject: &dyn Subject) -> Vec<Found> {
 }
 
 async fn make(subject: &dyn Subject, name: &str, execution: ExecutionId) -> SandboxId {
-    let order = subject.order(id(name), execution);
-    let runtime = order.runtime.clone();
-    let made = subject.driver().create(order).await;
+    let spec = subject.spec(id(name), execution);
+    let runtime = spec.runtime.clone();
+    let made = subject.driver().create(spec).await;
     let report = made.unwrap_or_else(|error| panic!("{name} is not made: {error}"));
     let known = &subject.driver().capabilities().runtimes;
     let ran = known.iter().find(|info| info.name == report.runtime);
-    let ran = ran.unwrap_or_else(|| panic!("{} is no runtime of the driver", report.runtime));
-    assert_eq!(report.isolation, ran.isolation, "it says what isolates");
+    let ran = ran.unwrap_or_else(|| panic!("{} is not a runtime of the driver", report.runtime));
+    assert_eq!(
+        report.isolation, ran.isolation,
+        "the report names the isolation"
+    );
     assert!(
         runtime.is_none_or(|asked| asked == report.runtime),
-        "what was asked for ran"
+        "the requested runtime ran"
     );
     assert_eq!(report.origin, Origin::Cold);
     assert!(
         report.phases.ready.is_zero(),
-        "whether the daemon answers is not the driver's to say"
+        "the caller waits for the daemon, not the driver"
     );
     assert!(report.envd_version.is_empty());
     id(name)
@@ -99,7 +128,7 @@ async fn destroy(subject: &dyn Subject, id: &SandboxId) {
     assert_eq!(subject.remains(id), [""; 0], "nothing remains of {id}");
 }
 
-/// The next event that is not what a daemon has written.
+/// The next event that is not output of a daemon.
 async fn event(subject: &dyn Subject) -> DriverEvent {
     loop {
         match subject.driver().next_event().await {
@@ -144,7 +173,7 @@ async fn destroying_is_repeatable_and_needs_no_sandbox(subject: &dyn Subject) {
     for _ in 0..3 {
         destroy(subject, &one).await;
     }
-    // The id is free again, and another run of it is another sandbox.
+    // The id is free again for another run.
     let again = make(subject, "ione", run(3)).await;
     assert_eq!(found(subject).await[0].execution, run(3));
     destroy(subject, &again).await;
@@ -154,32 +183,32 @@ async fn an_id_is_given_once(subject: &dyn Subject) {
     let one = make(subject, "ione", run(1)).await;
     let second = subject
         .driver()
-        .create(subject.order(id("ione"), run(2)))
+        .create(subject.spec(id("ione"), run(2)))
         .await;
     assert!(second.is_err(), "an id that is taken is refused");
     let there = found(subject).await;
     assert!(
         there.len() == 1 && there[0].alive && there[0].execution == run(1),
-        "the first is not touched: {there:?}"
+        "the first is unchanged: {there:?}"
     );
-    let rules = subject.driver().set_egress(&one, Egress::default()).await;
-    assert!(rules.is_ok(), "and can be used: {rules:?}");
+    let used = subject.driver().usage(&one).await;
+    assert!(used.is_ok(), "and keeps running: {used:?}");
     destroy(subject, &one).await;
 }
 
 async fn a_failed_creation_leaves_nothing(subject: &dyn Subject) {
     let driver = subject.driver();
     let without_image = driver
-        .create(subject.order_without_image(id("ibad"), run(1)))
+        .create(subject.spec_without_image(id("ibad"), run(1)))
         .await;
     assert!(
         matches!(without_image, Err(DriverError::ImageNotFound(_))),
         "{without_image:?}"
     );
-    let mut order = subject.order(id("ibad"), run(1));
-    order.runtime = "nosuchruntime".parse().ok();
-    let asked = order.runtime.clone();
-    let refused = driver.create(order).await;
+    let mut spec = subject.spec(id("ibad"), run(1));
+    spec.runtime = "nosuchruntime".parse().ok();
+    let asked = spec.runtime.clone();
+    let refused = driver.create(spec).await;
     assert!(
         matches!(&refused, Err(DriverError::RuntimeNotFound { asked: a, available })
             if Some(a) == asked.as_ref() && !available.is_empty()),
@@ -187,34 +216,8 @@ async fn a_failed_creation_leaves_nothing(subject: &dyn Subject) {
     );
     assert!(found(subject).await.is_empty());
     assert_eq!(subject.remains(&id("ibad")), [""; 0]);
-    // Half of it may have been made; clearing that is a success all the same.
+    // Destroying a half-made sandbox succeeds.
     destroy(subject, &id("ibad")).await;
-}
-
-async fn rules_change_while_it_runs_and_only_then(subject: &dyn Subject) {
-    let driver = subject.driver();
-    let closed = Egress {
-        internet: Some(false),
-        ..Egress::default()
-    };
-    let unknown = driver.set_egress(&id("inever"), closed.clone()).await;
-    assert!(
-        matches!(unknown, Err(DriverError::NotFound(_))),
-        "{unknown:?}"
-    );
-    let one = make(subject, "ione", run(1)).await;
-    let range = "198.51.100.0/24".parse().into_iter().collect();
-    let listed = Egress {
-        allow: range,
-        ..closed.clone()
-    };
-    for rules in [closed, listed, Egress::default()] {
-        let set = driver.set_egress(&one, rules).await;
-        assert!(set.is_ok(), "{set:?}");
-    }
-    destroy(subject, &one).await;
-    let gone = driver.set_egress(&one, Egress::default()).await;
-    assert!(matches!(gone, Err(DriverError::NotFound(_))), "{gone:?}");
 }
 
 async fn what_is_used_is_counted_and_grows(subject: &dyn Subject) {
@@ -229,70 +232,16 @@ async fn what_is_used_is_counted_and_grows(subject: &dyn Subject) {
     let first = first.unwrap_or_else(|error| panic!("usage fails: {error}"));
     let second = driver.usage(&one).await;
     let second = second.unwrap_or_else(|error| panic!("usage fails: {error}"));
-    assert!(second.cpu_nanos >= first.cpu_nanos, "time does not go back");
+    assert!(
+        second.cpu_nanos >= first.cpu_nanos,
+        "processor time never decreases"
+    );
     destroy(subject, &one).await;
     let gone = driver.usage(&one).await;
     assert!(matches!(gone, Err(DriverError::NotFound(_))), "{gone:?}");
 }
 
-async fn one_that_is_held_still_uses_no_time(subject: &dyn Subject) {
-    /// How often is looked for time that it uses.
-    const LOOKS: usize = 20;
-    let driver = subject.driver();
-    let nobody = driver.hold(&id("inever"), true).await;
-    assert!(
-        matches!(nobody, Err(DriverError::NotFound(_))),
-        "{nobody:?}"
-    );
-    let one = make(subject, "ione", run(1)).await;
-    let hold = async |still| {
-        let held = driver.hold(&one, still).await;
-        held.unwrap_or_else(|error| panic!("it is not held or released: {error}"));
-    };
-    let used = async || {
-        let usage = driver.usage(&one).await;
-        usage.map(|usage| usage.cpu_nanos).unwrap_or_default()
-    };
-    for still in [true, true, false, false, true] {
-        hold(still).await;
-    }
-    let before = used().await;
-    for _ in 0..LOOKS {
-        assert_eq!(used().await, before, "it is still");
-    }
-    let rules = driver.set_egress(&one, Egress::default()).await;
-    assert!(rules.is_ok(), "rules are changed meanwhile: {rules:?}");
-    let limits = subject.order(one.clone(), run(1)).limits;
-    let resized = driver.resize(&one, limits).await;
-    assert!(resized.is_ok(), "limits are changed meanwhile: {resized:?}");
-    assert!(found(subject).await[0].alive, "it is there");
-    destroy(subject, &one).await;
-    // One that goes on ends as any other.
-    let again = make(subject, "ione", run(2)).await;
-    for still in [true, false] {
-        let held = driver.hold(&again, still).await;
-        assert!(held.is_ok(), "{held:?}");
-    }
-    subject.stop(&again).await;
-    assert!(matches!(event(subject).await, DriverEvent::Failed { .. }));
-    destroy(subject, &again).await;
-}
-
-async fn one_without_work_is_quiet_sooner_or_later(subject: &dyn Subject) {
-    let driver = subject.driver();
-    let one = make(subject, "iquiet", run(1)).await;
-    let within = Duration::from_secs(60);
-    let quiet = driver.until_quiet(&one, within).await;
-    assert!(matches!(quiet, Ok(true)), "nothing goes on: {quiet:?}");
-    destroy(subject, &one).await;
-    let gone = driver.until_quiet(&one, within).await;
-    assert!(
-        matches!(gone, Err(DriverError::NotFound(_))),
-        "one that is gone is not quiet: {gone:?}"
-    );
-}
-
-async fn an_end_is_told_once_with_its_run(subject: &dyn Subject) {
+async fn an_end_is_reported_once_with_its_run(subject: &dyn Subject) {
     let one = make(subject, "ione", run(5)).await;
     subject.stop(&one).await;
     let expected = DriverEvent::Failed {
@@ -304,10 +253,10 @@ async fn an_end_is_told_once_with_its_run(subject: &dyn Subject) {
     let there = found(subject).await;
     assert!(
         there.len() == 1 && !there[0].alive,
-        "it is there until it is destroyed: {there:?}"
+        "it stays in the inventory until it is destroyed: {there:?}"
     );
     destroy(subject, &one).await;
-    // Were it told twice, the second time would come before the end of the next.
+    // A second report would come before the end of the next sandbox.
     let next = make(subject, "inext", run(6)).await;
     subject.stop(&next).await;
     let DriverEvent::Failed { id, execution, .. } = event(subject).await else {
@@ -317,7 +266,7 @@ async fn an_end_is_told_once_with_its_run(subject: &dyn Subject) {
     destroy(subject, &next).await;
 }
 
-async fn an_ordered_end_is_no_news(subject: &dyn Subject) {
+async fn a_requested_end_is_not_reported(subject: &dyn Subject) {
     let quiet = make(subject, "iquiet", run(7)).await;
     destroy(subject, &quiet).await;
     let loud = make(subject, "iloud", run(8)).await;
@@ -325,7 +274,7 @@ async fn an_ordered_end_is_no_news(subject: &dyn Subject) {
     let DriverEvent::Failed { id, .. } = event(subject).await else {
         panic!("an end is a failure");
     };
-    assert_eq!(id, loud, "the one that was destroyed is not told");
+    assert_eq!(id, loud, "the destroyed sandbox is not reported");
     destroy(subject, &loud).await;
 }
 

@@ -1,15 +1,16 @@
-//! What a driver cannot do.
+//! Errors of drivers.
 
+use super::Capability;
 use crate::detail::HostDetail;
 use crate::id::{SandboxId, SnapshotId};
 use crate::image::ImageName;
 use crate::resources::Mib;
 use crate::template::RuntimeName;
 
-/// Why a driver could not do what was ordered.
+/// Why an operation of a driver failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// It has no such sandbox.
+    /// The sandbox is not on this node.
     #[error("sandbox {0} is not on this node")]
     NotFound(SandboxId),
     /// The image is not on this node.
@@ -18,75 +19,83 @@ pub enum DriverError {
     /// The snapshot is not on this node.
     #[error("snapshot {0} is not on this node")]
     SnapshotNotFound(SnapshotId),
-    /// What was saved cannot be started.
+    /// A checkpoint or snapshot cannot be started.
     #[error("what was saved cannot be started: {0}")]
     Unusable(String),
-    /// An export that this installation did not make.
+    /// Another installation made the export.
     #[error(
         "this installation did not export it: what is in it would run here as it is. Give both \
          installations one `snapshots.export_key`, or import it with `--trust` if you trust \
          whoever made the file"
     )]
     Untrusted,
-    /// A limit cannot be changed like that.
+    /// The limits cannot change in place.
     #[error("cannot resize: {0}")]
     CannotResize(String),
-    /// There is no such OCI runtime here.
+    /// The OCI runtime is not on this node.
     #[error("runtime {asked} is not available: use one of {available}")]
     RuntimeNotFound {
-        /// What was asked for.
+        /// The requested runtime.
         asked: RuntimeName,
-        /// What there is.
+        /// The runtimes of this node, for people.
         available: String,
     },
-    /// The OCI runtime cannot do this.
+    /// The OCI runtime lacks a feature.
     #[error("runtime {runtime} cannot {operation}: use {instead}")]
     Unsupported {
-        /// Which runtime.
+        /// The runtime.
         runtime: RuntimeName,
-        /// What was asked of it.
+        /// The requested operation.
         operation: &'static str,
-        /// What can.
+        /// What to use instead.
         instead: &'static str,
     },
-    /// The node has no room for it.
+    /// The driver of the sandbox lacks a capability. Nothing was started.
+    #[error("runtime {runtime} cannot {capability}: use a sandbox of another runtime")]
+    Lacks {
+        /// The runtime of the sandbox.
+        runtime: RuntimeName,
+        /// The capability that the operation needs.
+        capability: Capability,
+    },
+    /// The node has reached a limit.
     #[error("the node is full: no {0} left")]
     NodeFull(&'static str),
-    /// The disk is full.
+    /// The disk of the node is full.
     #[error("no space left on the disk of the node")]
     NoSpace,
-    /// The team holds as much of the disk as it may.
+    /// The team has reached its disk limit.
     #[error(
         "your team holds {used} of the disk, and may hold {limit} (`limits.disk_per_team`): remove \
          snapshots, or end sandboxes that are paused"
     )]
     TeamDisk {
-        /// How much it holds.
+        /// Its usage.
         used: Mib,
-        /// How much it may hold.
+        /// Its limit.
         limit: Mib,
     },
-    /// A sandbox, or its team, holds as much of the disk as it may.
+    /// A sandbox, or its team, has reached its disk quota.
     #[error(
         "the disk quota of the sandbox or of its team is reached: remove files in the sandbox, or \
          snapshots and paused sandboxes of the team"
     )]
     DiskQuota,
-    /// A step did not end, and was ended.
+    /// A step exceeded its timeout and was ended.
     #[error("cannot {step}: it takes too long: try again, or end the sandbox")]
     TooSlow {
-        /// What was being done.
+        /// The step.
         step: &'static str,
-        /// What did not end.
+        /// The process that did not end.
         #[source]
         detail: HostDetail,
     },
     /// A step failed.
     #[error("cannot {step}: the server's log says why")]
     Step {
-        /// What was being done.
+        /// The step.
         step: &'static str,
-        /// What was said.
+        /// The cause, for the log.
         #[source]
         detail: HostDetail,
     },

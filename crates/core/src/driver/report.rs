@@ -1,4 +1,4 @@
-//! What came of a start.
+//! Reports of starts.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::Isolation;
 use crate::template::RuntimeName;
 
-/// How a sandbox came to run.
+/// How a sandbox started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Made from its image.
+    /// From its image or its files.
     Cold,
-    /// Taken from a pool.
+    /// Claimed from a pool.
     Pooled,
-    /// Started from saved memory.
+    /// From saved memory.
     Restored,
 }
 
-/// How long each phase of a start took.
+/// The duration of each phase of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Phases {
-    /// Waiting for a turn.
+    /// Waiting for a permit to start.
     pub queue: Duration,
-    /// Making the root file system.
+    /// Preparing the root file system.
     pub rootfs: Duration,
-    /// Getting a network slot and setting its rules.
+    /// Taking a network slot and setting its rules.
     pub network: Duration,
-    /// Starting the OCI runtime, until it had started the first process.
+    /// Running the OCI runtime until the first process starts.
     pub start: Duration,
-    /// From then until the daemon inside had answered.
+    /// Waiting until the daemon inside answers.
     pub ready: Duration,
 }
 
@@ -50,20 +50,20 @@ impl Phases {
     }
 }
 
-/// What ran: said in every create answer and in every metric.
+/// How a sandbox was started. Part of every create response and of the metrics.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StartReport {
-    /// The OCI runtime, by name.
+    /// The OCI runtime.
     pub runtime: RuntimeName,
     /// What it isolates with.
     pub isolation: Isolation,
-    /// How the sandbox came to run.
+    /// How the sandbox started.
     pub origin: Origin,
-    /// How long that took.
+    /// The duration of each phase.
     pub phases: Phases,
-    /// Where its ports answer, seen from the gateway.
+    /// The address of its ports for the gateway.
     pub address: IpAddr,
-    /// The version that the daemon inside says it has; empty until it has answered.
+    /// The version of the daemon inside; empty until it answers.
     pub envd_version: String,
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots that are carried from one installation to another.
+//! Exports and imports of snapshots.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use sha2::Sha256;
 use crate::id::SnapshotId;
 use crate::snapshot::Saved;
 
-/// The fewest bytes of a secret that an export key is made of.
+/// The minimum length of a secret for an export key, in bytes.
 const SECRET_MIN: usize = 32;
 
-/// The key with which an installation seals its exports and knows them again. Not printed.
+/// The key that seals an installation's exports and authenticates its imports. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExportKey([u8; 32]);
 
-/// A secret that is too short to make a key of.
+/// The secret is too short for a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("an export key needs at least {SECRET_MIN} bytes: make one with `openssl rand -hex 32`")]
 pub struct ShortSecret;
 
 impl ExportKey {
-    /// The key that belongs to `secret`, whose blanks at either end do not count. Installations
-    /// with the same secret accept each other's exports.
+    /// Derives the key from `secret`, without leading and trailing white space. Installations with
+    /// the same secret accept each other's exports.
     ///
     /// # Errors
-    /// When it is so short that it may be guessed.
+    /// When the secret is short enough to guess.
     pub fn from_secret(secret: &[u8]) -> Result<Self, ShortSecret> {
         let secret = secret.trim_ascii();
         if secret.len() < SECRET_MIN {
@@ -35,13 +35,13 @@ impl ExportKey {
         Ok(Self(derived(secret, b"snapshot-export-key")))
     }
 
-    /// The key itself.
+    /// The bytes of the key.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// What tells this key from others, and says nothing else about it.
+    /// An identifier that reveals nothing about the key.
     #[must_use]
     pub fn id(&self) -> String {
         hex::encode(&derived(&self.0, b"id")[..8])
@@ -62,41 +62,41 @@ impl fmt::Debug for ExportKey {
     }
 }
 
-/// A snapshot to be written to a file of the node.
+/// A snapshot to export to a file of the node.
 #[derive(Debug, Clone)]
-pub struct ExportOrder {
-    /// Which.
+pub struct ExportRequest {
+    /// The snapshot.
     pub snapshot: SnapshotId,
-    /// The file, which is not there yet.
+    /// The file. It must not exist yet.
     pub target: PathBuf,
-    /// What [`Imported::note`] is to say again.
+    /// The text that [`Imported::note`] returns.
     pub note: String,
-    /// What it is sealed with.
+    /// The key that seals it.
     pub key: ExportKey,
 }
 
-/// A snapshot to be taken in from a file of the node.
+/// A snapshot to import from a file of the node.
 #[derive(Debug, Clone)]
-pub struct ImportOrder {
+pub struct ImportRequest {
     /// The file.
     pub source: PathBuf,
-    /// What it is to be found by.
+    /// The id of the new snapshot.
     pub snapshot: SnapshotId,
-    /// What it is to be sealed with.
+    /// The key that must have sealed it.
     pub key: ExportKey,
-    /// Take it in although it is sealed with another key. Its memory goes into the runtime, and its
-    /// programs run, as whoever made the file wrote them.
+    /// Accept a file that another key sealed. The runtime loads its memory and runs its programs as
+    /// the author of the file wrote them.
     pub trust: bool,
-    /// The most bytes that it may take, of memory and files together.
+    /// The largest size of its memory and files together, in bytes.
     pub max_bytes: u64,
 }
 
-/// A snapshot that was taken in.
+/// An imported snapshot.
 #[derive(Debug, Clone)]
 pub struct Imported {
-    /// What it holds, as counted here.
+    /// What it holds, measured on this node.
     pub saved: Saved,
-    /// What it was exported with.
+    /// The note of the export.
     pub note: String,
 }
 

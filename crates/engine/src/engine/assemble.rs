@@ -8,6 +8,7 @@ use crate::build_records::BuildRecords;
 use crate::builds::{BuildParts, Builds};
 use crate::catalogue::Catalogues;
 use crate::create::{Creator, CreatorParts};
+use crate::drivers::Drivers;
 use crate::entropy;
 use crate::images::NodeImages;
 use crate::plan::Planner;
@@ -30,17 +31,19 @@ struct Records {
     build_records: Arc<BuildRecords>,
     snapshots: Arc<Snapshots>,
     uploads: Arc<Uploads>,
+    drivers: Arc<Drivers>,
     work: Work,
 }
 
 impl Records {
     async fn load(parts: &EngineParts) -> Result<Self, OpenError> {
         let (config, store, clock) = (&parts.config, &parts.store, &parts.clock);
-        let (driver, work) = (&parts.driver, Work::default());
+        let drivers = Arc::new(Drivers::new(parts.drivers.clone())?);
+        let work = Work::default();
         let telemetry =
             Telemetry::open(config.logs.clone(), config.logs_per_team).map_err(OpenError::Logs)?;
         let seed = store.token_seed(entropy::bytes()?).await?;
-        let machine = driver.capabilities().clone();
+        let machine = drivers.capabilities().clone();
         let (keys, teams) = (store.clone(), store.clone());
         let access = Access::load(
             keys,
@@ -54,11 +57,11 @@ impl Records {
         let access = Arc::new(access.await?);
         let catalogues = Catalogues::load(store.clone(), clock.clone(), work.clone()).await?;
         let images = NodeImages::load(parts.images.clone(), store.clone(), work.clone()).await?;
-        let build_records = BuildRecords::load(store.clone(), driver.clone(), clock.clone());
+        let build_records = BuildRecords::load(store.clone(), drivers.clone(), clock.clone());
         let build_records = Arc::new(build_records.await?);
         let snapshots = Snapshots::load(
             store.clone(),
-            driver.clone(),
+            drivers.clone(),
             clock.clone(),
             access.clone(),
             work.clone(),
@@ -73,6 +76,7 @@ impl Records {
             build_records,
             snapshots: Arc::new(snapshots),
             uploads: Arc::new(uploads.map_err(OpenError::Uploads)?),
+            drivers,
             work,
         })
     }
@@ -80,7 +84,7 @@ impl Records {
     fn sandboxes(&self, parts: &EngineParts, members: &Arc<PoolMembers>) -> Sandboxes {
         let services = SandboxParts {
             store: parts.store.clone(),
-            driver: parts.driver.clone(),
+            drivers: self.drivers.clone(),
             guest: parts.guest.clone(),
             clock: parts.clock.clone(),
             telemetry: self.telemetry.clone(),
@@ -109,7 +113,7 @@ impl Planning {
         records: &Records,
         sandboxes: Arc<Sandboxes>,
     ) -> Result<Self, OpenError> {
-        let machine = parts.driver.capabilities().clone();
+        let machine = records.drivers.capabilities().clone();
         let templates = Templates::load(TemplateParts {
             store: parts.store.clone(),
             clock: parts.clock.clone(),
@@ -121,7 +125,7 @@ impl Planning {
             sandboxes: sandboxes.clone(),
         });
         let templates = Arc::new(templates.await?);
-        let planner = Arc::new(Planner::new(records.access.clone(), machine.clone()));
+        let planner = Arc::new(Planner::new(records.access.clone(), records.drivers.clone()));
         // A build resolves its base, and resolving may begin the build of a builtin template.
         let builds = Arc::new_cyclic(|builds: &Weak<Builds>| {
             let resolver = ResolverParts {
@@ -159,7 +163,7 @@ impl Planning {
     fn pools(&self, parts: &EngineParts, records: &Records, members: Arc<PoolMembers>) -> Pools {
         Pools::new(PoolParts {
             store: parts.store.clone(),
-            driver: parts.driver.clone(),
+            drivers: records.drivers.clone(),
             guest: parts.guest.clone(),
             clock: parts.clock.clone(),
             telemetry: records.telemetry.clone(),
@@ -177,6 +181,7 @@ impl Planning {
     fn creator(&self, parts: &EngineParts, records: &Records, pools: &Arc<Pools>) -> Creator {
         let services = CreatorParts {
             store: parts.store.clone(),
+            drivers: records.drivers.clone(),
             clock: parts.clock.clone(),
             access: records.access.clone(),
             builds: records.build_records.clone(),
@@ -191,7 +196,7 @@ impl Planning {
 
     fn snapshotter(&self, parts: &EngineParts, records: &Records) -> Snapshotter {
         let services = SnapshotterParts {
-            driver: parts.driver.clone(),
+            drivers: records.drivers.clone(),
             clock: parts.clock.clone(),
             access: records.access.clone(),
             snapshots: records.snapshots.clone(),
@@ -215,7 +220,7 @@ pub(super) async fn assemble(parts: EngineParts) -> Result<Shared, OpenError> {
     Ok(Shared {
         config: parts.config,
         store: parts.store,
-        driver: parts.driver,
+        drivers: records.drivers,
         clock: parts.clock,
         telemetry: records.telemetry,
         access: records.access,

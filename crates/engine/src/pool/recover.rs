@@ -57,7 +57,7 @@ impl Pools {
         &self,
         existing: &HashSet<SnapshotId>,
     ) -> Result<HashSet<SnapshotId>, StoreError> {
-        let daemon = &self.driver.capabilities().daemon;
+        let daemon = &self.drivers.capabilities().daemon;
         let mut kept = HashSet::new();
         for warm in self.store.warm_snapshots().await? {
             if existing.contains(&warm.id) && warm.daemon == *daemon {

@@ -183,7 +183,7 @@ impl Pools {
                 let stored = stored::WarmSnapshot {
                     entry: name.clone(),
                     digest: digest.to_owned(),
-                    daemon: self.driver.capabilities().daemon.clone(),
+                    daemon: self.drivers.capabilities().daemon.clone(),
                     id,
                     guest_token: Some(token),
                 };
@@ -203,7 +203,12 @@ impl Pools {
     /// Waits until the member has finished its work after it opened its port. Every member that starts
     /// from its memory would repeat that work.
     async fn wait_idle(&self, record: &SandboxRecord) {
-        match self.driver.until_quiet(&record.id, IDLE_TIMEOUT).await {
+        let driver = self.drivers.of(record);
+        let idle = match driver.checkpoints() {
+            Ok(checkpointer) => checkpointer.wait_idle(&record.id, IDLE_TIMEOUT).await,
+            Err(error) => Err(error),
+        };
+        match idle {
             Ok(true) => {}
             Ok(false) => {
                 tracing::info!(sandbox.id = %record.id, "a member is saved while its programs are at work");
@@ -226,12 +231,12 @@ impl Pools {
 
     /// Deletes a snapshot in the background. The next start of the server deletes what remains.
     pub(super) fn delete_warm_snapshot(&self, id: SnapshotId) {
-        let (store, driver) = (self.store.clone(), self.driver.clone());
+        let (store, drivers) = (self.store.clone(), self.drivers.clone());
         self.work.spawn(async move {
             if let Err(error) = store.delete_warm_snapshot(id).await {
                 tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the record of a warm snapshot is not deleted");
             }
-            if let Err(error) = driver.remove_snapshot(id).await {
+            if let Err(error) = drivers.remove_snapshot(id).await {
                 tracing::error!(snapshot.id = %id, error = %Chain(&error), "a snapshot of a pool is not removed");
             }
         });

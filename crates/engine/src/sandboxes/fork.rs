@@ -21,7 +21,7 @@ const FORKS_PER_PROCESSOR: usize = 16;
 impl Sandboxes {
     /// The most forks of one request: as many as this machine starts before a client times out.
     fn forks_max(&self) -> usize {
-        let processors = usize::try_from(self.driver.capabilities().cpu.whole()).unwrap_or(1);
+        let processors = usize::try_from(self.drivers.capabilities().cpu.whole()).unwrap_or(1);
         let limits = &self.limits;
         let on_machine = limits.forks.unwrap_or(processors * FORKS_PER_PROCESSOR);
         on_machine.min(FORKS_MAX).min(limits.sandboxes)
@@ -95,7 +95,7 @@ impl Sandboxes {
         };
         let forks = (0..count).map(|_| self.launch(principal, spec.clone(), None));
         let forks = futures_util::future::join_all(forks).await;
-        if let Err(error) = self.driver.remove_snapshot(id).await {
+        if let Err(error) = self.drivers.remove_snapshot(id).await {
             tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the copy of a fork stays until the next start");
         }
         Ok(forks)

@@ -54,7 +54,7 @@ impl Sandboxes {
     }
 
     async fn sample(&self, record: &SandboxRecord) {
-        let usage = match self.driver.usage(&record.id).await {
+        let usage = match self.drivers.of(record).usage(&record.id).await {
             Ok(usage) => usage,
             // It ended meanwhile.
             Err(DriverError::NotFound(_)) => return,

@@ -31,6 +31,7 @@ use super::Sandboxes;
 use super::connect::Connected;
 use super::recovery::RecoveryAction;
 use super::registry::Published;
+use crate::drivers::SandboxDriver;
 use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
@@ -201,7 +202,7 @@ impl Sandbox {
         // Ending a sandbox is what makes room when there is none to write: it is done even when it
         // cannot be written down.
         self.happened(&Input::Kill(reason)).await?;
-        if let Err(error) = self.sandboxes.driver.destroy(&self.record.id).await {
+        if let Err(error) = self.driver().destroy(&self.record.id).await {
             let again = self.sandboxes.clock.now() + AGAIN;
             self.sandboxes.deadlines.set(&self.record.id, Some(again));
             return Err(error.into());
@@ -321,17 +322,14 @@ impl Sandbox {
 
     async fn set_egress(&mut self, egress: Egress) -> Result<(), SandboxError> {
         self.must_run()?;
-        // Written first: after a crash in between, the rules that were asked for are known.
+        let driver = self.driver();
+        let filter = driver.filters_egress()?;
+        // Written first: after a crash in between, the requested rules are known.
         let before = self.record.as_ref().clone();
         let mut next = before.clone();
         next.spec.network.egress = egress.clone();
         self.commit(next).await?;
-        if let Err(error) = self
-            .sandboxes
-            .driver
-            .set_egress(&self.record.id, egress)
-            .await
-        {
+        if let Err(error) = filter.set_egress(&self.record.id, egress).await {
             self.commit(before).await?;
             return Err(error.into());
         }
@@ -340,6 +338,11 @@ impl Sandbox {
             BTreeMap::from([("network", "set".to_owned())]),
         );
         Ok(())
+    }
+
+    /// The driver of the sandbox.
+    fn driver(&self) -> SandboxDriver {
+        self.sandboxes.drivers.of(&self.record)
     }
 
     fn must_run(&self) -> Result<(), SandboxError> {

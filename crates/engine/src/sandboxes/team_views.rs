@@ -17,7 +17,7 @@ impl Sandboxes {
         for (slug, team) in teams {
             let (_, sandboxes) = self.registry.count(team);
             let load = self.registry.load_of(team);
-            let disk = self.driver.disk_use(team).await?;
+            let disk = self.drivers.disk_use(team).await?;
             views.push(TeamView {
                 slug,
                 limits: self.access.limits_of(team),

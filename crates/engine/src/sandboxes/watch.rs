@@ -1,6 +1,6 @@
-//! What happens to sandboxes by itself: deadlines, and news from the driver.
+//! Deadlines, and the events of the drivers.
 
-use shoal_core::driver::DriverEvent;
+use shoal_core::driver::{Driver, DriverEvent};
 use shoal_core::state::Input;
 
 use super::Sandboxes;
@@ -18,9 +18,10 @@ impl Sandboxes {
         }
     }
 
-    /// Passes news of the driver on to the tasks, and output to the logs.
-    pub(crate) async fn watch_driver(&self) {
-        while let Some(event) = self.driver.next_event().await {
+    /// Passes the events of a driver to the tasks of its sandboxes, and output to the logs. Ends when
+    /// the driver does.
+    pub(crate) async fn watch_driver(&self, driver: &dyn Driver) {
+        while let Some(event) = driver.next_event().await {
             match event {
                 DriverEvent::Failed {
                     id,

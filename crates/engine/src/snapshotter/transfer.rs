@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use shoal_core::auth::Principal;
-use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
+use shoal_core::driver::{DriverError, ExportRequest, ImportRequest, Imported};
 use shoal_core::id::{SnapshotId, TemplateId};
 use shoal_core::sandbox::Purpose;
 use shoal_core::snapshot::{Saved, SnapshotRecord};
@@ -70,13 +70,13 @@ impl Snapshotter {
         self.refuse_live_tokens(&snapshot)?;
         let noted = portable(snapshot.as_ref().clone());
         let note = serde_json::to_string(&noted).map_err(StoreError::failed)?;
-        let order = ExportOrder {
+        let request = ExportRequest {
             snapshot: snapshot.id,
             target,
             note,
             key: self.export_key.clone(),
         };
-        Ok(self.driver.export_snapshot(order).await?)
+        Ok(self.drivers.export_snapshot(request).await?)
     }
 
     /// Imports an exported snapshot for the caller's team, under `name` or its original name. With
@@ -102,14 +102,14 @@ impl Snapshotter {
             Some(name) => Some(self.reserve(principal, name).await?),
             None => None,
         };
-        let order = ImportOrder {
+        let request = ImportRequest {
             source,
             snapshot: id,
             key: self.export_key.clone(),
             trust,
             max_bytes: self.import_max,
         };
-        let Imported { saved, note } = self.driver.import_snapshot(order).await?;
+        let Imported { saved, note } = self.drivers.import_snapshot(request).await?;
         let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
         let adopted = match noted {
             Ok(noted) => {
@@ -120,7 +120,7 @@ impl Snapshotter {
         };
         if adopted.is_err() {
             // No record refers to it: the next start would clear it too.
-            let _ = self.driver.remove_snapshot(id).await;
+            let _ = self.drivers.remove_snapshot(id).await;
         }
         adopted
     }

@@ -1,4 +1,4 @@
-//! A driver that only remembers.
+//! A driver that keeps its sandboxes in memory.
 
 mod port;
 
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use shoal_core::auth::Token;
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, DriverError, DriverEvent, FoundPaused, Isolation, Owner,
-    RuntimeInfo, Start,
+    Capabilities, DriverError, DriverEvent, FoundPaused, Isolation, Owner, RuntimeInfo, Start,
+    StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::network::Egress;
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, mpsc};
 
 use super::gate::Gate;
 
-/// A driver that only remembers. Clones share what they remember, as servers share a machine.
+/// A driver that keeps its sandboxes in memory. Clones share them, as servers share a node.
 #[derive(Clone)]
 pub struct FakeDriver {
     state: Arc<FakeState>,
@@ -31,43 +31,45 @@ pub struct FakeDriver {
 
 struct FakeState {
     capabilities: Capabilities,
+    /// Whether it has the capabilities that a driver may lack.
+    capable: bool,
     sandboxes: Mutex<HashMap<SandboxId, FakeSandbox>>,
     snapshots: Mutex<HashMap<SnapshotId, Contents>>,
     refuses: Mutex<Refusals>,
     starts: Gate,
     saves: Gate,
     resizes: Gate,
-    quiets: Gate,
+    idles: Gate,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
     ended: Notify,
 }
 
-/// What a driver that only remembers remembers of a sandbox.
+/// A sandbox of the fake driver.
 #[derive(Debug, Clone)]
 struct FakeSandbox {
-    order: CreateOrder,
+    spec: StartSpec,
     alive: bool,
-    still: bool,
-    /// How often it was held still.
-    held: usize,
+    frozen: bool,
+    /// How often it was frozen.
+    freezes: usize,
     paused: Option<FoundPaused>,
 }
 
-/// What a fake driver refuses from now on.
+/// The operations that a fake driver refuses from now on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Refusals {
-    /// To clear what is left of a sandbox.
+    /// Destroying a sandbox.
     pub destroy: bool,
-    /// To save one.
+    /// Saving one.
     pub save: bool,
-    /// To let one go on.
+    /// Resuming one.
     pub resume: bool,
-    /// To change limits.
+    /// Changing limits.
     pub resize: bool,
-    /// To go on with the memory of a snapshot.
+    /// Restoring the memory of a snapshot.
     pub memory: bool,
-    /// To return: a start, a save and a change of rules panic.
+    /// Returning: a start, a save and a change of rules panic.
     pub panic: bool,
 }
 
@@ -75,31 +77,38 @@ pub struct Refusals {
 pub const BROKEN_IMAGE: &str = "test/broken:1";
 
 impl FakeDriver {
-    /// A driver with no sandboxes.
-    ///
-    /// # Panics
-    /// Never: its constants are valid.
+    /// A driver with no sandboxes, of the runtimes `fake` and `second`.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "constants of a test")]
     pub fn new() -> Self {
+        Self::with("fake", &["fake", "second"], true)
+    }
+
+    /// A driver of other runtimes.
+    #[must_use]
+    pub fn named(name: &str, runtimes: &[&str]) -> Self {
+        Self::with(name, runtimes, true)
+    }
+
+    /// A driver that can only create and destroy sandboxes.
+    #[must_use]
+    pub fn without_capabilities(name: &str, runtimes: &[&str]) -> Self {
+        Self::with(name, runtimes, false)
+    }
+
+    #[expect(clippy::expect_used, reason = "constants of a test")]
+    fn with(name: &str, runtimes: &[&str], capable: bool) -> Self {
         let (events, incoming) = mpsc::channel(64);
-        let runtime = RuntimeInfo {
-            name: "fake".parse().expect("a name"),
+        let runtime = |name: &&str| RuntimeInfo {
+            name: name.parse().expect("a name"),
             version: "1".to_owned(),
             build: "1".to_owned(),
             isolation: Isolation::None,
-            memory_snapshot: true,
+            memory_snapshot: capable,
             nested_containers: false,
         };
         let capabilities = Capabilities {
-            driver: "fake".to_owned(),
-            runtimes: vec![
-                runtime.clone(),
-                RuntimeInfo {
-                    name: "second".parse().expect("a name"),
-                    ..runtime
-                },
-            ],
+            driver: name.to_owned(),
+            runtimes: runtimes.iter().map(runtime).collect(),
             daemon: "1".to_owned(),
             disk_limit: "none".to_owned(),
             cpu: MilliCpu(16_000),
@@ -108,13 +117,14 @@ impl FakeDriver {
         };
         let state = FakeState {
             capabilities,
+            capable,
             sandboxes: Mutex::default(),
             snapshots: Mutex::default(),
             refuses: Mutex::default(),
             starts: Gate::default(),
             saves: Gate::default(),
             resizes: Gate::default(),
-            quiets: Gate::default(),
+            idles: Gate::default(),
             events,
             incoming: AsyncMutex::new(incoming),
             ended: Notify::new(),
@@ -139,7 +149,7 @@ impl FakeDriver {
             .sandboxes
             .lock()
             .get(id)
-            .map(|sandbox| sandbox.order.egress.clone())
+            .map(|sandbox| sandbox.spec.egress.clone())
     }
 
     /// Lets a sandbox stop by itself.
@@ -150,7 +160,7 @@ impl FakeDriver {
                 return;
             };
             sandbox.alive = false;
-            sandbox.order.execution
+            sandbox.spec.execution
         };
         let event = DriverEvent::Failed {
             id: id.clone(),
@@ -183,10 +193,10 @@ impl FakeDriver {
         &self.state.saves
     }
 
-    /// Where it waits until a sandbox is quiet.
+    /// The gate of waits until a sandbox is idle.
     #[must_use]
-    pub fn quiets(&self) -> &Gate {
-        &self.state.quiets
+    pub fn idles(&self) -> &Gate {
+        &self.state.idles
     }
 
     /// Where whoever changes limits passes.
@@ -201,21 +211,21 @@ impl FakeDriver {
         let sandboxes = self.state.sandboxes.lock();
         sandboxes
             .get(id)
-            .map(|sandbox| sandbox.order.limits.resources())
+            .map(|sandbox| sandbox.spec.limits.resources())
     }
 
     /// Who the disk of a sandbox is counted for.
     #[must_use]
     pub fn owner(&self, id: &SandboxId) -> Option<Owner> {
         let sandboxes = self.state.sandboxes.lock();
-        sandboxes.get(id).map(|sandbox| sandbox.order.owner)
+        sandboxes.get(id).map(|sandbox| sandbox.spec.owner)
     }
 
     /// What the present run of a sandbox started from.
     #[must_use]
     pub fn start(&self, id: &SandboxId) -> Option<Start> {
         let sandboxes = self.state.sandboxes.lock();
-        sandboxes.get(id).map(|sandbox| sandbox.order.start.clone())
+        sandboxes.get(id).map(|sandbox| sandbox.spec.start.clone())
     }
 
     /// What the daemon of a sandbox was handed before it ran.
@@ -223,21 +233,21 @@ impl FakeDriver {
     pub fn guest_token(&self, id: &SandboxId) -> Option<Token> {
         let sandboxes = self.state.sandboxes.lock();
         let sandbox = sandboxes.get(id)?;
-        Some(sandbox.order.guest_token.clone())
+        Some(sandbox.spec.guest_token.clone())
     }
 
-    /// Whether a sandbox is held still.
+    /// Whether a sandbox is frozen.
     #[must_use]
-    pub fn is_still(&self, id: &SandboxId) -> bool {
+    pub fn is_frozen(&self, id: &SandboxId) -> bool {
         let sandboxes = self.state.sandboxes.lock();
-        sandboxes.get(id).is_some_and(|sandbox| sandbox.still)
+        sandboxes.get(id).is_some_and(|sandbox| sandbox.frozen)
     }
 
-    /// How often a sandbox was held still.
+    /// How often a sandbox was frozen.
     #[must_use]
-    pub fn held_ever(&self, id: &SandboxId) -> usize {
+    pub fn freezes(&self, id: &SandboxId) -> usize {
         let sandboxes = self.state.sandboxes.lock();
-        sandboxes.get(id).map_or(0, |sandbox| sandbox.held)
+        sandboxes.get(id).map_or(0, |sandbox| sandbox.freezes)
     }
 
     /// The snapshots that there are.
@@ -277,12 +287,14 @@ impl FakeDriver {
         Ok(())
     }
 
-    fn saved(contents: Contents) -> Saved {
+    fn has_capabilities(&self) -> bool {
+        self.state.capable
+    }
+
+    fn saved(&self, contents: Contents) -> Saved {
         Saved {
             contents,
-            runtime: "fake"
-                .parse()
-                .unwrap_or_else(|_| unreachable!("it is a name")),
+            runtime: self.state.capabilities.runtimes[0].name.clone(),
             freeze: Duration::from_millis(1),
             memory_bytes: 1,
             file_bytes: 1,
@@ -295,7 +307,7 @@ impl FakeDriver {
         snapshots.get(&id).is_some_and(|kept| kept.has_memory())
     }
 
-    fn rests_with_memory(&self, id: &SandboxId) -> bool {
+    fn has_paused_memory(&self, id: &SandboxId) -> bool {
         let sandboxes = self.state.sandboxes.lock();
         let saved = sandboxes
             .get(id)
@@ -303,19 +315,19 @@ impl FakeDriver {
         saved.is_some_and(|saved| saved.saved.contents.has_memory())
     }
 
-    fn start_again(&self, order: CreateOrder) -> Result<(), DriverError> {
+    fn start_again(&self, spec: StartSpec) -> Result<(), DriverError> {
         self.refused(|refuses| refuses.resume, "start")?;
         let mut sandboxes = self.state.sandboxes.lock();
-        let sandbox = sandboxes.get_mut(&order.id);
+        let sandbox = sandboxes.get_mut(&spec.id);
         let sandbox = sandbox.filter(|sandbox| sandbox.paused.is_some() && !sandbox.alive);
-        let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(order.id.clone()))?;
+        let sandbox = sandbox.ok_or_else(|| DriverError::NotFound(spec.id.clone()))?;
         sandbox.alive = true;
-        sandbox.order = order;
+        sandbox.spec = spec;
         Ok(())
     }
 
-    fn start_new(&self, order: CreateOrder) -> Result<(), DriverError> {
-        match &order.start {
+    fn start_new(&self, spec: StartSpec) -> Result<(), DriverError> {
+        match &spec.start {
             Start::Image(image) if image.as_str() == BROKEN_IMAGE => {
                 return Err(DriverError::ImageNotFound(image.clone()));
             }
@@ -324,17 +336,17 @@ impl FakeDriver {
             }
             _ => {}
         }
-        match self.state.sandboxes.lock().entry(order.id.clone()) {
+        match self.state.sandboxes.lock().entry(spec.id.clone()) {
             Entry::Occupied(_) => Err(DriverError::Step {
                 step: "make the sandbox",
                 detail: HostDetail::new("the id is taken"),
             }),
             Entry::Vacant(free) => {
                 free.insert(FakeSandbox {
-                    order,
+                    spec,
                     alive: true,
-                    still: false,
-                    held: 0,
+                    frozen: false,
+                    freezes: 0,
                     paused: None,
                 });
                 Ok(())

@@ -19,7 +19,7 @@ pub fn parts(directory: &Path) -> EngineParts {
     EngineParts {
         config: EngineConfig::new(directory),
         store: Arc::new(store.expect("a store")),
-        driver: Arc::new(FakeDriver::new()),
+        drivers: vec![Arc::new(FakeDriver::new())],
         images: Arc::new(NoImages),
         guest: Arc::new(FakeGuest::default()),
         clock: ManualClock::new(),

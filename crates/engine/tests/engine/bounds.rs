@@ -1,7 +1,7 @@
 //! What one sandbox may have, whatever says it, and what a team may have in all.
 
 use shoal_core::auth::Principal;
-use shoal_core::driver::Driver;
+use shoal_core::driver::DiskAccounts;
 use shoal_core::id::TeamId;
 use shoal_core::limits::{NotGranted, TeamLimits};
 use shoal_core::resources::{AskedResources, Mib, MilliCpu, Resources};

@@ -248,7 +248,7 @@ async fn what_a_build_had_made_when_its_server_ended_is_its_template() {
     parts.store.put_build(between, None).await.unwrap();
     parts.store.delete_template(&made.id).await.unwrap();
     let parts = EngineParts {
-        driver: Arc::new(fixture.driver.clone()),
+        drivers: vec![Arc::new(fixture.driver.clone())],
         clock: fixture.clock.clone(),
         ..parts
     };

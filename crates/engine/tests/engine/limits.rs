@@ -144,7 +144,7 @@ async fn a_restart_finishes_a_resize_that_was_on_its_way() {
     half_resized(&fixture, &ids[2], None, State::Running).await;
     for id in &ids[1..] {
         let granted = Bounds::none().grant(aim, aim.cpu).unwrap();
-        shoal_core::driver::Driver::resize(driver, id, granted)
+        shoal_core::driver::Resizer::resize(driver, id, granted)
             .await
             .unwrap();
     }

@@ -9,6 +9,7 @@ mod builtin;
 mod catalogue;
 mod closed;
 mod drain;
+mod drivers;
 mod limits;
 mod names;
 mod native;
@@ -87,7 +88,7 @@ async fn engine_over(
     change(&mut config);
     test_util::open(EngineParts {
         config,
-        driver: Arc::new(driver.clone()),
+        drivers: vec![Arc::new(driver.clone())],
         images,
         guest: Arc::new(guest.clone()),
         clock: clock.clone(),
@@ -519,7 +520,7 @@ async fn a_restart_takes_over_what_runs_and_ends_what_does_not() {
     for record in [&kept, &unknown] {
         shoal_core::driver::Driver::create(
             &driver_after,
-            shoal_core::driver::CreateOrder {
+            shoal_core::driver::StartSpec {
                 guest_token: driver.guest_token(&record.id).unwrap(),
                 id: record.id.clone(),
                 execution: record.execution,

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use shoal_core::clock::Clock;
-use shoal_core::driver::{Driver, Origin, Start};
+use shoal_core::driver::{Checkpointer, Driver, Origin, Start};
 use shoal_core::network::{AskedEgress, AskedNetwork};
 use shoal_core::ports::inside::{CommandExit, CommandOutput};
 use shoal_core::resources::{Mib, MilliCpu};

@@ -1,7 +1,7 @@
 //! Sandboxes that rest, go on, are copied, and change their limits.
 
 use shoal_core::catalog::NotResumed;
-use shoal_core::driver::{Driver, Origin, Source, Start};
+use shoal_core::driver::{AfterSnapshot, Checkpointer, Origin, Start};
 use shoal_core::id::{ExecutionId, SnapshotId};
 use shoal_core::resources::{Mib, MilliCpu};
 use shoal_core::sandbox::{OnTimeout, SandboxRecord};
@@ -589,7 +589,7 @@ async fn a_restart_resolves_what_was_on_its_way() {
     }
     let orphan = SnapshotId::from_entropy([9; 16]);
     driver
-        .snapshot(&ids[0], orphan, Contents::Memory, Source::GoesOn)
+        .snapshot(&ids[0], orphan, Contents::Memory, AfterSnapshot::Resume)
         .await
         .unwrap();
     for (id, state) in [

@@ -110,7 +110,7 @@ async fn a_sandbox_that_ends_with_its_snapshot_does_nothing_more_after_it() {
         .snapshot(&fixture.me, &permit, last_snapshot())
         .await;
     taken.unwrap();
-    assert!(fixture.driver.is_still(&id));
+    assert!(fixture.driver.is_frozen(&id));
     assert!(*fixture.guest.frozen.lock(), "nor does its time go on");
     fixture.driver.refuse(Refusals::default());
     fixture.clock.advance(Duration::from_secs(11));
@@ -156,7 +156,7 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
         .snapshot(&fixture.me, &permit, last_snapshot())
         .await;
     assert!(unnoted.is_err());
-    assert!(!fixture.driver.is_still(&id), "it goes on");
+    assert!(!fixture.driver.is_frozen(&id), "it goes on");
     connection.execute_batch("DROP TRIGGER broken").unwrap();
     fixture.driver.refuse(Refusals {
         save: true,
@@ -168,7 +168,7 @@ async fn a_sandbox_goes_on_whose_last_snapshot_could_not_be_kept() {
         .await;
     assert!(unsaved.is_err());
     assert_eq!(fixture.kind(&id), Some(StateKind::Running));
-    assert!(!fixture.driver.is_still(&id) && fixture.driver.kept().is_empty());
+    assert!(!fixture.driver.is_frozen(&id) && fixture.driver.kept().is_empty());
     assert!(!*fixture.guest.frozen.lock(), "its time goes on");
 }
 

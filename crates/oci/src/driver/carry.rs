@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use shoal_core::driver::{DriverError, ExportOrder, ImportOrder, Imported};
+use shoal_core::driver::{DriverError, ExportRequest, ImportRequest, Imported};
 use shoal_images::unpack::Limits;
 use shoal_node::blocking;
 use shoal_node::daemon::{ENVD_PATH, envd_layer};
@@ -28,7 +28,7 @@ const RESERVE_PART: u64 = 20;
 const RESERVE_MAX: u64 = 1 << 30;
 
 /// Writes a snapshot to a new file, whole or not at all. Returns its bytes.
-pub(super) async fn export(shared: Arc<Shared>, order: ExportOrder) -> Result<u64, DriverError> {
+pub(super) async fn export(shared: Arc<Shared>, order: ExportRequest) -> Result<u64, DriverError> {
     let (stop, _stop_on_drop) = shared.transfers.begin().await;
     // Nobody takes it away meanwhile.
     let lock = shared.snapshot_lock(order.snapshot).read_owned().await;
@@ -49,7 +49,7 @@ fn write(
     shared: &Shared,
     place: &Place,
     manifest: &Manifest,
-    order: ExportOrder,
+    order: ExportRequest,
     stop: Stop,
 ) -> io::Result<u64> {
     let beside = Beside::new(&order.target)?;
@@ -71,7 +71,7 @@ fn write(
 /// Takes in the snapshot in a file, when it can run here.
 pub(super) async fn import(
     shared: Arc<Shared>,
-    order: ImportOrder,
+    order: ImportRequest,
 ) -> Result<Imported, DriverError> {
     let (stop, _stop_on_drop) = shared.transfers.begin().await;
     let work = move || {
@@ -91,7 +91,7 @@ pub(super) async fn import(
 
 fn take_in(
     shared: &Shared,
-    order: &ImportOrder,
+    order: &ImportRequest,
     new: &Place,
     place: &Place,
     stop: &Stop,

@@ -1,4 +1,4 @@
-//! Making a sandbox.
+//! Starting a run of a sandbox.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shoal_core::detail::Chain;
-use shoal_core::driver::{self as report, CreateOrder, DriverError, Phases, Start, StartReport};
+use shoal_core::driver::{self as report, DriverError, Phases, Start, StartReport, StartSpec};
 use shoal_core::id::SandboxId;
 use shoal_core::resources::{MilliCpu, Resources};
 use shoal_core::template::RuntimeName;
@@ -26,13 +26,13 @@ use super::{Shared, destroy, failed, identity, paused};
 use crate::bundle::{Bundle, own_files};
 use crate::runtime::{self, From, Runtime};
 
-/// The first user of the machine that a sandbox with a user namespace may have; those below are
-/// the machine's own and its people's.
+/// The first user id of the node for sandboxes with a user namespace. Lower ids belong to the node's
+/// own users.
 const FIRST_USER: u32 = 1 << 20;
 
-/// What a sandbox may use while it starts, whatever its own limit is: a start is the machine's
-/// work, and a small sandbox is not to wait longer for it than a large one. Two, because gVisor
-/// shows its programs as many processors as the limit it starts with, and never fewer than two.
+/// The processor time of a starting sandbox, whatever its own limit is. A start is the node's work,
+/// and a small sandbox must not wait longer for it. gVisor shows its programs as many processors as
+/// the limit it starts with, and at least two.
 pub(super) const CPU_AT_START: MilliCpu = MilliCpu(2000);
 
 /// The name of the mount point in the directory of a sandbox's root.
@@ -40,9 +40,9 @@ const ROOT: &str = "root";
 
 pub(super) async fn create(
     shared: Arc<Shared>,
-    order: CreateOrder,
+    order: StartSpec,
 ) -> Result<StartReport, DriverError> {
-    // Until the runtime has opened what it reads, nobody takes it away.
+    // The snapshot must exist until the runtime has opened its files.
     let lock = match order.start {
         Start::Snapshot { id, .. } => Some(shared.snapshot_lock(id)),
         Start::Image(_) | Start::Paused { .. } => None,
@@ -60,7 +60,7 @@ pub(super) async fn create(
     origin.check(&runtime)?;
     let mut phases = Phases::default();
     let _turn = take_turn(&shared, &mut phases).await?;
-    // What there is under this name is not to be touched by an attempt that fails.
+    // Check before making anything: the cleanup of a failed start must not touch an existing sandbox.
     let is_again = matches!(order.start, Start::Paused { .. });
     let directory = shared.home.sandbox(order.id.as_str());
     let exists = blocking(move || Ok::<_, DriverError>(directory.exists())).await?;
@@ -126,7 +126,7 @@ async fn take_turn(
 #[tracing::instrument(level = "debug", name = "network.slot", skip_all)]
 async fn take_slot(
     shared: &Shared,
-    order: &CreateOrder,
+    order: &StartSpec,
     phases: &mut Phases,
 ) -> Result<Slot, DriverError> {
     let begun = Instant::now();
@@ -146,7 +146,7 @@ async fn undo(shared: Arc<Shared>, id: &SandboxId, slot: u32, resumed: bool) {
         shared.network.release(slot).await;
     }
     let cleared = if resumed {
-        paused::back_to_pause(shared, id.clone()).await
+        paused::rollback_resume(shared, id.clone()).await
     } else {
         destroy::destroy(shared, id.clone()).await
     };
@@ -172,16 +172,16 @@ fn choose<'a>(shared: &'a Shared, asked: Option<&RuntimeName>) -> Result<&'a Run
     })
 }
 
-/// Gives a directory to `user` alone.
+/// Makes a directory accessible to `user` alone.
 fn seal(directory: &Path, user: u32) -> io::Result<()> {
     fs::set_permissions(directory, Permissions::from_mode(0o700))?;
     std::os::unix::fs::chown(directory, Some(user), None)
 }
 
-/// One sandbox in the making. What it leaves when it fails is [`destroy::destroy`]'s to clear.
+/// A sandbox being made. After a failure [`destroy::destroy`] removes what it left.
 struct Attempt {
     shared: Arc<Shared>,
-    order: CreateOrder,
+    order: StartSpec,
     runtime: Runtime,
     slot: Slot,
     origin: Origin,
@@ -198,7 +198,7 @@ impl Attempt {
     fn run(self) -> Result<Made, DriverError> {
         let begun = Instant::now();
         let rootfs = tracing::debug_span!("rootfs").entered();
-        // What rests has its room, and may make some when it runs.
+        // A paused sandbox already has its disk space, and a resume may free some.
         if !matches!(self.order.start, Start::Paused { .. }) {
             self.shared.has_room(self.order.owner)?;
         }

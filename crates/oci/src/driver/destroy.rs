@@ -1,4 +1,4 @@
-//! Ending a sandbox and clearing all that was its.
+//! Destroying a sandbox.
 
 use std::fs;
 use std::io;
@@ -15,8 +15,8 @@ use shoal_node::saved::Place;
 
 use super::{Shared, failed};
 
-/// Each step succeeds when there is nothing for it to do, so that this clears what was never quite
-/// made, and may be repeated after it failed.
+/// Idempotent: each step succeeds when it has nothing to do. So this also removes a half-made
+/// sandbox, and can be repeated after a failure.
 pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     end_run(&shared, &id).await?;
     let directory = shared.home.sandbox(id.as_str());
@@ -29,9 +29,9 @@ pub(super) async fn destroy(shared: Arc<Shared>, id: SandboxId) -> Result<(), Dr
     blocking(remove).await.map_err(failed("clear the files"))
 }
 
-/// Begins to end the processes of a sandbox; whoever comes next waits for their end.
+/// Signals the processes of a sandbox to end. A later call waits for their end.
 pub(super) async fn begin_end(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
-    // From here on its end is no news.
+    // From here on its end is not reported.
     shared.live.lock().remove(id);
     let group = shared.group(id);
     blocking(move || retry_exhausted(|| group.signal()).map(drop))
@@ -39,9 +39,9 @@ pub(super) async fn begin_end(shared: &Arc<Shared>, id: &SandboxId) -> Result<()
         .map_err(failed("end the processes"))
 }
 
-/// Ends the processes of a sandbox, and nothing else.
+/// Ends the processes of a sandbox. Removes nothing.
 async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
-    // From here on its end is no news.
+    // From here on its end is not reported.
     shared.live.lock().remove(id);
     let group = shared.group(id);
     blocking(move || retry_exhausted(|| group.kill()))
@@ -49,8 +49,8 @@ async fn end_processes(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), Drive
         .map_err(failed("end the processes"))
 }
 
-/// Ends the processes of a sandbox and clears what only a run has: mounts, groups, the network
-/// slot. Its files stay, and its manifest.
+/// Ends the processes of a sandbox and removes what belongs to a run: mounts, cgroups and the
+/// network slot. Its files and its manifest stay.
 pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
     end_processes(shared, id).await?;
     release_slot(shared, id)
@@ -62,8 +62,8 @@ pub(super) async fn end_run(shared: &Arc<Shared>, id: &SandboxId) -> Result<(), 
         .map_err(failed("clear a run"))
 }
 
-/// Takes the slot away, once: when a later step fails and all is repeated, or the server is killed
-/// on the way, the index may be another sandbox's.
+/// Releases the slot exactly once. After a repeated call or a crash, the index may belong to another
+/// sandbox.
 async fn release_slot(shared: &Arc<Shared>, id: &SandboxId) -> io::Result<()> {
     let directory = shared.home.sandbox(id.as_str());
     let held = move || -> io::Result<Option<u32>> {
@@ -94,7 +94,7 @@ fn clear_run(shared: &Shared, id: &SandboxId) -> io::Result<()> {
     shared.group(id).remove()
 }
 
-/// Only what the driver put there is in it: nothing is mounted below any more.
+/// Removes a directory of the driver. Fails while something is mounted below.
 fn remove_directory(directory: &Path) -> io::Result<()> {
     if !rootfs::mounts_below(directory)?.is_empty() {
         return Err(io::Error::new(

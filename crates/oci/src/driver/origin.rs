@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use shoal_core::driver::{CreateOrder, DriverError, Start};
+use shoal_core::driver::{DriverError, Start, StartSpec};
 use shoal_core::image::ImageName;
 use shoal_core::template::RuntimeName;
 use shoal_images::LayerStack;
@@ -31,7 +31,7 @@ pub(super) struct SavedOrigin {
 }
 
 impl Origin {
-    pub(super) fn find(shared: &Shared, order: &CreateOrder) -> Result<Self, DriverError> {
+    pub(super) fn find(shared: &Shared, order: &StartSpec) -> Result<Self, DriverError> {
         let (place, memory, missing) = match &order.start {
             Start::Image(image) => return Self::of_image(shared, image),
             Start::Snapshot { id, memory } => (
@@ -90,7 +90,7 @@ impl Origin {
     }
 
     /// The runtime that is asked for; that of what was saved when none is.
-    pub(super) fn runtime<'a>(&'a self, order: &'a CreateOrder) -> Option<&'a RuntimeName> {
+    pub(super) fn runtime<'a>(&'a self, order: &'a StartSpec) -> Option<&'a RuntimeName> {
         let saved = self.saved.as_ref();
         let before = saved.map(|saved| &saved.manifest.saved.runtime);
         order.runtime.as_ref().or(before)

@@ -1,4 +1,4 @@
-//! A sandbox that rests: made ready to go on, and put back when it does not.
+//! Paused sandboxes: prepare a resume, and roll it back.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use shoal_node::saved::Place;
 
 use super::{Shared, destroy, failed};
 
-/// Ends the run of a sandbox that was paused, and puts back what it had when it was.
-pub(super) async fn back_to_pause(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+/// Ends the run of a resumed sandbox and restores the files of its checkpoint.
+pub(super) async fn rollback_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let place = Place::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
     end_run(shared.clone(), &id).await?;
@@ -23,7 +23,7 @@ pub(super) async fn back_to_pause(shared: Arc<Shared>, id: SandboxId) -> Result<
     .await
 }
 
-/// Checks that something was saved of the sandbox.
+/// Checks that the sandbox has a checkpoint.
 async fn find(place: &Place, id: &SandboxId) -> Result<(), DriverError> {
     let directory = place.directory().to_owned();
     if blocking(move || Ok::<_, DriverError>(directory.exists())).await? {
@@ -32,7 +32,7 @@ async fn find(place: &Place, id: &SandboxId) -> Result<(), DriverError> {
     Err(DriverError::NotFound(id.clone()))
 }
 
-/// Puts the files of a paused sandbox back, if a run has begun to change them.
+/// Restores the files of the checkpoint, if a run has begun to change them.
 pub(super) fn take_back(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
     let kept = place.files();
     if place.is_begun() && kept.exists() {
@@ -41,7 +41,7 @@ pub(super) fn take_back(disk: &Disk, place: &Place, id: &str) -> io::Result<()> 
     place.mark_begun(false)
 }
 
-/// Keeps the files of a paused sandbox, to be put back should its next run not succeed.
+/// Keeps a copy of the files of a paused sandbox, for a rollback of its next run.
 pub(super) fn guard(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
     let kept = place.files();
     if kept.exists() {
@@ -50,7 +50,7 @@ pub(super) fn guard(disk: &Disk, place: &Place, id: &str) -> io::Result<()> {
     disk.keep(id, &kept)
 }
 
-/// Clears what the last run of a paused sandbox had, and makes ready what the next one needs.
+/// Removes what the last run of a paused sandbox left, and prepares the next one.
 pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let place = Place::of_paused(&shared.disk, &id);
     find(&place, &id).await?;
@@ -59,8 +59,11 @@ pub(super) async fn prepare_resume(shared: Arc<Shared>, id: SandboxId) -> Result
         .await
 }
 
-/// Forgets what was saved of a sandbox that runs again.
-pub(super) async fn discard_pause(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+/// Deletes the checkpoint of a resumed sandbox.
+pub(super) async fn delete_checkpoint(
+    shared: Arc<Shared>,
+    id: SandboxId,
+) -> Result<(), DriverError> {
     let place = Place::of_paused(&shared.disk, &id);
     blocking(move || {
         place
@@ -70,7 +73,7 @@ pub(super) async fn discard_pause(shared: Arc<Shared>, id: SandboxId) -> Result<
     .await
 }
 
-/// Ends the processes of a sandbox and clears what only a run has; its files and its directory
+/// Ends the processes of a sandbox and removes what belongs to a run. Its files and its directory
 /// stay.
 async fn end_run(shared: Arc<Shared>, id: &SandboxId) -> Result<(), DriverError> {
     destroy::end_run(&shared, id).await?;

@@ -1,4 +1,4 @@
-//! Other limits for a sandbox that runs.
+//! Limits of running sandboxes, and the teams that their disk counts for.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use shoal_node::manifest::Manifest;
 
 use super::{Shared, failed};
 
-/// What a sandbox keeps beyond what it uses when its memory shrinks, in MiB: less, and the next
-/// thing that it does ends it.
+/// The memory that must stay free when a limit shrinks, in MiB. With less, the next allocation would
+/// end the sandbox.
 const MARGIN_MIB: u64 = 16;
 
-/// Puts other limits of processor time and memory in force, in place.
+/// Sets limits of processor time and memory in place.
 pub(super) async fn resize(
     shared: Arc<Shared>,
     id: SandboxId,
@@ -28,7 +28,7 @@ pub(super) async fn resize(
     };
     let worker = shared.clone();
     let manifest = blocking(move || change(&worker, manifest, limits)).await?;
-    // Unless it has ended meanwhile.
+    // It may have ended meanwhile.
     if let Some(live) = shared.live.lock().get_mut(&id) {
         *live = manifest;
     }
@@ -54,7 +54,7 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
         memory: limits.memory,
         ..before
     };
-    // Written first: a server that is killed in between finds the limits that were asked for.
+    // Written first: after a crash in between, the next start applies the requested limits.
     let directory = shared.home.sandbox(next.id.as_str());
     next.rewrite(&directory)
         .map_err(failed("write the manifest"))?;
@@ -62,7 +62,7 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
         .set_memory(manifest.in_group(limits).memory)
         .and_then(|()| group.set_cpu(limits.cpu));
     set.map_err(|error| {
-        // The old ones stay; the first error is the one that counts.
+        // Restore the old limits. The first error is the one to report.
         let _ = group.set_memory(manifest.in_group(before).memory);
         let _ = group.set_cpu(before.cpu);
         let _ = manifest.rewrite(&directory);
@@ -72,7 +72,7 @@ fn change(shared: &Shared, manifest: Manifest, limits: Resources) -> Result<Mani
     Ok(next)
 }
 
-/// Counts the disk of a sandbox for another team.
+/// Counts the disk of a sandbox for another team from now on.
 pub(super) async fn set_owner(
     shared: Arc<Shared>,
     id: SandboxId,
@@ -98,14 +98,14 @@ pub(super) async fn set_owner(
         written.map_err(failed("write the manifest"))
     };
     blocking(given).await?;
-    // Unless it has ended meanwhile.
+    // It may have ended meanwhile.
     if let Some(live) = shared.live.lock().get_mut(&id) {
         live.owner = Some(owner);
     }
     Ok(())
 }
 
-/// What a team holds of the disk.
+/// The disk usage of a team.
 pub(super) async fn disk_use(
     shared: Arc<Shared>,
     team: TeamId,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shoal_core::driver::{DriverError, Source};
+use shoal_core::driver::{AfterSnapshot, DriverError};
 use shoal_core::id::{SandboxId, SnapshotId};
 use shoal_core::resources::Mib;
 use shoal_core::snapshot::{Contents, Saved};
@@ -33,7 +33,7 @@ pub(super) async fn pause(
         let known = blocking(move || Ok::<_, DriverError>(saved::Manifest::read(&directory)));
         match known.await? {
             Ok(known) => {
-                paused::back_to_pause(shared, id).await?;
+                paused::rollback_resume(shared, id).await?;
                 return Ok(known.saved);
             }
             Err(saved::Unreadable::Disk(error)) => {
@@ -78,16 +78,16 @@ pub(super) async fn snapshot(
     id: SandboxId,
     snapshot: SnapshotId,
     contents: Contents,
-    source: Source,
+    after: AfterSnapshot,
 ) -> Result<Saved, DriverError> {
     let save = Save::new(&shared, &id, contents)?;
     let place = Place::of_snapshot(&shared.disk, snapshot);
-    let manifest = blocking(move || save.beside(&place, source)).await?;
+    let manifest = blocking(move || save.beside(&place, after)).await?;
     Ok(manifest.saved)
 }
 
 /// Lets a sandbox go on that a snapshot has left held still.
-pub(super) async fn go_on(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
+pub(super) async fn thaw_source(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let save = Save::new(&shared, &id, Contents::Filesystem)?;
     blocking(move || save.release().map_err(failed("let the sandbox go on"))).await
 }
@@ -174,18 +174,18 @@ impl Save {
 
     /// Saves with a copy of the files. The sandbox goes on as soon as that is taken, unless it is to
     /// stay still and all was saved.
-    fn beside(&self, place: &Place, source: Source) -> Result<saved::Manifest, DriverError> {
+    fn beside(&self, place: &Place, after: AfterSnapshot) -> Result<saved::Manifest, DriverError> {
         let held = self.hold()?;
-        let then = match source {
-            Source::GoesOn => Then::GoOn(&held),
-            Source::StaysStill => Then::StayStill,
+        let then = match after {
+            AfterSnapshot::Resume => Then::GoOn(&held),
+            AfterSnapshot::KeepFrozen => Then::StayStill,
         };
         let written = self.write(place, then, held.since);
         let written = written.and_then(|manifest| {
             place.keep_name().map_err(failed("write what is saved"))?;
             Ok(manifest)
         });
-        if source == Source::StaysStill && written.is_ok() {
+        if after == AfterSnapshot::KeepFrozen && written.is_ok() {
             return written;
         }
         held.release();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_core::auth::TokenSeed;
-use shoal_core::driver::{CreateOrder, Driver, Owner, Start};
+use shoal_core::driver::{Driver, Owner, Start, StartSpec};
 use shoal_core::id::{ExecutionId, SandboxId, TeamId};
 use shoal_core::image::ImageName;
 use shoal_core::limits::Bounds;
@@ -148,9 +148,9 @@ fn copy_program(name: &str, layer: &Path) {
     }
 }
 
-pub(crate) fn order(id: &str, runtime: Option<&str>) -> CreateOrder {
+pub(crate) fn order(id: &str, runtime: Option<&str>) -> StartSpec {
     let id: SandboxId = id.parse().unwrap();
-    CreateOrder {
+    StartSpec {
         execution: ExecutionId::from_entropy([7; 16]),
         guest_token: TokenSeed::new([7; 32]).envd_access_token(&id),
         id,

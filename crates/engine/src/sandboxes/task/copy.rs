@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shoal_core::detail::Chain;
-use shoal_core::driver::Source;
+use shoal_core::driver::{AfterSnapshot, Checkpointer};
 use shoal_core::snapshot::{Contents, Saved, SnapshotRecord};
 use shoal_core::state::{Input, KillReason};
 
@@ -17,6 +17,8 @@ impl Sandbox {
     /// Takes a copy of the sandbox, which goes on, or ends as soon as the copy is there.
     pub(super) async fn snapshot(&mut self, order: SnapshotOrder) -> Result<Taken, SandboxError> {
         self.record.state.on(&Input::Snapshot)?;
+        let driver = self.driver();
+        let checkpointer = driver.checkpoints()?;
         let contents = order.contents.unwrap_or(self.record.spec.persistent);
         self.freeze_guest(contents, false).await?;
         if let Err(error) = self.advance(&Input::Snapshot).await {
@@ -24,11 +26,10 @@ impl Sandbox {
             return Err(error);
         }
         if order.end {
-            return self.snapshot_and_end(order, contents).await;
+            return self.snapshot_and_end(checkpointer, order, contents).await;
         }
-        let driver = self.sandboxes.driver.clone();
         let id = &self.record.id;
-        let saved = driver.snapshot(id, order.id, contents, Source::GoesOn);
+        let saved = checkpointer.snapshot(id, order.id, contents, AfterSnapshot::Resume);
         let saved = saved.await;
         self.unfreeze_guest().await;
         self.happened(&Input::SnapshotEnded).await?;
@@ -38,17 +39,17 @@ impl Sandbox {
     /// The sandbox stands still until the copy is noted. When it cannot be, it goes on.
     async fn snapshot_and_end(
         &mut self,
+        checkpointer: &dyn Checkpointer,
         order: SnapshotOrder,
         contents: Contents,
     ) -> Result<Taken, SandboxError> {
-        let driver = self.sandboxes.driver.clone();
         let id = self.record.id.clone();
-        let saved = driver.snapshot(&id, order.id, contents, Source::StaysStill);
+        let saved = checkpointer.snapshot(&id, order.id, contents, AfterSnapshot::KeepFrozen);
         let noted = match saved.await {
             Ok(saved) => {
                 let noted = self.note(order, saved).await;
                 if noted.is_err()
-                    && let Err(error) = driver.go_on(&id).await
+                    && let Err(error) = checkpointer.thaw_source(&id).await
                 {
                     tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox stands still");
                 }
@@ -69,6 +70,7 @@ impl Sandbox {
     /// Notes a copy that is there, so that users find it. Of one that cannot be noted nothing is left.
     async fn note(&self, order: SnapshotOrder, saved: Saved) -> Result<Taken, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, self.record.clone());
+        sandboxes.drivers.note_snapshot(order.id, &record);
         count(&saved, "snapshot");
         let noted = order.note.map(|note| SnapshotRecord {
             id: order.id,
@@ -88,7 +90,7 @@ impl Sandbox {
             && let Err(error) = sandboxes.snapshots.keep(noted).await
         {
             // Nobody knows of it: a start would clear it too.
-            let _ = sandboxes.driver.remove_snapshot(order.id).await;
+            let _ = sandboxes.drivers.remove_snapshot(order.id).await;
             return Err(error.into());
         }
         let detail = BTreeMap::from([("contents", saved.contents.to_string())]);

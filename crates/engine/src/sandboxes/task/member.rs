@@ -70,7 +70,11 @@ impl Sandbox {
         if self.keeps_running() {
             return;
         }
-        if let Err(error) = sandboxes.driver.hold(id, true).await {
+        let driver = self.driver();
+        let Some(freezer) = driver.freezer() else {
+            return;
+        };
+        if let Err(error) = freezer.freeze(id).await {
             tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be held still yet");
             let again = sandboxes.clock.now() + FREEZE_DELAY;
             sandboxes.deadlines.set(id, Some(again));
@@ -163,18 +167,19 @@ impl Sandbox {
         let begun = Instant::now();
         let report = self.record.report.clone();
         let mut report = report.ok_or_else(|| SandboxError::NotFound(self.record.id.clone()))?;
-        let owner = self.sandboxes.access.owner(self.record.team);
-        let given = self
-            .sandboxes
-            .driver
-            .set_owner(&self.record.id, owner)
-            .await;
-        given.map_err(SandboxError::from)?;
+        let driver = self.driver();
+        if let Some(accounts) = driver.disk_accounts() {
+            let owner = self.sandboxes.access.owner(self.record.team);
+            let given = accounts.set_owner(&self.record.id, owner).await;
+            given.map_err(SandboxError::from)?;
+        }
         // First: the daemon would be slow with the small limits of a member.
         self.raise_limits(&before.resources).await?;
-        // Always: an earlier server may have frozen it.
-        let released = self.sandboxes.driver.hold(&self.record.id, false).await;
-        released.map_err(SandboxError::from)?;
+        if let Some(freezer) = driver.freezer() {
+            // Always: an earlier server may have frozen it.
+            let thawed = freezer.thaw(&self.record.id).await;
+            thawed.map_err(SandboxError::from)?;
+        }
         let (rules, told) = tokio::join!(self.change_rules(before), self.tell_guest(&report));
         rules?;
         report.envd_version = told?;
@@ -222,8 +227,7 @@ impl Sandbox {
         let ceiling = self.record.spec.cpu_ceiling.max(limits.cpu);
         let bounds = self.sandboxes.access.bounds(self.record.team);
         let granted = bounds.regrant(before, limits, ceiling)?;
-        let resized = self.sandboxes.driver.resize(&self.record.id, granted).await;
-        resized.map_err(SandboxError::from)
+        self.set_limits(granted).await.map_err(SandboxError::from)
     }
 
     async fn change_rules(&self, before: &SandboxSpec) -> Result<(), SandboxError> {
@@ -231,8 +235,11 @@ impl Sandbox {
         if egress.same_rules(&before.network.egress) {
             return Ok(());
         }
-        let driver = &self.sandboxes.driver;
-        let set = driver.set_egress(&self.record.id, egress.clone()).await;
+        let driver = self.driver();
+        let set = driver
+            .filters_egress()?
+            .set_egress(&self.record.id, egress.clone())
+            .await;
         set.map_err(SandboxError::from)
     }
 

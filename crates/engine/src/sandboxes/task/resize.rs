@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_core::detail::Chain;
+use shoal_core::driver::DriverError;
 use shoal_core::limits::Granted;
 use shoal_core::resources::Resources;
 use shoal_core::sandbox::SandboxRecord;
@@ -24,6 +25,7 @@ impl Sandbox {
         kept: Option<QuotaReservation>,
     ) -> Result<(), SandboxError> {
         self.must_run()?;
+        self.driver().resizes()?;
         let (aim, kept) = self.aim(resize, kept)?;
         let mut next = self.record.as_ref().clone();
         next.resizing = true;
@@ -57,6 +59,7 @@ impl Sandbox {
         resize: Resize,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.must_run()?;
+        self.driver().resizes()?;
         let before = self.record.aim;
         let (aim, kept) = self.aim(resize, None)?;
         // Written first: after a crash in between, the limits that were asked for are known.
@@ -95,6 +98,12 @@ impl Sandbox {
         Ok(bounds.regrant(&spec.resources, wanted, ceiling)?)
     }
 
+    /// Sets limits in the driver.
+    pub(super) async fn set_limits(&self, granted: Granted) -> Result<(), DriverError> {
+        let driver = self.driver();
+        driver.resizes()?.resize(&self.record.id, granted).await
+    }
+
     /// Has the driver change the limits. When it does not, `otherwise` is what is still to be done.
     async fn put_in_force(
         &mut self,
@@ -102,10 +111,7 @@ impl Sandbox {
         otherwise: Option<Resources>,
     ) -> Result<Arc<SandboxRecord>, SandboxError> {
         let resized = match self.grant(limits) {
-            Ok(granted) => {
-                let resized = self.sandboxes.driver.resize(&self.record.id, granted).await;
-                resized.map_err(SandboxError::from)
-            }
+            Ok(granted) => self.set_limits(granted).await.map_err(SandboxError::from),
             Err(refused) => Err(refused),
         };
         if let Err(error) = resized {
@@ -155,8 +161,7 @@ impl Sandbox {
                         tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a resize of the last server cannot be finished");
                         match self.grant(old) {
                             Ok(granted) => {
-                                let back = self.sandboxes.driver.resize(&self.record.id, granted);
-                                back.await.map_err(SandboxError::from)
+                                self.set_limits(granted).await.map_err(SandboxError::from)
                             }
                             Err(refused) => Err(refused),
                         }

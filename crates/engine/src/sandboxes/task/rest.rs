@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shoal_core::detail::Chain;
-use shoal_core::driver::Start;
+use shoal_core::driver::{DriverError, Start};
 use shoal_core::id::ExecutionId;
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::snapshot::{Contents, Saved};
@@ -27,13 +27,15 @@ impl Sandbox {
             return Ok(());
         }
         self.record.state.on(&Input::Pause)?;
+        let driver = self.driver();
+        let checkpointer = driver.checkpoints()?;
         let contents = order.contents.unwrap_or(self.record.spec.persistent);
         self.freeze_guest(contents, order.healthy).await?;
         if let Err(error) = self.advance(&Input::Pause).await {
             self.unfreeze_guest().await;
             return Err(error);
         }
-        let paused = self.sandboxes.driver.pause(&self.record.id, contents);
+        let paused = checkpointer.pause(&self.record.id, contents);
         // What is saved outlives the machine only together with the word that it is being saved.
         let (paused, synced) = tokio::join!(paused, self.sandboxes.store.sync());
         if let Err(error) = synced {
@@ -96,12 +98,18 @@ impl Sandbox {
         let resumed = self.go_on(order).await;
         if let Err(error) = &resumed {
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
-            if let Err(error) = self.sandboxes.driver.back_to_pause(&self.record.id).await {
+            if let Err(error) = self.roll_back().await {
                 tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a run is not cleared yet");
             }
             self.happened(&Input::ResumeFailed).await?;
         }
         resumed
+    }
+
+    /// Ends the run of a resume that failed.
+    async fn roll_back(&self) -> Result<(), DriverError> {
+        let driver = self.driver();
+        driver.checkpoints()?.rollback_resume(&self.record.id).await
     }
 
     async fn go_on(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
@@ -139,10 +147,10 @@ impl Sandbox {
         if !std::mem::take(&mut self.unsettled) {
             return;
         }
-        let (driver, id) = (&self.sandboxes.driver, &self.record.id);
-        let settled = match self.record.state.kind() {
-            StateKind::Paused => driver.prepare_resume(id).await,
-            StateKind::Running => driver.discard_pause(id).await,
+        let (driver, id) = (self.driver(), &self.record.id);
+        let settled = match (self.record.state.kind(), driver.checkpointer()) {
+            (StateKind::Paused, Some(checkpointer)) => checkpointer.prepare_resume(id).await,
+            (StateKind::Running, Some(checkpointer)) => checkpointer.delete_checkpoint(id).await,
             _ => Ok(()),
         };
         if let Err(error) = settled {
@@ -153,12 +161,11 @@ impl Sandbox {
 
     /// Goes on from what a start has found.
     pub(super) async fn take_over(&mut self, was: RecoveryAction) {
-        let driver = self.sandboxes.driver.clone();
         let id = self.record.id.clone();
         let cleared = match was {
             // What its run had may not have been cleared yet.
             RecoveryAction::AsNoted if self.record.state.kind() == StateKind::Paused => {
-                driver.back_to_pause(&id).await
+                self.roll_back().await
             }
             RecoveryAction::AsNoted => Ok(()),
             RecoveryAction::Ended(input) => {
@@ -170,10 +177,13 @@ impl Sandbox {
                     self.observe(input).await;
                     self.unfreeze_guest().await;
                 }
-                driver.discard_pause(&id).await
+                match self.driver().checkpointer() {
+                    Some(checkpointer) => checkpointer.delete_checkpoint(&id).await,
+                    None => Ok(()),
+                }
             }
             RecoveryAction::Saved(inputs, saved) => {
-                let cleared = driver.back_to_pause(&id).await;
+                let cleared = self.roll_back().await;
                 self.rest(inputs, saved).await;
                 cleared
             }

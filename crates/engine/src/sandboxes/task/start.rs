@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shoal_core::auth::Token;
 use shoal_core::detail::Chain;
-use shoal_core::driver::{CreateOrder, Start, StartReport};
+use shoal_core::driver::{Start, StartReport, StartSpec};
 use shoal_core::sandbox::SandboxRecord;
 use shoal_core::state::{FailReason, Input, KillReason};
 use tokio::time::Instant;
@@ -74,7 +74,8 @@ impl Sandbox {
     ) -> Result<StartReport, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, &self.record);
         let spec = &record.spec;
-        let order = CreateOrder {
+        let driver = sandboxes.drivers.for_start(record, &start)?;
+        let run = StartSpec {
             id: record.id.clone(),
             execution: record.execution,
             start,
@@ -88,7 +89,7 @@ impl Sandbox {
             env: BTreeMap::new(),
             guest_token: sandboxes.access.guest_token(record),
         };
-        let create = sandboxes.driver.create(order);
+        let create = driver.create(run);
         let create = create.instrument(tracing::debug_span!("driver.create"));
         let mut report = create.await?;
         let started = Instant::now();

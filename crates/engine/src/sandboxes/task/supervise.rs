@@ -94,7 +94,10 @@ async fn look_up(sandboxes: &Sandboxes, id: &SandboxId) -> Result<Known, Unknown
     let stored = stored
         .filter(|stored| stored.value.state.kind() != StateKind::Terminated)
         .map(|stored| (stored.value, stored.version));
-    let found = sandboxes.driver.inventory().await?;
+    let found = match &stored {
+        Some((record, _)) => sandboxes.drivers.of(record).inventory().await?,
+        None => Vec::new(),
+    };
     let found = found.into_iter().find(|found| found.id == *id);
     Ok((stored, found))
 }

@@ -1,4 +1,4 @@
-//! What it answers.
+//! The traits of the fake driver.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use shoal_core::BoxFuture;
 use shoal_core::detail::HostDetail;
 use shoal_core::driver::{
-    Capabilities, CreateOrder, DiskUse, Driver, DriverError, DriverEvent, ExportOrder, Found,
-    FoundPaused, ImportOrder, Imported, Isolation, Origin, Owner, Phases, Source, Start,
-    StartReport,
+    AfterSnapshot, Capabilities, Checkpointer, DiskAccounts, DiskUse, Driver, DriverError,
+    DriverEvent, EgressFilter, ExportRequest, Found, FoundPaused, Freezer, ImportRequest, Imported,
+    Isolation, Origin, Owner, Phases, Resizer, SnapshotTransfer, Start, StartReport, StartSpec,
 };
 use shoal_core::id::{SandboxId, SnapshotId, TeamId};
 use shoal_core::limits::Granted;
@@ -24,20 +24,20 @@ impl Driver for FakeDriver {
         &self.state.capabilities
     }
 
-    fn create(&self, order: CreateOrder) -> BoxFuture<'_, Result<StartReport, DriverError>> {
+    fn create(&self, spec: StartSpec) -> BoxFuture<'_, Result<StartReport, DriverError>> {
         Box::pin(async move {
             self.state.starts.pass().await;
             self.may_panic();
             let runtimes = &self.state.capabilities.runtimes;
             let usual: &RuntimeName = &runtimes[0].name;
-            let known = order.runtime.clone().unwrap_or_else(|| usual.clone());
+            let known = spec.runtime.clone().unwrap_or_else(|| usual.clone());
             if runtimes.iter().all(|info| info.name != known) {
                 return Err(DriverError::RuntimeNotFound {
                     asked: known,
                     available: usual.to_string(),
                 });
             }
-            let restored = match &order.start {
+            let restored = match &spec.start {
                 Start::Image(_) => false,
                 Start::Snapshot { memory: true, .. } if self.state.refuses.lock().memory => {
                     return Err(DriverError::Unusable(
@@ -45,16 +45,16 @@ impl Driver for FakeDriver {
                     ));
                 }
                 Start::Snapshot { id, memory } => *memory && self.keeps_memory(*id),
-                Start::Paused { memory } => *memory && self.rests_with_memory(&order.id),
+                Start::Paused { memory } => *memory && self.has_paused_memory(&spec.id),
             };
             let origin = if restored {
                 Origin::Restored
             } else {
                 Origin::Cold
             };
-            match order.start {
-                Start::Paused { .. } => self.start_again(order)?,
-                _ => self.start_new(order)?,
+            match spec.start {
+                Start::Paused { .. } => self.start_again(spec)?,
+                _ => self.start_new(spec)?,
             }
             Ok(StartReport {
                 runtime: known,
@@ -75,6 +75,59 @@ impl Driver for FakeDriver {
         Box::pin(async move { refused })
     }
 
+    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
+        let usage = self.of_live(id, |_| Usage::default());
+        Box::pin(async move { usage })
+    }
+
+    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
+        let sandboxes = self.state.sandboxes.lock();
+        let found = sandboxes.values().map(|sandbox| Found {
+            id: sandbox.spec.id.clone(),
+            execution: sandbox.spec.execution,
+            alive: sandbox.alive,
+            paused: sandbox.paused.clone(),
+        });
+        let found = found.collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
+        Box::pin(async {
+            let mut incoming = self.state.incoming.lock().await;
+            tokio::select! {
+                event = incoming.recv() => event,
+                () = self.state.ended.notified() => None,
+            }
+        })
+    }
+
+    fn checkpointer(&self) -> Option<&dyn Checkpointer> {
+        self.has_capabilities().then_some(self)
+    }
+
+    fn snapshot_transfer(&self) -> Option<&dyn SnapshotTransfer> {
+        self.has_capabilities().then_some(self)
+    }
+
+    fn freezer(&self) -> Option<&dyn Freezer> {
+        self.has_capabilities().then_some(self)
+    }
+
+    fn resizer(&self) -> Option<&dyn Resizer> {
+        self.has_capabilities().then_some(self)
+    }
+
+    fn egress_filter(&self) -> Option<&dyn EgressFilter> {
+        self.has_capabilities().then_some(self)
+    }
+
+    fn disk_accounts(&self) -> Option<&dyn DiskAccounts> {
+        self.has_capabilities().then_some(self)
+    }
+}
+
+impl Checkpointer for FakeDriver {
     fn pause(
         &self,
         id: &SandboxId,
@@ -92,16 +145,16 @@ impl Driver for FakeDriver {
                 return Err(DriverError::NotFound(id));
             }
             sandbox.alive = false;
-            let execution = sandbox.order.execution;
+            let execution = sandbox.spec.execution;
             let paused = sandbox.paused.get_or_insert_with(|| FoundPaused {
                 execution,
-                saved: Self::saved(contents),
+                saved: self.saved(contents),
             });
             Ok(paused.saved.clone())
         })
     }
 
-    fn back_to_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+    fn rollback_resume(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         let id = id.clone();
         Box::pin(async move {
             let mut sandboxes = self.state.sandboxes.lock();
@@ -116,7 +169,7 @@ impl Driver for FakeDriver {
         Box::pin(async { Ok(()) })
     }
 
-    fn discard_pause(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+    fn delete_checkpoint(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
         if let Some(sandbox) = self.state.sandboxes.lock().get_mut(id) {
             sandbox.paused = None;
         }
@@ -128,25 +181,33 @@ impl Driver for FakeDriver {
         id: &SandboxId,
         snapshot: SnapshotId,
         contents: Contents,
-        source: Source,
+        after: AfterSnapshot,
     ) -> BoxFuture<'_, Result<Saved, DriverError>> {
         let id = id.clone();
         Box::pin(async move {
-            self.of_live(&id, |sandbox| sandbox.still = true)?;
+            self.of_live(&id, |sandbox| sandbox.frozen = true)?;
             self.state.saves.pass().await;
             self.may_panic();
             let refused = self.refused(|refuses| refuses.save, "save the memory");
-            let still = refused.is_ok() && source == Source::StaysStill;
-            self.of_live(&id, |sandbox| sandbox.still = still)?;
+            let frozen = refused.is_ok() && after == AfterSnapshot::KeepFrozen;
+            self.of_live(&id, |sandbox| sandbox.frozen = frozen)?;
             refused?;
             self.state.snapshots.lock().insert(snapshot, contents);
-            Ok(Self::saved(contents))
+            Ok(self.saved(contents))
         })
     }
 
-    fn go_on(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
-        let gone_on = self.of_live(id, |sandbox| sandbox.still = false);
-        Box::pin(async move { gone_on })
+    fn thaw_source(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let thawed = self.of_live(id, |sandbox| sandbox.frozen = false);
+        Box::pin(async move { thawed })
+    }
+
+    fn wait_idle(&self, id: &SandboxId, _: Duration) -> BoxFuture<'_, Result<bool, DriverError>> {
+        let id = id.clone();
+        Box::pin(async move {
+            self.state.idles.pass().await;
+            self.of_live(&id, |_| true)
+        })
     }
 
     fn snapshots(&self) -> BoxFuture<'_, Result<Vec<SnapshotId>, DriverError>> {
@@ -158,16 +219,18 @@ impl Driver for FakeDriver {
         self.state.snapshots.lock().remove(&snapshot);
         Box::pin(async { Ok(()) })
     }
+}
 
-    fn export_snapshot(&self, order: ExportOrder) -> BoxFuture<'_, Result<u64, DriverError>> {
-        let kept = self.state.snapshots.lock().contains_key(&order.snapshot);
+impl SnapshotTransfer for FakeDriver {
+    fn export_snapshot(&self, request: ExportRequest) -> BoxFuture<'_, Result<u64, DriverError>> {
+        let kept = self.state.snapshots.lock().contains_key(&request.snapshot);
         Box::pin(async move {
             if !kept {
-                return Err(DriverError::SnapshotNotFound(order.snapshot));
+                return Err(DriverError::SnapshotNotFound(request.snapshot));
             }
-            let bytes = order.note.len() as u64;
-            let sealed = format!("{}\n{}", order.key.id(), order.note);
-            match std::fs::write(order.target, sealed) {
+            let bytes = request.note.len() as u64;
+            let sealed = format!("{}\n{}", request.key.id(), request.note);
+            match std::fs::write(request.target, sealed) {
                 Ok(()) => Ok(bytes),
                 Err(error) => Err(DriverError::Step {
                     step: "export",
@@ -177,23 +240,43 @@ impl Driver for FakeDriver {
         })
     }
 
-    fn import_snapshot(&self, order: ImportOrder) -> BoxFuture<'_, Result<Imported, DriverError>> {
+    fn import_snapshot(
+        &self,
+        request: ImportRequest,
+    ) -> BoxFuture<'_, Result<Imported, DriverError>> {
         Box::pin(async move {
-            let text = std::fs::read_to_string(order.source)
+            let text = std::fs::read_to_string(request.source)
                 .map_err(|error| DriverError::Unusable(error.to_string()))?;
             let (key, note) = text.split_once('\n').unwrap_or_default();
-            if key != order.key.id() && !order.trust {
+            if key != request.key.id() && !request.trust {
                 return Err(DriverError::Untrusted);
             }
             let snapshots = &mut self.state.snapshots.lock();
-            snapshots.insert(order.snapshot, Contents::Memory);
+            snapshots.insert(request.snapshot, Contents::Memory);
             Ok(Imported {
-                saved: Self::saved(Contents::Memory),
+                saved: self.saved(Contents::Memory),
                 note: note.to_owned(),
             })
         })
     }
+}
 
+impl Freezer for FakeDriver {
+    fn freeze(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let frozen = self.of_live(id, |sandbox| {
+            sandbox.frozen = true;
+            sandbox.freezes += 1;
+        });
+        Box::pin(async move { frozen })
+    }
+
+    fn thaw(&self, id: &SandboxId) -> BoxFuture<'_, Result<(), DriverError>> {
+        let thawed = self.of_live(id, |sandbox| sandbox.frozen = false);
+        Box::pin(async move { thawed })
+    }
+}
+
+impl Resizer for FakeDriver {
     fn resize(&self, id: &SandboxId, limits: Granted) -> BoxFuture<'_, Result<(), DriverError>> {
         let id = id.clone();
         Box::pin(async move {
@@ -201,69 +284,30 @@ impl Driver for FakeDriver {
             if self.state.refuses.lock().resize {
                 return Err(DriverError::CannotResize("told to refuse".to_owned()));
             }
-            self.of_live(&id, |sandbox| sandbox.order.limits = limits)
+            self.of_live(&id, |sandbox| sandbox.spec.limits = limits)
         })
     }
+}
 
+impl EgressFilter for FakeDriver {
+    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
+        self.may_panic();
+        let set = self.of_live(id, |sandbox| sandbox.spec.egress = egress);
+        Box::pin(async move { set })
+    }
+}
+
+impl DiskAccounts for FakeDriver {
     fn set_owner(&self, id: &SandboxId, owner: Owner) -> BoxFuture<'_, Result<(), DriverError>> {
-        let given = self.of_live(id, |sandbox| sandbox.order.owner = owner);
+        let given = self.of_live(id, |sandbox| sandbox.spec.owner = owner);
         Box::pin(async move { given })
     }
 
     fn disk_use(&self, team: TeamId) -> BoxFuture<'_, Result<Option<DiskUse>, DriverError>> {
         let sandboxes = self.state.sandboxes.lock();
         let of_team = sandboxes.values();
-        let of_team = of_team.filter(|sandbox| sandbox.order.owner.team == team);
+        let of_team = of_team.filter(|sandbox| sandbox.spec.owner.team == team);
         let bytes = of_team.count() as u64;
         Box::pin(async move { Ok(Some(DiskUse { bytes })) })
-    }
-
-    fn hold(&self, id: &SandboxId, still: bool) -> BoxFuture<'_, Result<(), DriverError>> {
-        let held = self.of_live(id, |sandbox| {
-            sandbox.still = still;
-            sandbox.held += usize::from(still);
-        });
-        Box::pin(async move { held })
-    }
-
-    fn until_quiet(&self, id: &SandboxId, _: Duration) -> BoxFuture<'_, Result<bool, DriverError>> {
-        let id = id.clone();
-        Box::pin(async move {
-            self.state.quiets.pass().await;
-            self.of_live(&id, |_| true)
-        })
-    }
-
-    fn set_egress(&self, id: &SandboxId, egress: Egress) -> BoxFuture<'_, Result<(), DriverError>> {
-        self.may_panic();
-        let set = self.of_live(id, |sandbox| sandbox.order.egress = egress);
-        Box::pin(async move { set })
-    }
-
-    fn usage(&self, id: &SandboxId) -> BoxFuture<'_, Result<Usage, DriverError>> {
-        let usage = self.of_live(id, |_| Usage::default());
-        Box::pin(async move { usage })
-    }
-
-    fn inventory(&self) -> BoxFuture<'_, Result<Vec<Found>, DriverError>> {
-        let sandboxes = self.state.sandboxes.lock();
-        let found = sandboxes.values().map(|sandbox| Found {
-            id: sandbox.order.id.clone(),
-            execution: sandbox.order.execution,
-            alive: sandbox.alive,
-            paused: sandbox.paused.clone(),
-        });
-        let found = found.collect();
-        Box::pin(async move { Ok(found) })
-    }
-
-    fn next_event(&self) -> BoxFuture<'_, Option<DriverEvent>> {
-        Box::pin(async {
-            let mut incoming = self.state.incoming.lock().await;
-            tokio::select! {
-                event = incoming.recv() => event,
-                () = self.state.ended.notified() => None,
-            }
-        })
     }
 }

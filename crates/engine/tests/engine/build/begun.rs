@@ -1,6 +1,6 @@
 //! Sandboxes of a template that changes while they are made.
 
-use shoal_core::driver::Driver;
+use shoal_core::driver::Checkpointer;
 use shoal_core::id::SnapshotId;
 
 use super::*;

@@ -94,12 +94,12 @@ async fn a_pool_that_is_removed_begins_anew_with_what_it_saves() {
 #[tokio::test]
 async fn a_member_is_saved_when_its_programs_are_quiet() {
     let fixture = Pooled::new().await;
-    fixture.driver.quiets().shut();
+    fixture.driver.idles().shut();
     fixture.put(json!([warm(1)])).await;
-    let waiting = |fixture: &Pooled| fixture.driver.quiets().waiting() == 1;
+    let waiting = |fixture: &Pooled| fixture.driver.idles().waiting() == 1;
     fixture.until("waited for", waiting).await;
     assert!(fixture.driver.kept().is_empty());
-    fixture.driver.quiets().open();
+    fixture.driver.idles().open();
     fixture.full(1).await;
     assert_eq!(fixture.driver.kept().len(), 1);
 }

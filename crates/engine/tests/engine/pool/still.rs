@@ -7,7 +7,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 async fn held(fixture: &Pooled) {
     let all = |fixture: &Pooled| {
         let members = fixture.members();
-        members.iter().all(|id| fixture.driver.is_still(id))
+        members.iter().all(|id| fixture.driver.is_frozen(id))
     };
     fixture.until("held still", all).await;
 }
@@ -22,18 +22,18 @@ async fn members_are_held_still_while_they_wait_and_go_on_for_whoever_gets_them(
     fixture.clock.advance(Duration::from_millis(1));
     let first = fixture.members().remove(0);
     fixture
-        .until("held still", |fixture| fixture.driver.is_still(&first))
+        .until("held still", |fixture| fixture.driver.is_frozen(&first))
         .await;
     let made = fixture.create().await;
     assert_eq!((origin(&made), &made.id), (Origin::Pooled, &first));
     for id in [&early.id, &made.id] {
-        assert!(!fixture.driver.is_still(id));
+        assert!(!fixture.driver.is_frozen(id));
     }
     fixture.full(2).await;
     fixture.clock.advance(SETTLED);
     held(&fixture).await;
     assert!(
-        !fixture.driver.is_still(&made.id),
+        !fixture.driver.is_frozen(&made.id),
         "it is no member any more"
     );
 }
@@ -45,14 +45,14 @@ async fn the_next_server_lets_them_go_on_as_well() {
     fixture.crash().await;
     fixture.full(1).await;
     let id = fixture.members().remove(0);
-    assert!(!fixture.driver.is_still(&id), "it has not settled yet");
+    assert!(!fixture.driver.is_frozen(&id), "it has not settled yet");
     fixture.clock.advance(SETTLED);
     held(&fixture).await;
     fixture.crash().await;
     fixture.full(1).await;
     let made = fixture.create().await;
     assert_eq!(origin(&made), Origin::Pooled);
-    assert!(!fixture.driver.is_still(&made.id));
+    assert!(!fixture.driver.is_frozen(&made.id));
 }
 
 #[tokio::test]
@@ -79,9 +79,9 @@ async fn an_entry_may_want_its_members_to_go_on() {
     let others = fixture.engine.pool_members("other").unwrap();
     fixture.clock.advance(SETTLED);
     // Both are looked at in turn.
-    let still = |fixture: &Pooled| others.iter().all(|one| fixture.driver.is_still(&one.id));
+    let still = |fixture: &Pooled| others.iter().all(|one| fixture.driver.is_frozen(&one.id));
     fixture.until("held still", still).await;
     let made = fixture.create().await;
     assert_eq!(made.id, id);
-    assert_eq!(fixture.driver.held_ever(&id), 0);
+    assert_eq!(fixture.driver.freezes(&id), 0);
 }

@@ -31,7 +31,7 @@ impl Served {
         let directory = tempfile::tempdir().unwrap();
         let driver = FakeDriver::new();
         let engine = test_util::open(EngineParts {
-            driver: Arc::new(driver.clone()),
+            drivers: vec![Arc::new(driver.clone())],
             ..test_util::parts(directory.path())
         })
         .await;

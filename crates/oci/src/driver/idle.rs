@@ -1,4 +1,4 @@
-//! Waiting until nothing goes on in a sandbox.
+//! Waiting until the programs of a sandbox are idle.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,32 +9,30 @@ use shoal_node::blocking;
 
 use super::{Shared, failed};
 
-/// How long its processor time is watched before it is called quiet.
-const WATCHED: Duration = Duration::from_millis(200);
+/// The interval over which processor time is measured.
+const INTERVAL: Duration = Duration::from_millis(200);
 
-/// How much of that it may use: gVisor's own timers, and programs that look around now and then.
-const LITTLE: Duration = Duration::from_millis(10);
+/// The most processor time of an idle sandbox in one interval. It covers gVisor's own timers and
+/// programs that poll now and then.
+const IDLE_MAX: Duration = Duration::from_millis(10);
 
-pub(super) async fn until_quiet(
+pub(super) async fn wait_idle(
     shared: Arc<Shared>,
     id: SandboxId,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<bool, DriverError> {
-    let end = Instant::now() + within;
+    let end = Instant::now() + timeout;
     let used = async || {
-        let known = shared.live.lock().contains_key(&id);
-        if !known {
-            return Err(DriverError::NotFound(id.clone()));
-        }
+        shared.must_live(&id)?;
         let group = shared.group(&id);
         let used = blocking(move || group.cpu_time()).await;
         used.map_err(failed("read counters"))
     };
     let mut before = used().await?;
     loop {
-        tokio::time::sleep(WATCHED).await;
+        tokio::time::sleep(INTERVAL).await;
         let now = used().await?;
-        if now.saturating_sub(before) < LITTLE {
+        if now.saturating_sub(before) < IDLE_MAX {
             return Ok(true);
         }
         if Instant::now() >= end {
