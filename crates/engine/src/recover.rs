@@ -35,20 +35,22 @@ impl Engine {
         // From here on the drivers of snapshots are known.
         let snapshots = drivers.snapshots().await?.into_iter().collect();
         let digests = self.shared.pools.digests().await;
-        let mut going_on = 0;
+        let mut kept = 0;
         for versioned in stored {
             let record = versioned.value;
-            let mut was = resolve(&record, drivers.take_found(&mut found, &record));
+            let mut action = resolve(&record, drivers.take_found(&mut found, &record));
             if let Some(membership) = record.membership() {
                 let pools = &self.shared.pools;
-                was = pools.recover_member(&record, membership, was, &digests);
+                action = pools.recover_member(&record, membership, action, &digests);
             }
-            if was.goes_on(&record) {
-                going_on += 1;
+            if action.keeps(&record) {
+                kept += 1;
                 self.settle_found(&record).await?;
                 self.count_disk(&record).await;
             }
-            self.shared.sandboxes.adopt(record, versioned.version, was);
+            self.shared
+                .sandboxes
+                .adopt(record, versioned.version, action);
         }
         for (id, driver) in drivers.unclaimed(found) {
             tracing::info!(sandbox.id = %id, "clearing a sandbox that nobody knows");
@@ -58,7 +60,7 @@ impl Engine {
         self.shared.store.release_idempotency().await?;
         self.clear_snapshots(snapshots).await?;
         self.shared.builds.recover().await?;
-        Ok(going_on)
+        Ok(kept)
     }
 
     /// Counts the disk of a sandbox for its team, in case an earlier version created it uncounted.

@@ -8,7 +8,7 @@ use super::ImageStore;
 use super::fault::Fault;
 use super::manifest::Plan;
 use super::reference::Reference;
-use super::registry::{Repository, RegistryConfig};
+use super::registry::{RegistryConfig, Repository};
 
 /// Reads image configurations from registries. It needs no directory, so a program without an image
 /// store can use it.

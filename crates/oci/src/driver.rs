@@ -1,4 +1,4 @@
-//! The driver: what the engine orders, done on this machine.
+//! The driver for OCI runtimes on one machine.
 
 mod carry;
 mod create;
@@ -46,19 +46,19 @@ use self::open::Parts;
 use crate::export::Transfers;
 use crate::runtime::{Kind, Runtime, RuntimeConfig};
 
-/// How many events may wait for the engine; what writes more is made to wait.
+/// The most events that wait for the engine. Backpressure: watchers of output wait when it is full.
 const EVENTS_WAITING: usize = 1024;
 
-/// Of how many memories is remembered that every byte has been looked at.
+/// The number of verified memory files to remember.
 const VERIFIED_MAX: usize = 4096;
 
-/// How often the disk of a sandbox is looked at where the kernel does not bound it.
+/// How often disk usage is checked where the kernel does not bound it.
 const DISK_WATCH: Duration = Duration::from_secs(2);
 
-/// What the driver is made with.
+/// The configuration of the driver.
 #[derive(Debug, Clone)]
 pub struct OciConfig {
-    /// Where everything is kept.
+    /// The data directory.
     pub data: PathBuf,
     /// The daemon that runs inside sandboxes.
     pub envd: PathBuf,
@@ -68,11 +68,12 @@ pub struct OciConfig {
     pub network: NetworkConfig,
     /// The disk of sandboxes.
     pub disk: DiskConfig,
-    /// How many sandboxes are started at once; more wait for their turn.
+    /// The number of sandboxes that start at once. Further starts wait.
     pub starts: usize,
 }
 
-/// Runs sandboxes on this machine.
+/// Runs sandboxes on this machine, in all OCI runtimes that it found. One driver serves them all,
+/// because they share the data directory, disk quotas, network slots and snapshots.
 #[derive(Clone)]
 pub struct OciDriver {
     shared: Arc<Shared>,
@@ -86,27 +87,26 @@ struct Shared {
     disk: Disk,
     network: Network,
     layers: Arc<dyn LayerSource>,
-    /// Where the layers with daemons are, and the name of the one for new sandboxes.
+    /// The directory of the layers with daemons, and the name of the layer for new sandboxes.
     envd_layers: PathBuf,
     envd: FileName,
-    /// Read by whoever starts from a snapshot, written by whoever removes it.
+    /// Locks of snapshots: starts from one read-lock it, its removal write-locks it.
     snapshots: Mutex<HashMap<SnapshotId, Arc<RwLock<()>>>>,
-    /// The memories whose every byte has been looked at.
+    /// The memory files that were verified.
     verified: Mutex<HashSet<Stamp>>,
     turns: Arc<Semaphore>,
-    /// The exports and imports that go on.
+    /// The running exports and imports.
     transfers: Transfers,
-    /// The sandboxes whose end is to be reported: a sandbox that is being destroyed is not here.
+    /// The sandboxes whose end will be reported. A sandbox being destroyed is not among them.
     live: Mutex<HashMap<SandboxId, Manifest>>,
-    /// Whether what the last server left has been searched for.
+    /// Whether the first inventory, which recovers the previous server's sandboxes, was taken.
     taken_over: AtomicBool,
     events: mpsc::Sender<DriverEvent>,
     incoming: AsyncMutex<mpsc::Receiver<DriverEvent>>,
 }
 
 impl OciDriver {
-    /// Whether this machine has what the driver needs. Makes nothing, so that it can be asked
-    /// before anything is made.
+    /// Checks that this machine has what the driver needs, without making anything.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -122,7 +122,7 @@ impl OciDriver {
         Ok(())
     }
 
-    /// Sets everything up; for a caller on the runtime. What fails leaves nothing set up.
+    /// Sets everything up, on the async runtime of the caller. A failure leaves nothing set up.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -133,7 +133,7 @@ impl OciDriver {
         let home = Home::open(&config.data, &states).map_err(part("the data directory"))?;
         let opened = Parts::open(&config, &home);
         let parts = opened.inspect_err(|_| {
-            // The first error is the one that counts.
+            // The first error is the one to report.
             let _ = home.close();
         })?;
         let Parts {
@@ -180,14 +180,14 @@ impl OciDriver {
         })
     }
 
-    /// The short name of this installation, which is in the names of all that it makes.
+    /// The short name of this installation. It is part of every name that the driver makes.
     #[must_use]
     pub fn instance(&self) -> &str {
         &self.shared.home.instance
     }
 
-    /// Puts a copy of this installation's authority where clients of other users may read it, and says
-    /// where: they cannot read the data directory.
+    /// Copies this installation's certificate authority to a place that other users can read, and
+    /// returns the path. They cannot read the data directory.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -195,11 +195,11 @@ impl OciDriver {
         self.shared.home.publish_authority(authority)
     }
 
-    /// Takes away what is kept ready, and what is needed only while there are sandboxes when
-    /// there are none. Sandboxes that run go on.
+    /// Removes spare network slots. If there are no sandboxes, also removes what only they need.
+    /// Running sandboxes keep running.
     ///
     /// # Errors
-    /// When something stays.
+    /// When something remains.
     pub async fn close(&self) -> io::Result<()> {
         self.shared.transfers.end().await;
         self.shared.network.close().await?;
@@ -214,7 +214,7 @@ impl OciDriver {
 }
 
 impl Shared {
-    /// The group of a sandbox, in every hierarchy.
+    /// The cgroup of a sandbox, in every hierarchy.
     fn group(&self, id: &SandboxId) -> shoal_node::cgroup::Cgroup {
         self.hierarchy.group(id.as_str())
     }
@@ -227,7 +227,7 @@ impl Shared {
             .ok_or_else(|| DriverError::NotFound(id.clone()))
     }
 
-    /// Whether a team may hold more of the disk, told before anything is made.
+    /// Checks that a team may use more disk, before anything is made.
     fn has_room(&self, owner: Owner) -> Result<(), DriverError> {
         let room = self.disk.room(owner).map_err(failed("count the disk"))?;
         match (room, owner.disk) {
@@ -240,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// Notes that every byte of a memory has been looked at. What is forgotten is looked at again.
+    /// Records that a memory file was verified. A forgotten one is verified again.
     fn note_verified(&self, stamp: Stamp) {
         let mut verified = self.verified.lock();
         if verified.len() >= VERIFIED_MAX {
@@ -249,13 +249,13 @@ impl Shared {
         verified.insert(stamp);
     }
 
-    /// The lock of a snapshot, there or not.
+    /// The lock of a snapshot, whether it exists or not.
     fn snapshot_lock(&self, id: SnapshotId) -> Arc<RwLock<()>> {
         self.snapshots.lock().entry(id).or_default().clone()
     }
 
-    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Where
-    /// no reason is given the kernel's counters tell it.
+    /// Reports the end of a sandbox, unless it is being destroyed or another run has begun. Without a
+    /// known reason, the kernel's counters tell whether it ran out of memory.
     async fn report_end(&self, id: SandboxId, execution: ExecutionId, known: Option<FailReason>) {
         let reported = {
             let mut live = self.live.lock();
@@ -288,7 +288,7 @@ impl Shared {
         let _ = self.events.send(event).await;
     }
 
-    /// Watches a sandbox that runs: its end, and what its daemon writes.
+    /// Watches a running sandbox: its end, and the output of its daemon.
     fn watch(self: &Arc<Self>, manifest: Manifest, pid: i32) -> io::Result<()> {
         let (id, execution, disk) = (manifest.id.clone(), manifest.execution, manifest.disk);
         let watched = Watched::new(pid)?;
@@ -318,8 +318,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends when the sandbox has written more than its share and has been killed for it; never
-    /// where the kernel keeps it within its share.
+    /// Returns after killing a sandbox that exceeded its disk share. Never returns where the kernel
+    /// enforces the share.
     async fn disk_overrun(self: &Arc<Self>, id: &SandboxId, share: Mib) {
         if self.disk.is_bounded() {
             return std::future::pending().await;
@@ -328,7 +328,7 @@ impl Shared {
             tokio::time::sleep(DISK_WATCH).await;
             let (shared, id) = (self.clone(), id.clone());
             let over = move || {
-                // A directory that cannot be read is being taken away.
+                // An unreadable directory is being removed.
                 let over = shared.disk.usage(id.as_str()).unwrap_or(0) > share.bytes();
                 if over {
                     shared.group(&id).kill()?;
@@ -353,7 +353,7 @@ fn names(runtimes: &[Runtime]) -> String {
     names.join(", ")
 }
 
-/// Says which step failed; a full disk has a name of its own.
+/// Converts an I/O error of a step. A full disk has an error of its own.
 pub(crate) fn failed(step: &'static str) -> impl FnOnce(io::Error) -> DriverError {
     move |error| match error.kind() {
         io::ErrorKind::StorageFull => DriverError::NoSpace,

@@ -166,24 +166,26 @@ impl Runtime {
             .map_err(|_| io::Error::other(format!("no process id in {pid:?}")))
     }
 
-    /// Freezes or thaws all processes of a sandbox. Blocks until that is done.
+    /// Freezes or thaws all processes of a sandbox. Blocks until it is done.
     ///
-    /// # Errors When the runtime fails; the text is its error output.
-    pub(crate) fn hold(&self, id: &str, bundle: &Path, still: bool) -> io::Result<()> {
+    /// # Errors
+    /// When the runtime fails, with its message.
+    pub(crate) fn set_frozen(&self, id: &str, bundle: &Path, frozen: bool) -> io::Result<()> {
         let log = bundle.join(SAVE_LOG);
         let mut command = Command::new(&self.program);
         command
             .args(self.global_arguments(&log))
-            .arg(if still { "pause" } else { "resume" })
+            .arg(if frozen { "pause" } else { "resume" })
             .arg(id);
         self.finish(command, &log, self.timeouts.freeze)
     }
 
-    /// Writes the memory of a frozen sandbox with the memory limit `limit` into `target`, a new
-    /// directory. Its dirty files are then on its disk. Blocks.
+    /// Writes the memory of a frozen sandbox into `target`, a new directory. `limit` is the sandbox's
+    /// memory limit. Also writes file caches of the runtime to the disk. Blocks.
     ///
-    /// # Errors When the runtime fails or the disk is full; the sandbox is unchanged.
-    /// [`io::ErrorKind::TimedOut`] when the runtime hangs.
+    /// # Errors
+    /// When the runtime fails or the disk is full; the sandbox is unchanged. [`io::ErrorKind::TimedOut`]
+    /// when the runtime hangs.
     pub(crate) fn checkpoint(
         &self,
         id: &str,

@@ -125,7 +125,10 @@ impl Planning {
             sandboxes: sandboxes.clone(),
         });
         let templates = Arc::new(templates.await?);
-        let planner = Arc::new(Planner::new(records.access.clone(), records.drivers.clone()));
+        let planner = Arc::new(Planner::new(
+            records.access.clone(),
+            records.drivers.clone(),
+        ));
         // A build resolves its base, and resolving may begin the build of a builtin template.
         let builds = Arc::new_cyclic(|builds: &Weak<Builds>| {
             let resolver = ResolverParts {

@@ -27,27 +27,25 @@ impl Pools {
         &self,
         record: &SandboxRecord,
         membership: &Membership,
-        was: RecoveryAction,
+        action: RecoveryAction,
         digests: &BTreeMap<EntryName, String>,
     ) -> RecoveryAction {
         if !record.state.is_live() {
-            return was;
+            return action;
         }
         let Membership {
             entry,
             digest,
             stage,
         } = membership;
-        match (stage, &was) {
-            (Stage::Ready(since), RecoveryAction::AsNoted)
-                if digests.get(entry) == Some(digest) =>
-            {
+        match (stage, &action) {
+            (Stage::Ready(since), RecoveryAction::Keep) if digests.get(entry) == Some(digest) => {
                 self.members
                     .add_recovered(entry, record.id.clone(), digest, *since);
-                was
+                action
             }
-            (_, RecoveryAction::Ended(_)) => was,
-            _ => RecoveryAction::Ended(Input::Kill(KillReason::Orphaned)),
+            (_, RecoveryAction::End(_)) => action,
+            _ => RecoveryAction::End(Input::Kill(KillReason::Orphaned)),
         }
     }
 

@@ -18,14 +18,14 @@ use crate::entropy;
 use shoal_core::ports::create::{CreateError, Created};
 
 impl Sandboxes {
-    /// Begins the task of a sandbox that the start of the server has found; `was` says how.
+    /// Starts the task of a recovered sandbox, which first carries out `action`.
     pub(crate) fn adopt(
         self: &Arc<Self>,
         record: SandboxRecord,
         version: Version,
-        was: RecoveryAction,
+        action: RecoveryAction,
     ) {
-        Sandbox::spawn_found(self.clone(), record, version, was);
+        Sandbox::spawn_found(self.clone(), record, version, action);
     }
 
     /// Starts a sandbox of this specification and waits until it answers.

@@ -1,73 +1,75 @@
-//! Recovery of one sandbox of the previous server.
+//! Decides what a new server does with each sandbox of the previous one.
 
 use shoal_core::driver::{Found, FoundPaused};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
 use shoal_core::snapshot::Saved;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 
-/// How recovery treats a sandbox.
+/// What recovery does with a sandbox.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RecoveryAction {
-    /// Keep it as its record says.
-    AsNoted,
-    /// Keep it running: its pause or snapshot did not finish, or its old checkpoint still exists.
-    Running(Option<Input>),
-    /// Make it paused from its checkpoint. The inputs lead its recorded state there, in order.
-    Saved(&'static [Input], Saved),
-    /// End it.
-    Ended(Input),
+    /// Keep it as recorded.
+    Keep,
+    /// Keep it running. The input completes an operation that was cut off, if there was one. A
+    /// leftover checkpoint is deleted.
+    KeepRunning(Option<Input>),
+    /// Keep it paused. The inputs complete what was cut off, in order.
+    KeepPaused(&'static [Input], Saved),
+    /// End it, after this input.
+    End(Input),
 }
 
 impl RecoveryAction {
-    pub(crate) fn goes_on(&self, record: &SandboxRecord) -> bool {
+    /// Whether the sandbox lives on.
+    pub(crate) fn keeps(&self, record: &SandboxRecord) -> bool {
         match self {
-            Self::AsNoted => record.state.is_live(),
-            Self::Running(_) | Self::Saved(..) => true,
-            Self::Ended(_) => false,
+            Self::Keep => record.state.is_live(),
+            Self::KeepRunning(_) | Self::KeepPaused(..) => true,
+            Self::End(_) => false,
         }
     }
 }
 
-/// Compares the record of a sandbox with what the driver found.
+/// The action for a record, given what its driver found.
 pub(crate) fn resolve(record: &SandboxRecord, found: Option<Found>) -> RecoveryAction {
     let paused = found.as_ref().and_then(|found| found.paused.clone());
-    // A checkpoint of an earlier run is the one that this run resumed from: it is out of date.
+    // A checkpoint of an earlier run is where this run started from. The sandbox never returns to it.
     let of_this_run = paused.clone();
     let of_this_run = of_this_run.filter(|paused| paused.execution == record.execution);
     let alive = found.is_some_and(|found| found.alive && found.execution == record.execution);
-    let vanished = || RecoveryAction::Ended(Input::Failed(FailReason::Vanished));
+    let vanished = || RecoveryAction::End(Input::Failed(FailReason::Vanished));
     let saved = |inputs, paused: Option<FoundPaused>| match paused {
-        Some(paused) => RecoveryAction::Saved(inputs, paused.saved),
+        Some(paused) => RecoveryAction::KeepPaused(inputs, paused.saved),
         None => vanished(),
     };
     let is_live = record.state.is_live();
     match (record.state.kind(), &paused) {
-        // Recovery ends its build.
+        // Its build has ended with the previous server.
         _ if is_live && matches!(record.spec.purpose, Purpose::Build(_)) => {
-            RecoveryAction::Ended(Input::Kill(KillReason::Orphaned))
+            RecoveryAction::End(Input::Kill(KillReason::Orphaned))
         }
-        (StateKind::Running, Some(_)) if alive => RecoveryAction::Running(None),
-        (StateKind::Running, None) if alive => RecoveryAction::AsNoted,
+        (StateKind::Running, Some(_)) if alive => RecoveryAction::KeepRunning(None),
+        (StateKind::Running, None) if alive => RecoveryAction::Keep,
         (StateKind::Snapshotting, _) if alive => {
-            RecoveryAction::Running(Some(Input::SnapshotEnded))
+            RecoveryAction::KeepRunning(Some(Input::SnapshotEnded))
         }
-        // A power failure has lost the last commits.
+        // The machine crashed and lost the last commits: the checkpoint is newer than the record.
         (StateKind::Running, _) => saved(&[Input::Pause, Input::Paused], of_this_run),
         (StateKind::Snapshotting, _) => saved(
             &[Input::SnapshotEnded, Input::Pause, Input::Paused],
             of_this_run,
         ),
         (StateKind::Pausing, _) if of_this_run.is_none() && alive => {
-            RecoveryAction::Running(Some(Input::PauseFailed))
+            RecoveryAction::KeepRunning(Some(Input::PauseFailed))
         }
         (StateKind::Pausing, _) => saved(&[Input::Paused], of_this_run),
         (StateKind::Resuming, _) => saved(&[Input::ResumeFailed], paused),
-        (StateKind::Paused, Some(_)) => RecoveryAction::AsNoted,
+        (StateKind::Paused, Some(_)) => RecoveryAction::Keep,
         (StateKind::Paused, None) => vanished(),
-        // No client knows it yet.
-        (StateKind::Creating, _) => RecoveryAction::Ended(Input::Kill(KillReason::Orphaned)),
-        (StateKind::Failed, _) => RecoveryAction::Ended(Input::Kill(KillReason::Failed)),
-        // Its own task finishes the end.
-        (StateKind::Terminating | StateKind::Terminated, _) => RecoveryAction::AsNoted,
+        // No client knows its id yet.
+        (StateKind::Creating, _) => RecoveryAction::End(Input::Kill(KillReason::Orphaned)),
+        (StateKind::Failed, _) => RecoveryAction::End(Input::Kill(KillReason::Failed)),
+        // Its own task finishes it.
+        (StateKind::Terminating | StateKind::Terminated, _) => RecoveryAction::Keep,
     }
 }

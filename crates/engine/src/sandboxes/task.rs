@@ -73,28 +73,28 @@ impl Sandbox {
         });
     }
 
-    /// Begins the task of a sandbox that was found when the server started; `was` says how.
+    /// Starts the task of a recovered sandbox, which first carries out `action`.
     pub(crate) fn spawn_found(
         sandboxes: Arc<Sandboxes>,
         record: SandboxRecord,
         version: Version,
-        was: RecoveryAction,
+        action: RecoveryAction,
     ) {
-        Self::spawn_recovered(sandboxes, record, version, was, 0);
+        Self::spawn_recovered(sandboxes, record, version, action, 0);
     }
 
-    /// Begins the task of a sandbox anew, after `panics` of its earlier ones.
+    /// Restarts the task of a sandbox after `panics` panics of earlier tasks.
     fn spawn_recovered(
         sandboxes: Arc<Sandboxes>,
         record: SandboxRecord,
         version: Version,
-        was: RecoveryAction,
+        action: RecoveryAction,
         panics: u32,
     ) {
         let (owner, id) = (sandboxes.clone(), record.id.clone());
         let mut sandbox = Self::enter(sandboxes, record, version);
         supervise::spawn(owner, id, panics, async move {
-            sandbox.take_over(was).await;
+            sandbox.recover(action).await;
             sandbox.settle_resize().await;
             sandbox.settle_rotation().await;
             sandbox.look().await;

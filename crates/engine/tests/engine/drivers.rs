@@ -323,7 +323,11 @@ async fn recovery_asks_every_driver() {
     let timeout = Duration::from_secs(60);
     let connected = engine.connect(&permit, timeout, true).await.unwrap();
     assert!(connected.resumed);
-    assert_eq!(node.first.sandboxes(), [kept.remove(0)], "without the stray");
+    assert_eq!(
+        node.first.sandboxes(),
+        [kept.remove(0)],
+        "without the stray"
+    );
     let mut of_second = [kept.remove(0), paused];
     of_second.sort();
     assert_eq!(node.second.sandboxes(), of_second, "without the stray");

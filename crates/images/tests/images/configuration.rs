@@ -59,7 +59,10 @@ async fn a_configuration_is_read_from_a_registry_without_its_layers() {
         (expected.digest, expected.layers)
     );
     let missing = read(&registry.name("org/other:1"), Reach::Anywhere).await;
-    assert!(matches!(missing, Err(ImageError::NotFound(_))), "{missing:?}");
+    assert!(
+        matches!(missing, Err(ImageError::NotFound(_))),
+        "{missing:?}"
+    );
 }
 
 #[tokio::test]

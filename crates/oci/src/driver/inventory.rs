@@ -1,4 +1,4 @@
-//! What the last server left: sandboxes that run, and pieces of those that were in the making.
+//! What the previous server left: running sandboxes, and pieces of half-made ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,8 +14,9 @@ use shoal_node::saved::{self, Place};
 
 use super::{Shared, destroy, failed};
 
-/// Finds every sandbox. The first time it watches those that run, clears what belongs to none, and
-/// begins to keep network slots ready; after that, what looks half made may be in the making.
+/// Finds every sandbox. The first call also watches those that run, removes pieces that belong to
+/// none, and starts the pool of network slots. Later calls remove nothing: a sandbox that looks half
+/// made may just be starting.
 pub(super) async fn inventory(shared: Arc<Shared>) -> Result<Vec<Found>, DriverError> {
     let searched = shared.clone();
     let survey = blocking(move || Survey::take(&searched))
@@ -48,9 +49,9 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
         let (id, execution) = (manifest.id.clone(), manifest.execution);
         let alive = match pid {
             Some(pid) => {
-                let let_go = (shared.clone(), manifest.clone());
+                let frozen = (shared.clone(), manifest.clone());
                 blocking(move || {
-                    go_on(&let_go.0, &let_go.1);
+                    thaw(&frozen.0, &frozen.1);
                     Ok::<(), DriverError>(())
                 })
                 .await?;
@@ -78,8 +79,8 @@ async fn take_over(shared: &Arc<Shared>, survey: Survey) -> Result<Vec<Found>, D
     Ok(found)
 }
 
-/// The slots that sandboxes have. With the machine the slots end, and not what the manifests say of
-/// them: an index that was taken before may be anybody's now.
+/// The network slots of sandboxes. A reboot removes all slots but not the manifests that name them, so
+/// an index in a manifest may belong to another sandbox now.
 async fn held_slots(shared: &Arc<Shared>, survey: &Survey) -> io::Result<BTreeSet<u32>> {
     let named: Vec<_> = survey
         .sandboxes
@@ -105,7 +106,7 @@ async fn held_slots(shared: &Arc<Shared>, survey: &Survey) -> io::Result<BTreeSe
     .await
 }
 
-/// What was saved of a paused sandbox.
+/// The checkpoint of a sandbox, if it has one.
 fn paused(shared: &Shared, id: &SandboxId) -> Option<FoundPaused> {
     let place = Place::of_paused(&shared.disk, id);
     let manifest = saved::Manifest::read(place.directory()).ok()?;
@@ -115,9 +116,9 @@ fn paused(shared: &Shared, id: &SandboxId) -> Option<FoundPaused> {
     })
 }
 
-/// Lets a sandbox go on that the last server held still, unless that has saved it: then the engine
+/// Thaws a sandbox that the previous server froze, unless that server saved it: then the engine
 /// decides.
-fn go_on(shared: &Shared, manifest: &Manifest) {
+fn thaw(shared: &Shared, manifest: &Manifest) {
     let directory = shared.home.sandbox(manifest.id.as_str());
     let saved = paused(shared, &manifest.id);
     let is_saved = saved.is_some_and(|saved| saved.execution == manifest.execution);
@@ -129,11 +130,11 @@ fn go_on(shared: &Shared, manifest: &Manifest) {
         .iter()
         .find(|runtime| runtime.info.name == manifest.runtime);
     if let Some(runtime) = runtime {
-        // One that was not held yet, or no more, is not held: that is no failure.
-        let released = runtime.hold(manifest.id.as_str(), &directory, false);
-        tracing::info!(sandbox.id = %manifest.id, ?released, "a sandbox was held still");
-        if released.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            // It may stand still yet: the next start tries again.
+        // It may not be frozen: the crash came before that, or after it thawed.
+        let thawed = runtime.set_frozen(manifest.id.as_str(), &directory, false);
+        tracing::info!(sandbox.id = %manifest.id, ?thawed, "a sandbox was frozen");
+        if thawed.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            // It may still be frozen: the next start tries again.
             return;
         }
     }
@@ -146,7 +147,7 @@ fn go_on(shared: &Shared, manifest: &Manifest) {
     }
 }
 
-/// Takes away what was on its way to be saved, and what belongs to no sandbox.
+/// Removes incomplete checkpoints and snapshots, and checkpoints of no sandbox.
 fn clear_saved(shared: &Shared) -> io::Result<()> {
     let disk = &shared.disk;
     for all in [disk.paused(), disk.snapshots()] {
@@ -163,16 +164,16 @@ fn clear_saved(shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// What is on the machine.
+/// What exists on the node.
 struct Survey {
-    /// Each with its process, if that runs.
+    /// Each with its first process, if that runs.
     sandboxes: Vec<(Manifest, Option<i32>)>,
-    /// Names under which something is, but no manifest.
+    /// Names with some pieces but no manifest.
     strays: Vec<SandboxId>,
 }
 
 impl Survey {
-    /// What there is, of which this driver knows already what runs.
+    /// The sandboxes, where this driver already knows which of them run.
     fn list(self, shared: &Shared) -> Vec<Found> {
         let live = shared.live.lock();
         let found = self.sandboxes.into_iter().map(|(manifest, _)| Found {
@@ -195,7 +196,7 @@ impl Survey {
         }
         let mut strays = Vec::new();
         for name in names {
-            // What has no such name was not made by this driver.
+            // Other names are not of this driver.
             let Ok(id) = name.parse::<SandboxId>() else {
                 continue;
             };
@@ -211,8 +212,7 @@ impl Survey {
     }
 }
 
-/// The process that a sandbox ends with, if it runs: a number that has been given to another
-/// process since is not in the sandbox's group.
+/// The first process of a sandbox, if it runs. A reused process id is not in the sandbox's cgroup.
 fn running(shared: &Shared, id: &SandboxId) -> Option<i32> {
     let text = fs::read_to_string(shared.home.sandbox(id.as_str()).join("pid")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -224,7 +224,7 @@ fn running(shared: &Shared, id: &SandboxId) -> Option<i32> {
         .then_some(pid)
 }
 
-/// Clears the slots that no sandbox has: those the last server kept ready, or was making.
+/// Removes the slots of no sandbox: spare ones of the previous server, and half-made ones.
 async fn clear_slots(shared: &Shared, used: &BTreeSet<u32>) -> io::Result<()> {
     for index in shared.network.taken()? {
         if !used.contains(&index) {

@@ -1,4 +1,4 @@
-//! Saving a sandbox: to rest, or for others to start from.
+//! Saving a sandbox: pauses and snapshots.
 
 use std::cell::Cell;
 use std::fs;
@@ -45,14 +45,14 @@ pub(super) async fn pause(
     let save = Save::new(&shared, &id, contents)?;
     let disk = shared.clone();
     let saving = move || {
-        // What it was resumed from, if that could not be removed when it was.
+        // The checkpoint of an earlier pause, if its removal failed.
         place
             .remove(&disk.disk)
             .map_err(failed("remove what was saved"))?;
         std::thread::scope(|scope| {
-            // Without it what is saved would be nobody's after a failure of the machine.
+            // Without the manifest the checkpoint would belong to no sandbox after a crash.
             let known = scope.spawn(|| Manifest::sync(&save.directory));
-            let kept = save.to_rest(&place);
+            let kept = save.to_pause(&place);
             match known.join() {
                 Ok(Err(error)) => {
                     tracing::error!(sandbox.id = %save.manifest.id, %error, "a pause may be lost if the machine fails now");
@@ -64,15 +64,15 @@ pub(super) async fn pause(
         })
     };
     let manifest = blocking(saving).await?;
-    // From here on it is saved, whatever comes. It is held still until its processes have ended, which
-    // the next run is made ready after, as is what else this one had.
+    // From here on it is saved. It stays frozen until its processes end. Preparing the next run waits
+    // for that, and removes what else belongs to this run.
     if let Err(error) = destroy::begin_end(&shared, &id).await {
-        tracing::error!(sandbox.id = %id, %error, "the processes of a paused sandbox have not ended: they are held still until it is resumed or ended");
+        tracing::error!(sandbox.id = %id, %error, "the processes of a paused sandbox have not ended: they stay frozen until it is resumed or ended");
     }
     Ok(manifest.saved)
 }
 
-/// Saves a sandbox beside it, which goes on then or stays held still.
+/// Takes a snapshot of a sandbox, which then resumes or stays frozen.
 pub(super) async fn snapshot(
     shared: Arc<Shared>,
     id: SandboxId,
@@ -86,10 +86,10 @@ pub(super) async fn snapshot(
     Ok(manifest.saved)
 }
 
-/// Lets a sandbox go on that a snapshot has left held still.
+/// Thaws a sandbox that a snapshot left frozen.
 pub(super) async fn thaw_source(shared: Arc<Shared>, id: SandboxId) -> Result<(), DriverError> {
     let save = Save::new(&shared, &id, Contents::Filesystem)?;
-    blocking(move || save.release().map_err(failed("let the sandbox go on"))).await
+    blocking(move || save.thaw().map_err(failed("thaw the sandbox"))).await
 }
 
 /// The snapshots on this node.
@@ -110,7 +110,7 @@ pub(super) async fn remove_snapshot(
     id: SnapshotId,
 ) -> Result<(), DriverError> {
     let lock = shared.snapshot_lock(id);
-    // Those that start from it have opened what they read when this goes on.
+    // Waits for starts from it, which then have opened their files.
     let writing = lock.write_owned().await;
     let place = Place::of_snapshot(&shared.disk, id);
     let hidden = place.clone();
@@ -125,7 +125,7 @@ pub(super) async fn remove_snapshot(
     blocking(remove).await
 }
 
-/// One saving of a sandbox that runs.
+/// A save of a running sandbox.
 struct Save {
     shared: Arc<Shared>,
     runtime: Runtime,
@@ -162,25 +162,25 @@ impl Save {
         })
     }
 
-    /// Saves and leaves the sandbox held still, to be ended.
-    fn to_rest(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
-        let held = self.hold()?;
-        let kept = self.write(place, Then::Rest, held.since);
+    /// Saves the sandbox and leaves it frozen, to be ended.
+    fn to_pause(&self, place: &Place) -> Result<saved::Manifest, DriverError> {
+        let frozen = self.freeze()?;
+        let kept = self.write(place, Then::End, frozen.since);
         if kept.is_err() {
-            held.release();
+            frozen.thaw();
         }
         kept
     }
 
-    /// Saves with a copy of the files. The sandbox goes on as soon as that is taken, unless it is to
-    /// stay still and all was saved.
+    /// Saves the sandbox with a copy of its files. It resumes as soon as the copy is taken, unless it
+    /// must stay frozen and the save succeeded.
     fn beside(&self, place: &Place, after: AfterSnapshot) -> Result<saved::Manifest, DriverError> {
-        let held = self.hold()?;
+        let frozen = self.freeze()?;
         let then = match after {
-            AfterSnapshot::Resume => Then::GoOn(&held),
-            AfterSnapshot::KeepFrozen => Then::StayStill,
+            AfterSnapshot::Resume => Then::Thaw(&frozen),
+            AfterSnapshot::KeepFrozen => Then::StayFrozen,
         };
-        let written = self.write(place, then, held.since);
+        let written = self.write(place, then, frozen.since);
         let written = written.and_then(|manifest| {
             place.keep_name().map_err(failed("write what is saved"))?;
             Ok(manifest)
@@ -188,21 +188,21 @@ impl Save {
         if after == AfterSnapshot::KeepFrozen && written.is_ok() {
             return written;
         }
-        held.release();
-        // What was being written when it went on is on the disk now, and counts no more.
+        frozen.thaw();
+        // The pages that were being written when it thawed are on the disk now, and no longer count.
         self.restore_limits();
         written
     }
 
-    /// Lets the sandbox go on, with its own limits.
-    fn release(&self) -> io::Result<()> {
+    /// Thaws the sandbox, with its own limits.
+    fn thaw(&self) -> io::Result<()> {
         let id = self.manifest.id.as_str();
-        let gone_on = self.runtime.hold(id, &self.directory, false);
+        let thawed = self.runtime.set_frozen(id, &self.directory, false);
         self.restore_limits();
-        // One that stands still keeps the mark: the next start lets it go on.
-        gone_on?;
+        // A frozen sandbox keeps its mark, and the next start thaws it.
+        thawed?;
         if let Err(error) = manifest::mark_held(&self.directory, false) {
-            tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as held still, and is not");
+            tracing::warn!(sandbox.id = %id, %error, "a sandbox is marked as frozen, and is not");
         }
         Ok(())
     }
@@ -220,11 +220,11 @@ impl Save {
         }
     }
 
-    /// Holds the sandbox still. Its limits are lifted meanwhile: what is written to save it is the
-    /// machine's work, and would else count as its own.
-    fn hold(&self) -> Result<Held<'_>, DriverError> {
+    /// Freezes the sandbox and lifts its limits meanwhile. Writing the save is the node's work, and
+    /// must not count against the sandbox.
+    fn freeze(&self) -> Result<Frozen<'_>, DriverError> {
         let id = self.manifest.id.as_str();
-        manifest::mark_held(&self.directory, true).map_err(failed("hold the sandbox still"))?;
+        manifest::mark_held(&self.directory, true).map_err(failed("freeze the sandbox"))?;
         let group = self.shared.group(&self.manifest.id);
         let limits = self.manifest.in_group(self.manifest.resources);
         if self.contents.has_memory() {
@@ -232,21 +232,21 @@ impl Save {
             let _ = group.set_cpu(limits.cpu.max(CPU_AT_START));
             let _ = group.set_memory(Mib(limits.memory.0.saturating_mul(2)));
         }
-        let held = Held {
+        let frozen = Frozen {
             save: self,
             since: Instant::now(),
-            released: Cell::new(false),
+            thawed: Cell::new(false),
         };
-        match self.runtime.hold(id, &self.directory, true) {
-            Ok(()) => Ok(held),
+        match self.runtime.set_frozen(id, &self.directory, true) {
+            Ok(()) => Ok(frozen),
             Err(error) => {
-                held.release();
-                Err(failed("hold the sandbox still")(error))
+                frozen.thaw();
+                Err(failed("freeze the sandbox")(error))
             }
         }
     }
 
-    /// Writes all there is to `place`: the files too, unless the sandbox rests among them.
+    /// Writes memory and metadata to `place`, and the files too unless the sandbox is being paused.
     fn write(
         &self,
         place: &Place,
@@ -273,20 +273,20 @@ impl Save {
                 kept_ms = since.elapsed().as_millis(),
                 "saved"
             );
-            // Every byte has just been looked at.
+            // Every byte was just verified.
             if let Some(stamp) = manifest.stamp(place.directory()) {
                 self.shared.note_verified(stamp);
             }
             Ok(manifest)
         });
         if written.is_err() {
-            // What stays is cleared by the next start; the first error is the one that counts.
+            // The next start removes what stays. The first error is the one to report.
             let _ = new.remove(disk);
         }
         written
     }
 
-    /// Takes memory and files, and returns for how long the sandbox has stood still.
+    /// Takes memory and files. Returns how long the sandbox was frozen.
     fn take(&self, new: &Place, then: Then<'_>, since: Instant) -> Result<Duration, DriverError> {
         let id = self.manifest.id.as_str();
         if self.contents.has_memory() {
@@ -296,14 +296,14 @@ impl Save {
                 .checkpoint(id, &self.directory, &memory, self.manifest.resources.memory)
                 .map_err(failed("save the memory"))?;
         }
-        if !matches!(then, Then::Rest) {
+        if !matches!(then, Then::End) {
             self.shared
                 .disk
                 .keep(id, &new.files())
                 .map_err(failed("keep the files"))?;
         }
-        if let Then::GoOn(held) = then {
-            held.release();
+        if let Then::Thaw(frozen) = then {
+            frozen.thaw();
         }
         Ok(since.elapsed())
     }
@@ -331,32 +331,32 @@ impl Save {
     }
 }
 
-/// What follows when memory and files are kept.
+/// What the sandbox does once memory and files are taken.
 #[derive(Clone, Copy)]
 enum Then<'a> {
-    /// The sandbox ends, and its files rest where they are.
-    Rest,
-    /// It goes on.
-    GoOn(&'a Held<'a>),
-    /// It stays held still.
-    StayStill,
+    /// The sandbox ends, and its files stay where they are.
+    End,
+    /// It thaws.
+    Thaw(&'a Frozen<'a>),
+    /// It stays frozen.
+    StayFrozen,
 }
 
-/// A sandbox that is held still.
-struct Held<'a> {
+/// A frozen sandbox.
+struct Frozen<'a> {
     save: &'a Save,
     since: Instant,
-    released: Cell<bool>,
+    thawed: Cell<bool>,
 }
 
-impl Held<'_> {
-    /// Lets it go on, with its own limits; once.
-    fn release(&self) {
-        if self.released.replace(true) {
+impl Frozen<'_> {
+    /// Thaws it once, with its own limits.
+    fn thaw(&self) {
+        if self.thawed.replace(true) {
             return;
         }
-        if let Err(error) = retry_exhausted(|| self.save.release()) {
-            tracing::error!(sandbox.id = %self.save.manifest.id, %error, "a sandbox does not go on");
+        if let Err(error) = retry_exhausted(|| self.save.thaw()) {
+            tracing::error!(sandbox.id = %self.save.manifest.id, %error, "a sandbox does not thaw");
         }
     }
 }

@@ -159,20 +159,20 @@ impl Sandbox {
         }
     }
 
-    /// Goes on from what a start has found.
-    pub(super) async fn take_over(&mut self, was: RecoveryAction) {
+    /// Carries out what recovery decided.
+    pub(super) async fn recover(&mut self, action: RecoveryAction) {
         let id = self.record.id.clone();
-        let cleared = match was {
-            // What its run had may not have been cleared yet.
-            RecoveryAction::AsNoted if self.record.state.kind() == StateKind::Paused => {
+        let cleared = match action {
+            // Its last run may have left something.
+            RecoveryAction::Keep if self.record.state.kind() == StateKind::Paused => {
                 self.roll_back().await
             }
-            RecoveryAction::AsNoted => Ok(()),
-            RecoveryAction::Ended(input) => {
+            RecoveryAction::Keep => Ok(()),
+            RecoveryAction::End(input) => {
                 self.observe(input).await;
                 Ok(())
             }
-            RecoveryAction::Running(input) => {
+            RecoveryAction::KeepRunning(input) => {
                 if let Some(input) = input {
                     self.observe(input).await;
                     self.unfreeze_guest().await;
@@ -182,7 +182,7 @@ impl Sandbox {
                     None => Ok(()),
                 }
             }
-            RecoveryAction::Saved(inputs, saved) => {
+            RecoveryAction::KeepPaused(inputs, saved) => {
                 let cleared = self.roll_back().await;
                 self.rest(inputs, saved).await;
                 cleared

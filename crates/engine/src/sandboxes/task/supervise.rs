@@ -76,14 +76,14 @@ async fn recover(sandboxes: Arc<Sandboxes>, id: SandboxId, panics: u32) {
         tracing::error!(sandbox.id = %id, "a sandbox cannot be recovered: restart the server");
         return;
     }
-    let was = if panics > RECOVERIES {
-        RecoveryAction::Ended(Input::Kill(KillReason::Failed))
+    let action = if panics > RECOVERIES {
+        RecoveryAction::End(Input::Kill(KillReason::Failed))
     } else if record.membership().is_some() {
-        RecoveryAction::Ended(Input::Kill(KillReason::Orphaned))
+        RecoveryAction::End(Input::Kill(KillReason::Orphaned))
     } else {
         resolve(&record, found)
     };
-    Sandbox::spawn_recovered(sandboxes, record, version, was, panics);
+    Sandbox::spawn_recovered(sandboxes, record, version, action, panics);
 }
 
 type Known = (Option<(SandboxRecord, Version)>, Option<Found>);
