@@ -64,18 +64,7 @@ pub(crate) struct BuildParts {
 
 /// Builds of templates.
 pub(crate) struct Builds {
-    clock: Arc<dyn Clock>,
-    guest: Arc<dyn Guest>,
-    machine: Capabilities,
-    access: Arc<Access>,
-    records: Arc<BuildRecords>,
-    images: Arc<NodeImages>,
-    sandboxes: Arc<Sandboxes>,
-    templates: Arc<Templates>,
-    uploads: Arc<Uploads>,
-    resolver: Arc<Resolver>,
-    planner: Arc<Planner>,
-    work: Work,
+    parts: BuildParts,
     max_timeout: Duration,
     on_demand: BuildOnDemand,
     queue: BuildQueue,
@@ -85,33 +74,8 @@ pub(crate) struct Builds {
 
 impl Builds {
     pub(crate) fn new(config: &EngineConfig, parts: BuildParts) -> Self {
-        let BuildParts {
-            clock,
-            guest,
-            machine,
-            access,
-            records,
-            images,
-            sandboxes,
-            templates,
-            uploads,
-            resolver,
-            planner,
-            work,
-        } = parts;
         Self {
-            clock,
-            guest,
-            machine,
-            access,
-            records,
-            images,
-            sandboxes,
-            templates,
-            uploads,
-            resolver,
-            planner,
-            work,
+            parts,
             max_timeout: config.limits.max_timeout,
             on_demand: config.build_on_demand,
             queue: BuildQueue::default(),
@@ -121,7 +85,7 @@ impl Builds {
 
     /// The resolver of builds. It begins builds of missing builtin templates through this service.
     pub(crate) fn resolver(&self) -> &Arc<Resolver> {
-        &self.resolver
+        &self.parts.resolver
     }
 
     /// Announces a build of a new template, or of the existing one with this name.
@@ -133,13 +97,19 @@ impl Builds {
         principal: &Principal,
         new: NewBuild,
     ) -> Result<Arc<BuildRecord>, BuildError> {
-        let bounds = self.access.bounds(principal.team);
+        let bounds = self.parts.access.bounds(principal.team);
         bounds.grant(new.resources, new.resources.cpu)?;
-        let _changing = self.records.changing.lock().await;
+        let _changing = self.parts.records.changing.lock().await;
         let template = self.template_to_build(principal, &new.name)?;
-        let is_template = |id: &TemplateId| self.templates.has(id);
-        self.records.forget_old(principal.team, is_template).await?;
-        let waiting = self.records.count(principal.team, BuildStatus::Waiting);
+        let is_template = |id: &TemplateId| self.parts.templates.has(id);
+        self.parts
+            .records
+            .forget_old(principal.team, is_template)
+            .await?;
+        let waiting = self
+            .parts
+            .records
+            .count(principal.team, BuildStatus::Waiting);
         if waiting >= ANNOUNCED_MAX {
             return Err(BuildError::TooManyAnnounced(ANNOUNCED_MAX));
         }
@@ -150,9 +120,9 @@ impl Builds {
         }
         tags.sort();
         tags.dedup();
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         // All builds of a pending template share its visibility.
-        let builds = self.records.of_template(&template);
+        let builds = self.parts.records.of_template(&template);
         let public = builds.first().is_some_and(|build| build.public);
         let record = BuildRecord {
             id: BuildId::from_entropy(entropy::bytes()?),
@@ -170,7 +140,7 @@ impl Builds {
             updated_at: now,
             finished_at: None,
         };
-        Ok(self.records.insert(record).await?.record())
+        Ok(self.parts.records.insert(record).await?.record())
     }
 
     /// The id of the template that a build with this name is for.
@@ -183,7 +153,7 @@ impl Builds {
         if !name.namespace.as_ref().is_none_or(own) {
             return Err(BuildError::Namespace(name.clone()));
         }
-        match self.templates.name_owner(principal, &name.name) {
+        match self.parts.templates.name_owner(principal, &name.name) {
             Some(NameOwner::Own(template)) => Ok(template.id.clone()),
             Some(NameOwner::Pending(template)) => Ok(template),
             Some(NameOwner::Builtin | NameOwner::Snapshot) => {
@@ -204,26 +174,31 @@ impl Builds {
         plan: Plan,
     ) -> Result<(), BuildError> {
         plan.validate()?;
-        let changing = self.records.changing.lock().await;
+        let changing = self.parts.records.changing.lock().await;
         let (build, record) = self.own(principal, id)?;
         if record.status != BuildStatus::Waiting {
             return Err(BuildError::NotWaiting(id, record.status));
         }
-        let bounds = self.access.bounds(record.team);
+        let bounds = self.parts.access.bounds(record.team);
         bounds.grant(record.resources, record.resources.cpu)?;
-        if self.records.count(principal.team, BuildStatus::Building) >= BUILDS_MAX {
+        if self
+            .parts
+            .records
+            .count(principal.team, BuildStatus::Building)
+            >= BUILDS_MAX
+        {
             return Err(BuildError::TooMany(BUILDS_MAX));
         }
         let begun = BuildRecord {
             status: BuildStatus::Building,
-            updated_at: self.clock.now(),
+            updated_at: self.parts.clock.now(),
             ..record.as_ref().clone()
         };
-        self.records.put(&build, begun).await?;
+        self.parts.records.put(&build, begun).await?;
         drop(changing);
         let (builds, principal) = (self.clone(), principal.clone());
         let run = async move { builds.run(&principal, &build, plan).await };
-        self.work.spawn(run);
+        self.parts.work.spawn(run);
         Ok(())
     }
 
@@ -236,7 +211,7 @@ impl Builds {
         principal: &Principal,
         id: BuildId,
     ) -> Result<(), BuildError> {
-        let changing = self.records.changing.lock().await;
+        let changing = self.parts.records.changing.lock().await;
         let (build, record) = self.own(principal, id)?;
         match record.status {
             BuildStatus::Building => {
@@ -247,7 +222,7 @@ impl Builds {
                 let failure = BuildFailure::whole("the build was cancelled");
                 let dropped = self.fail(&build, failure).await?;
                 drop(changing);
-                self.records.release(dropped).await;
+                self.parts.records.release(dropped).await;
                 Ok(())
             }
             done => Err(BuildError::NotWaiting(id, done)),
@@ -260,7 +235,7 @@ impl Builds {
         principal: &Principal,
         id: BuildId,
     ) -> Result<(Arc<Build>, Arc<BuildRecord>), BuildError> {
-        let build = self.records.get(id);
+        let build = self.parts.records.get(id);
         let own = build.map(|build| (build.record(), build));
         let own = own.filter(|(record, _)| {
             record.team == principal.team || record.builtin && principal.admin
@@ -276,7 +251,7 @@ impl Builds {
         build: &Build,
         failure: BuildFailure,
     ) -> Result<Vec<SnapshotId>, StoreError> {
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         build.say(now, LogLevel::Error, failure.part, &failure.message);
         let failed = BuildRecord {
             status: BuildStatus::Error,
@@ -287,12 +262,12 @@ impl Builds {
             ..build.record().as_ref().clone()
         };
         let (template, team) = (failed.template.clone(), failed.team);
-        self.records.put(build, failed).await?;
-        if let Some(template) = self.templates.by_id(&template) {
-            return self.records.prune(&template).await;
+        self.parts.records.put(build, failed).await?;
+        if let Some(template) = self.parts.templates.by_id(&template) {
+            return self.parts.records.prune(&template).await;
         }
-        let is_template = |id: &TemplateId| self.templates.has(id);
-        self.records.forget_old(team, is_template).await?;
+        let is_template = |id: &TemplateId| self.parts.templates.has(id);
+        self.parts.records.forget_old(team, is_template).await?;
         Ok(Vec::new())
     }
 }

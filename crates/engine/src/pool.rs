@@ -56,52 +56,11 @@ pub(crate) struct PoolParts {
 
 /// The warm pools of the catalogue.
 pub(crate) struct Pools {
-    store: Arc<dyn PoolStore>,
-    drivers: Arc<Drivers>,
-    guest: Arc<dyn Guest>,
-    clock: Arc<dyn Clock>,
-    telemetry: Arc<Telemetry>,
-    access: Arc<Access>,
-    catalogues: Arc<Catalogues>,
-    images: Arc<NodeImages>,
-    sandboxes: Arc<Sandboxes>,
-    resolver: Arc<Resolver>,
-    planner: Arc<Planner>,
-    members: Arc<PoolMembers>,
-    work: Work,
+    parts: PoolParts,
 }
 
 impl Pools {
     pub(crate) fn new(parts: PoolParts) -> Self {
-        let PoolParts {
-            store,
-            drivers,
-            guest,
-            clock,
-            telemetry,
-            access,
-            catalogues,
-            images,
-            sandboxes,
-            resolver,
-            planner,
-            members,
-            work,
-        } = parts;
-        Self {
-            store,
-            drivers,
-            guest,
-            clock,
-            telemetry,
-            access,
-            catalogues,
-            images,
-            sandboxes,
-            resolver,
-            planner,
-            members,
-            work,
-        }
+        Self { parts }
     }
 }

@@ -33,39 +33,18 @@ pub(crate) struct SnapshotterParts {
 
 /// Takes, exports and imports snapshots.
 pub(crate) struct Snapshotter {
-    drivers: Arc<Drivers>,
-    clock: Arc<dyn Clock>,
-    access: Arc<Access>,
-    snapshots: Arc<Snapshots>,
-    sandboxes: Arc<Sandboxes>,
-    templates: Arc<Templates>,
-    work: Work,
+    parts: SnapshotterParts,
     export_key: ExportKey,
     import_max: u64,
 }
 
 impl Snapshotter {
     pub(crate) fn new(config: &EngineConfig, parts: SnapshotterParts) -> Self {
-        let SnapshotterParts {
-            drivers,
-            clock,
-            access,
-            snapshots,
-            sandboxes,
-            templates,
-            work,
-        } = parts;
         let configured = config.export_key.clone();
         Self {
-            export_key: configured.unwrap_or_else(|| access.export_key()),
+            export_key: configured.unwrap_or_else(|| parts.access.export_key()),
             import_max: config.import_max,
-            drivers,
-            clock,
-            access,
-            snapshots,
-            sandboxes,
-            templates,
-            work,
+            parts,
         }
     }
 }

@@ -46,14 +46,7 @@ pub(crate) struct TemplateParts {
 
 /// The templates of all teams. They are few, and every create reads them.
 pub(crate) struct Templates {
-    store: Arc<dyn TemplateStore>,
-    clock: Arc<dyn Clock>,
-    machine: Capabilities,
-    access: Arc<Access>,
-    build_records: Arc<BuildRecords>,
-    images: Arc<NodeImages>,
-    snapshots: Arc<Snapshots>,
-    sandboxes: Arc<Sandboxes>,
+    parts: TemplateParts,
     all: RwLock<Vec<Arc<Template>>>,
     builtin: BuiltinTemplates,
 }
@@ -61,26 +54,10 @@ pub(crate) struct Templates {
 impl Templates {
     /// Reads all templates.
     pub(crate) async fn load(parts: TemplateParts) -> Result<Self, StoreError> {
-        let TemplateParts {
-            store,
-            clock,
-            machine,
-            access,
-            build_records,
-            images,
-            snapshots,
-            sandboxes,
-        } = parts;
-        let all = store.templates().await?.into_iter().map(Arc::new).collect();
+        let all = parts.store.templates().await?;
+        let all = all.into_iter().map(Arc::new).collect();
         Ok(Self {
-            store,
-            clock,
-            machine,
-            access,
-            build_records,
-            images,
-            snapshots,
-            sandboxes,
+            parts,
             all: RwLock::new(all),
             builtin: BuiltinTemplates::default(),
         })
@@ -101,7 +78,7 @@ impl Templates {
         reference: &TemplateRef,
     ) -> Option<Arc<Template>> {
         let namespace = match &reference.namespace {
-            Some(slug) => Some(self.access.of_namespace(principal, slug)?),
+            Some(slug) => Some(self.parts.access.of_namespace(principal, slug)?),
             None => None,
         };
         let own = Some(principal.team);
@@ -153,7 +130,7 @@ impl Templates {
         if build == found.build {
             return Ok(found);
         }
-        let (record, made) = self.build_records.made(build).ok_or_else(no_tag)?;
+        let (record, made) = self.parts.build_records.made(build).ok_or_else(no_tag)?;
         Ok(Arc::new(found.as_built(build, record.resources, &made)))
     }
 
@@ -191,7 +168,7 @@ impl Templates {
 
     /// Stores a new or changed template.
     pub(crate) async fn put(&self, template: Template) -> Result<(), StoreError> {
-        self.store.put_template(template.clone()).await?;
+        self.parts.store.put_template(template.clone()).await?;
         let mut all = self.all.write();
         all.retain(|known| known.id != template.id);
         all.push(Arc::new(template));

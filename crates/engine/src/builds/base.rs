@@ -45,7 +45,7 @@ impl Run<'_> {
                     ..NewSandbox::unnamed()
                 };
                 let key = LayerKey::of_image(&image.digest);
-                let (resolver, planner) = (&self.builds.resolver, &self.builds.planner);
+                let (resolver, planner) = (&self.builds.parts.resolver, &self.builds.parts.planner);
                 let resolved = resolver.resolve(self.principal, None, Some(name));
                 let resolved = resolved.map_err(|e| at.failure(e))?.with_image(image);
                 let planned = planner.plan(self.principal, &resolved, &new);
@@ -111,17 +111,17 @@ impl Run<'_> {
 
     /// Plans a sandbox of the template with this name.
     async fn plan_named(&self, name: &TemplateKey) -> Result<(SandboxSpec, Resolved), CreateError> {
-        let (builds, principal) = (self.builds, self.principal);
+        let (parts, principal) = (&self.builds.parts, self.principal);
         let new = NewSandbox::of(name.clone());
         let resolved = if self.build.record().builtin {
             // The plan of a builtin template refers to templates, not to entries of the catalogue that
             // happen to have the same name.
             let reference = name.reference().map_err(TemplateError::from)?;
-            Resolved::of_template(builds.templates.resolve(principal, &reference)?)
+            Resolved::of_template(parts.templates.resolve(principal, &reference)?)
         } else {
-            builds.resolver.resolve_request(principal, &new).await?
+            parts.resolver.resolve_request(principal, &new).await?
         };
-        let (spec, _) = builds.planner.plan(principal, &resolved, &new)?;
+        let (spec, _) = parts.planner.plan(principal, &resolved, &new)?;
         Ok((spec, resolved))
     }
 
@@ -140,7 +140,7 @@ impl Run<'_> {
             // A sandbox looks its image up by name when it starts, and the name may now refer to
             // another image.
             None if spec.snapshot.is_none() => {
-                let found = self.builds.images.find(&spec.image).await;
+                let found = self.builds.parts.images.find(&spec.image).await;
                 found.map_err(|e| at.failure(e))?
             }
             None => None,
@@ -166,11 +166,17 @@ impl Run<'_> {
         // Before any request to a registry: the caller chooses its name.
         let allowed = self
             .builds
+            .parts
             .resolver
             .resolve(self.principal, None, Some(name));
         allowed.map_err(|e| at.failure(e))?;
         let reach = Reach::of(self.principal);
-        let fetched = self.builds.images.fetch(name, auth.cloned(), reach).await;
+        let fetched = self
+            .builds
+            .parts
+            .images
+            .fetch(name, auth.cloned(), reach)
+            .await;
         fetched.map_err(|e| at.failure(e))
     }
 

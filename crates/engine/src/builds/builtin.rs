@@ -39,7 +39,7 @@ impl Builds {
         name: &TemplateName,
         force: bool,
     ) -> Result<Arc<BuildRecord>, BuiltinError> {
-        let registered = self.templates.builtin();
+        let registered = self.parts.templates.builtin();
         let template = registered.find(name).ok_or_else(|| BuiltinError::Unknown {
             name: name.clone(),
             known: registered.names(),
@@ -51,7 +51,7 @@ impl Builds {
         if principal.admin {
             return Ok(self.begin_builtin(&template, force).await?.record());
         }
-        if self.templates.has(&template.id) {
+        if self.parts.templates.has(&template.id) {
             return Err(BuiltinError::Forbidden(name.clone()));
         }
         if let Some(reason) = self.failed_lately(&template) {
@@ -91,8 +91,8 @@ impl Builds {
             force,
             ..prepared.map_err(files)?
         };
-        let now = self.clock.now();
-        let bounds = self.access.bounds(INSTALLATION.team);
+        let now = self.parts.clock.now();
+        let bounds = self.parts.access.bounds(INSTALLATION.team);
         let record = BuildRecord {
             id: BuildId::from_entropy(entropy::bytes()?),
             template: template.id.clone(),
@@ -109,10 +109,10 @@ impl Builds {
             updated_at: now,
             finished_at: None,
         };
-        let build = self.records.insert(record).await?;
+        let build = self.parts.records.insert(record).await?;
         let (builds, begun) = (self.clone(), build.clone());
         let run = async move { builds.run(&INSTALLATION, &begun, plan).await };
-        self.work.spawn(run);
+        self.parts.work.spawn(run);
         Ok(build)
     }
 
@@ -120,9 +120,9 @@ impl Builds {
     fn prepare(&self, definition: &dyn BuiltinDefinition) -> std::io::Result<Plan> {
         let PreparedBuiltin { plan, files } = definition.prepare()?;
         for (hash, archive) in files {
-            let file = self.uploads.temporary()?;
+            let file = self.parts.uploads.temporary()?;
             std::fs::write(&file, archive)?;
-            let kept = self.uploads.keep(INSTALLATION.team, &hash, file);
+            let kept = self.parts.uploads.keep(INSTALLATION.team, &hash, file);
             kept.map_err(std::io::Error::other)?;
         }
         Ok(plan)
@@ -130,16 +130,16 @@ impl Builds {
 
     /// The newest build of a builtin template, if it has this status.
     fn latest(&self, template: &BuiltinTemplate, status: BuildStatus) -> Option<Arc<Build>> {
-        let builds = self.records.of_template(&template.id);
+        let builds = self.parts.records.of_template(&template.id);
         let newest = builds.into_iter().next()?;
         let found = (newest.status == status).then_some(newest.id)?;
-        self.records.get(found)
+        self.parts.records.get(found)
     }
 
     /// Why the newest build of a builtin template failed, for a while after the failure.
     fn failed_lately(&self, template: &BuiltinTemplate) -> Option<String> {
         let record = self.latest(template, BuildStatus::Error)?.record();
-        let lately = record.updated_at + RETRY_AFTER > self.clock.now();
+        let lately = record.updated_at + RETRY_AFTER > self.parts.clock.now();
         lately.then(|| reason(&record))
     }
 
@@ -159,7 +159,7 @@ impl Builds {
             reference.namespace.is_none() && tag.is_none_or(|tag| tag == DEFAULT_TAG)
         };
         let reference = name.parse().ok().filter(plain).ok_or_else(missing)?;
-        let template = self.templates.builtin().find(&reference.name);
+        let template = self.parts.templates.builtin().find(&reference.name);
         let template = template.ok_or_else(missing)?;
         let Some(build) = self.running_build(principal, &template).await? else {
             return Ok(());
@@ -167,7 +167,7 @@ impl Builds {
         if build.last_part() == Some(Part::Finalize) {
             tokio::select! {
                 () = build.ended() => {}
-                () = self.clock.sleep_until(self.clock.now() + FINISH_TIMEOUT) => {}
+                () = self.parts.clock.sleep_until(self.parts.clock.now() + FINISH_TIMEOUT) => {}
             }
         }
         let record = build.record();
@@ -192,7 +192,7 @@ impl Builds {
         template: &Arc<BuiltinTemplate>,
     ) -> Result<Option<Arc<Build>>, CreateError> {
         let _beginning = self.beginning.lock().await;
-        if self.templates.has(&template.id) {
+        if self.parts.templates.has(&template.id) {
             return Ok(None);
         }
         if let Some(build) = self.latest(template, BuildStatus::Building) {
@@ -214,7 +214,7 @@ impl TemplateSource for Builds {
         principal: &Principal,
         reference: &TemplateRef,
     ) -> Result<Arc<Template>, TemplateError> {
-        self.templates.resolve(principal, reference)
+        self.parts.templates.resolve(principal, reference)
     }
 
     fn build_missing<'a>(

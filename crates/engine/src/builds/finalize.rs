@@ -41,8 +41,8 @@ impl Run<'_> {
             workdir: Some(base.state.workdir.clone()),
             ..base.spec.clone()
         };
-        let runtime = self.builds.planner.memory_runtime(&spec);
-        let daemon = &self.builds.machine.daemon;
+        let runtime = self.builds.parts.planner.memory_runtime(&spec);
+        let daemon = &self.builds.parts.machine.daemon;
         let key = base.key.finished(
             start.as_ref().map(|s| s.command.as_str()),
             start.as_ref().and_then(|s| s.ready.as_deref()),
@@ -156,7 +156,7 @@ impl Run<'_> {
             Part::Finalize,
             &format!("[finalize] ready: {line}"),
         );
-        let clock = &self.builds.clock;
+        let clock = &self.builds.parts.clock;
         let end = clock.now() + READY_TIMEOUT;
         let mut delay = RETRY_DELAY;
         loop {

@@ -59,9 +59,9 @@ impl Run<'_> {
         source
             .script(self.build, at, scripts::PACK, &[ARCHIVE, path])
             .await?;
-        let file = self.builds.uploads.temporary();
+        let file = self.builds.parts.uploads.temporary();
         let file = file.map_err(|e| at.failure(e))?;
-        let mut left = self.builds.uploads.max_bytes();
+        let mut left = self.builds.parts.uploads.max_bytes();
         source.get(at, ARCHIVE, &file, &mut left).await?;
         Ok(file)
     }
@@ -81,7 +81,7 @@ impl Run<'_> {
             return Err(at.failure(format_args!("/{path}: there is no such file or directory")));
         }
         let found = self.read(source, path, at).await?;
-        let archive = self.builds.uploads.temporary();
+        let archive = self.builds.parts.uploads.temporary();
         let archive = archive.map_err(|e| at.failure(e))?;
         let target = archive.to_path_buf();
         let written = tokio::task::spawn_blocking(move || write(&target, &found)).await;
@@ -102,7 +102,7 @@ impl Run<'_> {
         let mut open = vec![(0, top.map_err(|e| at.failure(e))?)];
         let (mut found, mut remarks, mut seen) = (Vec::new(), Vec::new(), 0);
         // The limit covers all files together: the author of the stage chooses their sizes.
-        let mut left = self.builds.uploads.max_bytes();
+        let mut left = self.builds.parts.uploads.max_bytes();
         while let Some((depth, entry)) = open.pop() {
             seen += 1;
             if seen > FILES_MAX || depth > DEPTH_MAX {
@@ -114,7 +114,7 @@ impl Run<'_> {
             remarks.extend(remark(&entry));
             let contents = match entry.kind {
                 FileKind::File => {
-                    let file = self.builds.uploads.temporary();
+                    let file = self.builds.parts.uploads.temporary();
                     let file = file.map_err(|e| at.failure(e))?;
                     source.get(at, &entry.path, &file, &mut left).await?;
                     Some(file)

@@ -13,11 +13,11 @@ impl Builds {
     /// # Errors
     /// When the store fails.
     pub(crate) async fn recover(&self) -> Result<(), StoreError> {
-        for record in self.records.records() {
+        for record in self.parts.records.records() {
             if record.status != BuildStatus::Building {
                 continue;
             }
-            let Some(build) = self.records.get(record.id) else {
+            let Some(build) = self.parts.records.get(record.id) else {
                 continue;
             };
             if record.made.is_some() {
@@ -25,10 +25,10 @@ impl Builds {
                 continue;
             }
             let failure = BuildFailure::whole(INTERRUPTED);
-            let changing = self.records.changing.lock().await;
+            let changing = self.parts.records.changing.lock().await;
             let dropped = self.fail(&build, failure).await?;
             drop(changing);
-            self.records.release(dropped).await;
+            self.parts.records.release(dropped).await;
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Builds {
         let outcome = tokio::select! {
             outcome = self.run_in_turn(principal, build, plan) => outcome,
             _ = cancelled.wait_for(|cancelled| *cancelled) => Err(BuildFailure::whole("the build was cancelled")),
-            () = self.work.stopping() => Err(BuildFailure::whole(INTERRUPTED)),
+            () = self.parts.work.stopping() => Err(BuildFailure::whole(INTERRUPTED)),
         };
         self.end_sandboxes(build).await;
         let outcome = match outcome {
@@ -70,17 +70,17 @@ impl Builds {
             Err(failure) => Err(failure),
         };
         if let Err(failure) = outcome {
-            let changing = self.records.changing.lock().await;
+            let changing = self.parts.records.changing.lock().await;
             let failed = self.fail(build, failure).await;
             drop(changing);
             match failed {
-                Ok(dropped) => self.records.release(dropped).await,
+                Ok(dropped) => self.parts.records.release(dropped).await,
                 Err(error) => {
                     tracing::error!(build.id = %build.record().id, error = %Chain(&error), "the end of a build is not kept");
                 }
             }
         }
-        self.records.release_held(build).await;
+        self.parts.records.release_held(build).await;
         build.end();
     }
 
@@ -116,12 +116,12 @@ impl Builds {
     /// Ends the sandboxes of a build.
     pub(super) async fn end_sandboxes(&self, build: &Build) {
         let purpose = Purpose::Build(build.record().id);
-        for record in self.sandboxes.records() {
+        for record in self.parts.sandboxes.records() {
             if record.spec.purpose != purpose {
                 continue;
             }
             let end = |reply| Order::Kill(KillReason::Requested, reply);
-            if let Err(error) = self.sandboxes.order(&record.id, end).await {
+            if let Err(error) = self.parts.sandboxes.order(&record.id, end).await {
                 tracing::warn!(sandbox.id = %record.id, error = %Chain(&error), "the sandbox of a build stays until its deadline");
             }
         }
@@ -135,24 +135,27 @@ impl Builds {
         build: &Build,
         made: Made,
     ) -> Result<(), StoreError> {
-        let changing = self.records.changing.lock().await;
+        let changing = self.parts.records.changing.lock().await;
         let with = BuildRecord {
             made: Some(made),
-            updated_at: self.clock.now(),
+            updated_at: self.parts.clock.now(),
             ..build.record().as_ref().clone()
         };
-        self.records.put(build, with).await?;
+        self.parts.records.put(build, with).await?;
         drop(changing);
         self.complete(principal.team, build).await
     }
 
     /// Points the tags of a build to its output, and marks the build as ready.
     pub(super) async fn complete(&self, team: TeamId, build: &Build) -> Result<(), StoreError> {
-        let changing = self.records.changing.lock().await;
+        let changing = self.parts.records.changing.lock().await;
         let record = build.record();
-        let assigned = self.templates.assign_tags(team, &record, &record.tags);
+        let assigned = self
+            .parts
+            .templates
+            .assign_tags(team, &record, &record.tags);
         let dropped = assigned.await?;
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         build.say(
             now,
             LogLevel::Info,
@@ -165,9 +168,9 @@ impl Builds {
             finished_at: Some(now),
             ..record.as_ref().clone()
         };
-        self.records.put(build, ready).await?;
+        self.parts.records.put(build, ready).await?;
         drop(changing);
-        self.records.release(dropped).await;
+        self.parts.records.release(dropped).await;
         Ok(())
     }
 }
@@ -175,7 +178,7 @@ impl Builds {
 impl Run<'_> {
     /// Adds a line to the log of the build.
     pub(super) fn say(&self, level: LogLevel, part: Part, message: &str) {
-        let now = self.builds.clock.now();
+        let now = self.builds.parts.clock.now();
         self.build.say(now, level, Some(part), message);
     }
 
@@ -299,7 +302,7 @@ impl Run<'_> {
         if self.force {
             return None;
         }
-        let (records, team) = (&self.builds.records, self.principal.team);
+        let (records, team) = (&self.builds.parts.records, self.principal.team);
         records.layer_for(self.build, team, &key.hex()).await
     }
 
@@ -330,7 +333,7 @@ impl Run<'_> {
             snapshot,
             image: base.spec.image.clone(),
             workdir: None,
-            used_at: self.builds.clock.now(),
+            used_at: self.builds.parts.clock.now(),
         }
     }
 
@@ -340,7 +343,7 @@ impl Run<'_> {
         layer: Layer,
         at: BuildLocation,
     ) -> Result<(), BuildFailure> {
-        let kept = self.builds.records.keep_layer(layer).await;
+        let kept = self.builds.parts.records.keep_layer(layer).await;
         kept.map_err(|e| at.failure(e))
     }
 }

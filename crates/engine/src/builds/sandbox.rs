@@ -64,7 +64,7 @@ impl BuildSandbox {
         spec: SandboxSpec,
         at: BuildLocation,
     ) -> Result<Self, BuildFailure> {
-        let created = builds.sandboxes.launch(principal, spec, None).await;
+        let created = builds.parts.sandboxes.launch(principal, spec, None).await;
         let record = created.map_err(|e| at.failure(e))?.record;
         let permit = SandboxPermit::grant(principal, &record)
             .ok_or_else(|| at.failure("the sandbox of the build is another team's"))?;
@@ -76,7 +76,7 @@ impl BuildSandbox {
     }
 
     fn token(&self) -> Option<Token> {
-        Some(self.builds.access.guest_token(&self.record))
+        Some(self.builds.parts.access.guest_token(&self.record))
     }
 
     /// A client that acts as `user`.
@@ -88,7 +88,7 @@ impl BuildSandbox {
             token: self.token(),
             user: Some(user.to_owned()),
         };
-        Ok(self.builds.guest.open(target, None))
+        Ok(self.builds.parts.guest.open(target, None))
     }
 
     /// Runs a command and logs its output. Returns its exit code.
@@ -128,7 +128,7 @@ impl BuildSandbox {
         at: BuildLocation,
         mut process: RunningCommand,
     ) -> Result<i32, BuildFailure> {
-        let clock = &self.builds.clock;
+        let clock = &self.builds.parts.clock;
         let say = |line: &[u8]| {
             let line = String::from_utf8_lossy(line);
             let now = clock.now();
@@ -212,7 +212,7 @@ impl BuildSandbox {
         while let Some(piece) = contents.next().await {
             let piece = piece.map_err(|e| at.failure(e))?;
             *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                let most = self.builds.uploads.max_bytes();
+                let most = self.builds.parts.uploads.max_bytes();
                 at.failure(format_args!(
                     "a step copies at most {most} bytes from another stage, and this is more: copy \
                      less, or in several steps"
@@ -261,6 +261,7 @@ impl BuildSandbox {
         build.hold(id);
         let taken = self
             .builds
+            .parts
             .sandboxes
             .take_as(&self.permit, id, Some(contents))
             .await;
@@ -275,7 +276,12 @@ impl BuildSandbox {
     /// Ends the sandbox.
     pub(super) async fn close(self) {
         let end = |reply| Order::Kill(KillReason::Requested, reply);
-        let ended = self.builds.sandboxes.order(&self.record.id, end).await;
+        let ended = self
+            .builds
+            .parts
+            .sandboxes
+            .order(&self.record.id, end)
+            .await;
         if let Err(error) = ended {
             // The end of the build tries again.
             tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox of a build is not ended yet");

@@ -84,7 +84,7 @@ impl Run<'_> {
     }
 
     fn upload(&self, hash: &FilesHash, at: BuildLocation) -> Result<PathBuf, BuildFailure> {
-        let uploads = &self.builds.uploads;
+        let uploads = &self.builds.parts.uploads;
         let found = uploads.find(self.principal.team, hash);
         found.ok_or_else(|| at.failure(format_args!("the files {hash} were not uploaded")))
     }

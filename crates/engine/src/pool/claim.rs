@@ -52,7 +52,7 @@ impl Pools {
         answer: oneshot::Receiver<HandedOut>,
     ) -> HandedOut {
         let gone = || HandOutError::Sandbox(SandboxError::NotFound(id.clone()));
-        let mailbox = self.sandboxes.mailbox(id).ok_or_else(gone)?;
+        let mailbox = self.parts.sandboxes.mailbox(id).ok_or_else(gone)?;
         let sent = mailbox.send(Order::Claim(Box::new(order))).await;
         sent.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
@@ -82,9 +82,9 @@ impl Pools {
         let mut outcome = ClaimOutcome::Failed;
         for _ in 0..TRIES {
             let load = Load::of(&spec.resources);
-            let quota = self.sandboxes.reserve_claimed(principal.team, load)?;
-            let name = self.sandboxes.reserve_name(principal.team, &spec)?;
-            let Some(id) = self.members.take(&entry.name, &key.digest) else {
+            let quota = self.parts.sandboxes.reserve_claimed(principal.team, load)?;
+            let name = self.parts.sandboxes.reserve_name(principal.team, &spec)?;
+            let Some(id) = self.parts.members.take(&entry.name, &key.digest) else {
                 outcome = ClaimOutcome::Missed;
                 break;
             };
@@ -96,34 +96,36 @@ impl Pools {
                 startup: entry.startup_argv().unwrap_or_default(),
                 quota,
                 name,
-                claiming: self.members.claiming(),
+                claiming: self.parts.members.claiming(),
                 reply,
             };
             let claimed = self.hand_out(&id, order, answer).await;
-            let now = self.clock.now();
+            let now = self.parts.clock.now();
             match claimed {
                 Ok(record) => {
-                    let members = &self.members;
+                    let members = &self.parts.members;
                     members.count_claim(&entry.name, &bounds, ClaimOutcome::Claimed, now);
                     metrics::counter!("shoal_pool_claims_total", &labels).increment(1);
                     metrics::histogram!("shoal_pool_claim_seconds", &labels)
                         .record(begun.elapsed());
-                    let starts = &self.telemetry.starts;
+                    let starts = &self.parts.telemetry.starts;
                     starts.count(&record.spec.template, record.started_at);
                     return Ok(Some(Created { record }));
                 }
                 Err(error) => {
                     tracing::warn!(template = %entry.name, sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be handed out");
                     let message = Chain(&error).to_string();
-                    self.members.claim_failed(&entry.name, message, now);
+                    self.parts.members.claim_failed(&entry.name, message, now);
                     if is_command_failure(&error) {
                         break;
                     }
                 }
             }
         }
-        let now = self.clock.now();
-        self.members.count_claim(&entry.name, &bounds, outcome, now);
+        let now = self.parts.clock.now();
+        self.parts
+            .members
+            .count_claim(&entry.name, &bounds, outcome, now);
         if outcome == ClaimOutcome::Missed {
             metrics::counter!("shoal_pool_misses_total", &labels).increment(1);
         }

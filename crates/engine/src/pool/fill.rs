@@ -29,19 +29,19 @@ pub(super) struct PooledEntry {
 impl Pools {
     /// Reconciles the pools with the catalogue. Never ends.
     pub(crate) async fn keep_filled(self: &Arc<Self>) {
-        let mut catalogue = self.catalogues.watch();
+        let mut catalogue = self.parts.catalogues.watch();
         let starts = Arc::new(Semaphore::new(MAX_CONCURRENT_STARTS));
         let mut last = None;
         loop {
             self.reconcile(&starts, &mut last).await;
-            let now = self.clock.now();
+            let now = self.parts.clock.now();
             let usual = now + EVERY;
-            let retry = self.members.next_retry(now);
+            let retry = self.parts.members.next_retry(now);
             let next = retry.map_or(usual, |at| at.min(usual));
             tokio::select! {
                 _ = catalogue.changed() => {}
-                () = self.members.changed.notified() => {}
-                () = self.clock.sleep_until(next) => {}
+                () = self.parts.members.changed.notified() => {}
+                () = self.parts.clock.sleep_until(next) => {}
             }
         }
     }
@@ -55,7 +55,7 @@ impl Pools {
             .position(|pool| Some(&pool.entry.name) == last.as_ref());
         pooled.rotate_left(place.map_or(0, |place| place + 1));
         let known = |name: &EntryName| pooled.iter().any(|pool| pool.entry.name == *name);
-        let (removed, snapshots) = self.members.retain(known);
+        let (removed, snapshots) = self.parts.members.retain(known);
         self.end_members(removed, KillReason::Requested);
         for snapshot in snapshots {
             self.delete_warm_snapshot(snapshot);
@@ -63,21 +63,21 @@ impl Pools {
         for pool in pooled {
             let name = &pool.entry.name;
             if let Some(digest) = &pool.digest
-                && let Some(outdated) = self.members.take_outdated_snapshot(name, digest)
+                && let Some(outdated) = self.parts.members.take_outdated_snapshot(name, digest)
             {
                 self.delete_warm_snapshot(outdated);
             }
-            self.members.set_entry(&pool.entry);
-            let (now, digest) = (self.clock.now(), pool.digest.as_deref());
-            let plan = self.members.plan(name, &pool.bounds, digest, now);
+            self.parts.members.set_entry(&pool.entry);
+            let (now, digest) = (self.parts.clock.now(), pool.digest.as_deref());
+            let plan = self.parts.members.plan(name, &pool.bounds, digest, now);
             self.end_members(plan.end, KillReason::Requested);
-            if self.work.is_stopping() {
+            if self.parts.work.is_stopping() {
                 return;
             }
             for _ in 0..plan.make {
                 // The rest start after one of these has ended.
                 let starting = MAX_CONCURRENT_STARTS - starts.available_permits();
-                if starting >= self.members.max_concurrent_starts() {
+                if starting >= self.parts.members.max_concurrent_starts() {
                     break;
                 }
                 let Ok(permit) = starts.clone().try_acquire_owned() else {
@@ -88,13 +88,13 @@ impl Pools {
                     return;
                 };
                 let id = SandboxId::from_entropy(bytes);
-                self.members.add_starting(name, id.clone(), now);
+                self.parts.members.add_starting(name, id.clone(), now);
                 *last = Some(name.clone());
                 let (pools, entry) = (self.clone(), pool.entry.clone());
-                self.work.spawn_until_stop(async move {
+                self.parts.work.spawn_until_stop(async move {
                     pools.make_member(&entry, id).await;
                     drop(permit);
-                    pools.members.changed.notify_one();
+                    pools.parts.members.changed.notify_one();
                 });
             }
         }
@@ -102,7 +102,7 @@ impl Pools {
 
     /// The entries that have a pool.
     pub(super) async fn pooled_entries(&self) -> Vec<PooledEntry> {
-        let in_force = self.catalogues.current();
+        let in_force = self.parts.catalogues.current();
         let mut pooled = Vec::new();
         for entry in in_force.catalogue.entries() {
             let Some(pool) = entry.pool.as_ref().filter(|_| !entry.is_dynamic()) else {
@@ -111,11 +111,11 @@ impl Pools {
             let origin = match entry.origin() {
                 // The start of the next member reports an image that cannot be read.
                 Some(Origin::Image(name)) => {
-                    let image = self.images.find(&name).await.unwrap_or(None);
+                    let image = self.parts.images.find(&name).await.unwrap_or(None);
                     image.map(|image| image.digest)
                 }
                 Some(Origin::Template(base)) => {
-                    let base = self.resolver.base_of(entry, &base).ok();
+                    let base = self.parts.resolver.base_of(entry, &base).ok();
                     base.map(|base| base.build.to_string())
                 }
                 None => None,
@@ -132,8 +132,8 @@ impl Pools {
     /// Ends sandboxes that were removed from their pools, in the background.
     pub(super) fn end_members(&self, members: Vec<SandboxId>, reason: KillReason) {
         for id in members {
-            let sandboxes = self.sandboxes.clone();
-            self.work.spawn(async move {
+            let sandboxes = self.parts.sandboxes.clone();
+            self.parts.work.spawn(async move {
                 let end = |reply| Order::Kill(reason, reply);
                 match sandboxes.order(&id, end).await {
                     // It has ended, or the task that starts it will end it.

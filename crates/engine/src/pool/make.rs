@@ -90,16 +90,16 @@ impl Pools {
             return;
         };
         let end = |reply| Order::Kill(KillReason::Failed, reply);
-        if let Err(error) = self.sandboxes.order(&id, end).await
+        if let Err(error) = self.parts.sandboxes.order(&id, end).await
             && !matches!(error, SandboxError::NotFound(_))
         {
             tracing::error!(sandbox.id = %id, error = %Chain(&error), "a member of a pool is not ended yet");
         }
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         let message = Chain(&error).to_string();
         if matches!(error, MemberError::Unwanted) {
-            self.members.remove_unwanted(name, &id);
-        } else if self.members.start_failed(name, &id, message, now) {
+            self.parts.members.remove_unwanted(name, &id);
+        } else if self.parts.members.start_failed(name, &id, message, now) {
             tracing::warn!(template = %name, sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be made");
         }
     }
@@ -113,18 +113,24 @@ impl Pools {
             return Err(MemberError::Unwanted);
         };
         let new = member_of(entry, pool)?;
-        let resolved = self.resolver.resolve_request(&INSTALLATION, &new).await?;
-        let (mut spec, key) = self.planner.plan(&INSTALLATION, &resolved, &new)?;
+        let resolved = self
+            .parts
+            .resolver
+            .resolve_request(&INSTALLATION, &new)
+            .await?;
+        let (mut spec, key) = self.parts.planner.plan(&INSTALLATION, &resolved, &new)?;
         let Some(key) = key else {
             return Err(self.why_unclaimable(entry));
         };
         // The catalogue may have changed since.
-        if !key.entry.makes_what(entry) || !self.members.set_digest(&entry.name, id, &key.digest) {
+        if !key.entry.makes_what(entry)
+            || !self.parts.members.set_digest(&entry.name, id, &key.digest)
+        {
             return Err(MemberError::Unwanted);
         }
         // A member has no client that would know the token of its daemon.
         spec.secure = false;
-        let origin = self.members.warm_snapshot(&entry.name, &key.digest);
+        let origin = self.parts.members.warm_snapshot(&entry.name, &key.digest);
         let warm = origin.as_ref().map(|origin| origin.id);
         if origin.is_some() {
             spec.snapshot = origin;
@@ -146,10 +152,10 @@ impl Pools {
         if warm.is_none() {
             self.save_warm_snapshot(entry, &key.digest, &record).await?;
         }
-        let ready = self.clock.now();
+        let ready = self.parts.clock.now();
         let join = |reply| Order::JoinPool(ready, reply);
-        self.sandboxes.order(id, join).await?;
-        if self.members.set_ready(&entry.name, id, ready) {
+        self.parts.sandboxes.order(id, join).await?;
+        if self.parts.members.set_ready(&entry.name, id, ready) {
             Ok(())
         } else {
             Err(MemberError::Unwanted)
@@ -165,7 +171,7 @@ impl Pools {
         spec: SandboxSpec,
         warm: bool,
     ) -> Result<Arc<SandboxRecord>, MemberError> {
-        let sandboxes = &self.sandboxes;
+        let sandboxes = &self.parts.sandboxes;
         let quota = sandboxes.reserve_member().map_err(CreateError::from)?;
         let owner = owner_of_members();
         let record = sandboxes
@@ -182,7 +188,7 @@ impl Pools {
 
     /// Why no request could claim a member of this entry.
     fn why_unclaimable(&self, entry: &Arc<Entry>) -> MemberError {
-        let in_force = self.catalogues.current();
+        let in_force = self.parts.catalogues.current();
         match in_force.catalogue.entry(entry.name.as_str()) {
             Some(now) if now.makes_what(entry) => MemberError::Misfit,
             _ => MemberError::Unwanted,
@@ -203,22 +209,22 @@ impl Pools {
         let report = record.report.as_ref().ok_or_else(gone)?;
         let target = SandboxTarget {
             address: report.address,
-            token: Some(self.access.guest_token(record)),
+            token: Some(self.parts.access.guest_token(record)),
             user: None,
         };
         // A warm snapshot contains the running command.
         let argv = entry.warmup_argv().filter(|_| !warm);
         let command = argv.as_deref().and_then(command);
-        let end = self.clock.now() + WARM_UP_TIMEOUT;
+        let end = self.parts.clock.now() + WARM_UP_TIMEOUT;
         let warm = async {
             let Some(command) = command else {
                 return Ok(());
             };
-            let process = self.guest.open(target, None).run(command).await?;
+            let process = self.parts.guest.open(target, None).run(command).await?;
             Ok(ended(WHAT, process).await?)
         };
         let Some(port) = pool.probe_port else {
-            let outcome = within(&*self.clock, end, warm).await;
+            let outcome = within(&*self.parts.clock, end, warm).await;
             return outcome.unwrap_or(Err(HandOutError::Endless {
                 what: WHAT,
                 within: WARM_UP_TIMEOUT,
@@ -233,9 +239,15 @@ impl Pools {
             }
         };
         let opened = async {
-            while self.guest.probe(report.address, port.get()).await.is_err() {
-                let next = self.clock.now() + PROBE_EVERY;
-                self.clock.sleep_until(next).await;
+            while self
+                .parts
+                .guest
+                .probe(report.address, port.get())
+                .await
+                .is_err()
+            {
+                let next = self.parts.clock.now() + PROBE_EVERY;
+                self.parts.clock.sleep_until(next).await;
             }
             Ok(())
         };
@@ -245,7 +257,7 @@ impl Pools {
                 opened = opened => opened,
             }
         };
-        let outcome = within(&*self.clock, end, either).await;
+        let outcome = within(&*self.parts.clock, end, either).await;
         outcome.unwrap_or(Err(MemberError::Closed {
             port: port.get(),
             within: WARM_UP_TIMEOUT,

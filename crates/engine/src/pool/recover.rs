@@ -40,7 +40,8 @@ impl Pools {
         } = membership;
         match (stage, &action) {
             (Stage::Ready(since), RecoveryAction::Keep) if digests.get(entry) == Some(digest) => {
-                self.members
+                self.parts
+                    .members
                     .add_recovered(entry, record.id.clone(), digest, *since);
                 action
             }
@@ -55,14 +56,14 @@ impl Pools {
         &self,
         existing: &HashSet<SnapshotId>,
     ) -> Result<HashSet<SnapshotId>, StoreError> {
-        let daemon = &self.drivers.capabilities().daemon;
+        let daemon = &self.parts.drivers.capabilities().daemon;
         let mut kept = HashSet::new();
-        for warm in self.store.warm_snapshots().await? {
+        for warm in self.parts.store.warm_snapshots().await? {
             if existing.contains(&warm.id) && warm.daemon == *daemon {
                 kept.insert(warm.id);
-                self.members.recover_snapshot(warm);
+                self.parts.members.recover_snapshot(warm);
             } else {
-                self.store.delete_warm_snapshot(warm.id).await?;
+                self.parts.store.delete_warm_snapshot(warm.id).await?;
             }
         }
         Ok(kept)

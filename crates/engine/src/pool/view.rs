@@ -43,9 +43,9 @@ fn has_pool(entry: &Entry) -> bool {
 impl Pools {
     /// The pools of the catalogue, in its order.
     pub(crate) fn list(&self) -> Vec<PoolView> {
-        let in_force = self.catalogues.current();
-        let now = self.clock.now();
-        let pools = self.members.by_entry.lock();
+        let in_force = self.parts.catalogues.current();
+        let now = self.parts.clock.now();
+        let pools = self.parts.members.by_entry.lock();
         let entries = in_force.catalogue.entries().iter();
         let described = entries.filter_map(|entry| {
             let bounds = Bounds::from(entry.pool.as_ref().filter(|_| !entry.is_dynamic())?);
@@ -74,10 +74,10 @@ impl Pools {
     /// The members of an entry's pool, the next to be claimed first; none when the catalogue has no such
     /// pool.
     pub(crate) fn members(&self, template: &str) -> Option<Vec<MemberView>> {
-        let in_force = self.catalogues.current();
+        let in_force = self.parts.catalogues.current();
         let entry = in_force.catalogue.entry(template);
         let entry = entry.filter(|entry| has_pool(entry))?;
-        let pools = self.members.by_entry.lock();
+        let pools = self.parts.members.by_entry.lock();
         let members = pools.get(&entry.name).map(|pool| &pool.members);
         let mut views: Vec<MemberView> = members
             .into_iter()
@@ -98,16 +98,16 @@ impl Pools {
     /// Ends a member, or every member of an entry's pool together with its warm snapshot. New members
     /// replace them. Returns how many are ended; none when no pool and no member has this name.
     pub(crate) fn remove(&self, name: &str) -> Option<usize> {
-        let in_force = self.catalogues.current();
+        let in_force = self.parts.catalogues.current();
         let whole = in_force
             .catalogue
             .entry(name)
             .filter(|entry| has_pool(entry));
         let (ended, warm) = match whole {
-            Some(entry) => self.members.empty(&entry.name),
+            Some(entry) => self.parts.members.empty(&entry.name),
             None => {
                 let id = SandboxId::from_wire(name).ok()?;
-                if !self.members.remove(&id) {
+                if !self.parts.members.remove(&id) {
                     return None;
                 }
                 (vec![id], None)
@@ -118,14 +118,14 @@ impl Pools {
         if let Some(warm) = warm {
             self.delete_warm_snapshot(warm);
         }
-        self.members.changed.notify_one();
+        self.parts.members.changed.notify_one();
         Some(count)
     }
 
     /// Sets the gauges of the pools. Those of a removed pool become zero: a gauge cannot be removed.
     pub(crate) fn count(&self) {
         let pools = self.list();
-        let mut counted = self.members.counted.lock();
+        let mut counted = self.parts.members.counted.lock();
         let gone = counted.iter().filter(|&name| {
             let called = |pool: &PoolView| pool.template == *name;
             !pools.iter().any(called)

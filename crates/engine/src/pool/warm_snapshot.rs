@@ -163,31 +163,34 @@ impl Pools {
     ) -> Result<(), MemberError> {
         let name = &entry.name;
         // Without a warm-up, starting from the image is cheaper than from a snapshot.
-        let pays =
-            entry.warmup_argv().is_some() && self.planner.memory_runtime(&record.spec).is_some();
+        let pays = entry.warmup_argv().is_some()
+            && self.parts.planner.memory_runtime(&record.spec).is_some();
         if !pays {
             return Ok(());
         }
         let gone = || SandboxError::NotFound(record.id.clone());
         let permit = SandboxPermit::grant(&INSTALLATION, record).ok_or_else(gone)?;
         let id = SnapshotId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
-        let token = self.access.guest_token(record);
-        let members = &self.members;
+        let token = self.parts.access.guest_token(record);
+        let members = &self.parts.members;
         if !members.begin_snapshot(name, record, digest, id, token.clone()) {
             return Ok(());
         }
         self.wait_idle(record).await;
-        let taken = self.sandboxes.take_as(&permit, id, Some(Contents::Memory));
+        let taken = self
+            .parts
+            .sandboxes
+            .take_as(&permit, id, Some(Contents::Memory));
         match taken.await {
             Ok(_) if members.finish_snapshot(name, id) => {
                 let stored = stored::WarmSnapshot {
                     entry: name.clone(),
                     digest: digest.to_owned(),
-                    daemon: self.drivers.capabilities().daemon.clone(),
+                    daemon: self.parts.drivers.capabilities().daemon.clone(),
                     id,
                     guest_token: Some(token),
                 };
-                if let Err(error) = self.store.put_warm_snapshot(stored).await {
+                if let Err(error) = self.parts.store.put_warm_snapshot(stored).await {
                     tracing::warn!(template = %name, error = %Chain(&error), "the warm snapshot of a pool is lost at the next start");
                 }
             }
@@ -203,7 +206,7 @@ impl Pools {
     /// Waits until the member has finished its work after it opened its port. Every member that starts
     /// from its memory would repeat that work.
     async fn wait_idle(&self, record: &SandboxRecord) {
-        let driver = self.drivers.of(record);
+        let driver = self.parts.drivers.of(record);
         let idle = match driver.checkpoints() {
             Ok(checkpointer) => checkpointer.wait_idle(&record.id, IDLE_TIMEOUT).await,
             Err(error) => Err(error),
@@ -223,7 +226,7 @@ impl Pools {
     /// Invalidates the snapshot that a member could not start from. The next member starts as the first
     /// one did.
     pub(super) fn invalidate(&self, entry: &EntryName, member: &SandboxId, id: SnapshotId) {
-        if self.members.invalidate_snapshot(entry, member, id) {
+        if self.parts.members.invalidate_snapshot(entry, member, id) {
             tracing::warn!(template = %entry, sandbox.id = %member, "the warm snapshot of a pool is unusable: each member is warmed up");
             self.delete_warm_snapshot(id);
         }
@@ -231,8 +234,8 @@ impl Pools {
 
     /// Deletes a snapshot in the background. The next start of the server deletes what remains.
     pub(super) fn delete_warm_snapshot(&self, id: SnapshotId) {
-        let (store, drivers) = (self.store.clone(), self.drivers.clone());
-        self.work.spawn(async move {
+        let (store, drivers) = (self.parts.store.clone(), self.parts.drivers.clone());
+        self.parts.work.spawn(async move {
             if let Err(error) = store.delete_warm_snapshot(id).await {
                 tracing::warn!(snapshot.id = %id, error = %Chain(&error), "the record of a warm snapshot is not deleted");
             }

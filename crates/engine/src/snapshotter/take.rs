@@ -26,7 +26,7 @@ impl Snapshotter {
         new: NewSnapshot,
     ) -> Result<SnapshotRecord, TakeError> {
         let fresh = TemplateId::from_entropy(entropy::bytes().map_err(SandboxError::from)?);
-        let templates = &self.templates;
+        let templates = &self.parts.templates;
         let claimed = match &new.name {
             Some(name) => {
                 let reserved = templates.reserve_snapshot_name(principal, name, fresh);
@@ -37,6 +37,7 @@ impl Snapshotter {
         let wait = new.wait;
         let (snapshotter, permit) = (self.clone(), permit.clone());
         let taken = self
+            .parts
             .work
             .spawn(async move { snapshotter.take_under(&permit, new, claimed).await });
         match tokio::time::timeout(wait, taken).await {
@@ -52,7 +53,7 @@ impl Snapshotter {
         new: NewSnapshot,
         claimed: ClaimedName,
     ) -> Result<SnapshotRecord, SandboxError> {
-        let _place = self.snapshots.reserve(permit.team())?;
+        let _place = self.parts.snapshots.reserve(permit.team())?;
         let tag = new.name.as_ref().and_then(|name| name.tag.clone());
         let order = SnapshotOrder {
             id: SnapshotId::from_entropy(entropy::bytes()?),
@@ -66,6 +67,7 @@ impl Snapshotter {
             end: !new.keep_running,
         };
         let taken = self
+            .parts
             .sandboxes
             .order(permit.sandbox(), |reply| Order::Snapshot(order, reply))
             .await?;

@@ -38,15 +38,15 @@ impl Snapshotter {
         let origin = snapshot.spec.snapshot.as_ref();
         let origin = origin.and_then(|origin| origin.guest_token.clone());
         let held: Vec<_> = snapshot.guest_token.iter().chain(&origin).collect();
-        let mut live = self.sandboxes.records().into_iter();
+        let mut live = self.parts.sandboxes.records().into_iter();
         let opened = live.find(|record| {
             if !record.state.is_live() {
                 return false;
             }
             // The daemon asks for its token even where clients need none.
             let opens = [
-                self.access.guest_token(record),
-                self.access.coming_guest_token(record),
+                self.parts.access.guest_token(record),
+                self.parts.access.coming_guest_token(record),
             ];
             opens.iter().any(|token| held.contains(&token))
         });
@@ -66,7 +66,7 @@ impl Snapshotter {
         reference: &TemplateRef,
         target: PathBuf,
     ) -> Result<u64, SnapshotError> {
-        let snapshot = self.snapshots.find(principal, reference)?;
+        let snapshot = self.parts.snapshots.find(principal, reference)?;
         self.refuse_live_tokens(&snapshot)?;
         let noted = portable(snapshot.as_ref().clone());
         let note = serde_json::to_string(&noted).map_err(StoreError::failed)?;
@@ -76,7 +76,7 @@ impl Snapshotter {
             note,
             key: self.export_key.clone(),
         };
-        Ok(self.drivers.export_snapshot(request).await?)
+        Ok(self.parts.drivers.export_snapshot(request).await?)
     }
 
     /// Imports an exported snapshot for the caller's team, under `name` or its original name. With
@@ -93,6 +93,7 @@ impl Snapshotter {
         trust: bool,
     ) -> Result<SnapshotRecord, SnapshotError> {
         let _place = self
+            .parts
             .snapshots
             .reserve(principal.team)
             .map_err(SnapshotError::Full)?;
@@ -109,7 +110,7 @@ impl Snapshotter {
             trust,
             max_bytes: self.import_max,
         };
-        let Imported { saved, note } = self.drivers.import_snapshot(request).await?;
+        let Imported { saved, note } = self.parts.drivers.import_snapshot(request).await?;
         let noted: Result<SnapshotRecord, _> = serde_json::from_str(&note);
         let adopted = match noted {
             Ok(noted) => {
@@ -120,7 +121,7 @@ impl Snapshotter {
         };
         if adopted.is_err() {
             // No record refers to it: the next start would clear it too.
-            let _ = self.drivers.remove_snapshot(id).await;
+            let _ = self.parts.drivers.remove_snapshot(id).await;
         }
         adopted
     }
@@ -130,7 +131,7 @@ impl Snapshotter {
         principal: &Principal,
         name: &TemplateRef,
     ) -> Result<ClaimedName, SnapshotError> {
-        let templates = &self.templates;
+        let templates = &self.parts.templates;
         let reserved = templates.reserve_snapshot_name(principal, name, fresh_template()?);
         Ok(reserved.await?)
     }
@@ -170,11 +171,11 @@ impl Snapshotter {
             name,
             team: principal.team,
             saved,
-            created_at: self.clock.now(),
+            created_at: self.parts.clock.now(),
             expires_at: None,
             ..noted
         };
-        self.snapshots.keep(snapshot.clone()).await?;
+        self.parts.snapshots.keep(snapshot.clone()).await?;
         Ok(snapshot)
     }
 }

@@ -19,19 +19,19 @@ impl Templates {
         new: NewTemplate,
     ) -> Result<Template, CreateTemplateError> {
         let ceiling = new.max_cpu.unwrap_or(new.resources.cpu);
-        let bounds = self.access.bounds(principal.team);
+        let bounds = self.parts.access.bounds(principal.team);
         bounds.grant(new.resources, ceiling)?;
         self.check_runtime(new.runtime.as_ref())?;
-        let changing = self.build_records.changing.lock().await;
+        let changing = self.parts.build_records.changing.lock().await;
         if self.name_owner(principal, &new.name).is_some() {
             return Err(CreateTemplateError::NameTaken(new.name));
         }
-        let found = self.images.find(&new.image).await?;
+        let found = self.parts.images.find(&new.image).await?;
         let image = found.ok_or(CreateTemplateError::ImageMissing(new.image))?;
         let of_image = Layer::from(&image);
         let mut env = of_image.env;
         env.extend(new.env);
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         let (id, build) = (
             TemplateId::from_entropy(entropy::bytes()?),
             BuildId::from_entropy(entropy::bytes()?),
@@ -61,7 +61,7 @@ impl Templates {
     }
 
     fn check_runtime(&self, asked: Option<&RuntimeName>) -> Result<(), CreateTemplateError> {
-        let known = &self.machine.runtimes;
+        let known = &self.parts.machine.runtimes;
         match asked {
             Some(asked) if known.iter().all(|runtime| runtime.name != *asked) => {
                 let names: Vec<String> = known.iter().map(|r| r.name.to_string()).collect();

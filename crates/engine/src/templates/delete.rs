@@ -20,14 +20,14 @@ impl Templates {
         if let Some(tag) = &reference.tag {
             return self.remove_tag(principal, reference, tag).await;
         }
-        let changing = self.build_records.changing.lock().await;
+        let changing = self.parts.build_records.changing.lock().await;
         let Some(template) = self.find(principal, reference) else {
             let missing = || TemplateError::NotFound(reference.to_string());
             // A template without a successful build consists of its builds.
             let pending = self.pending_named(principal, reference);
             let pending = pending.filter(|build| build.team == principal.team);
             let id = pending.ok_or_else(missing)?.template.clone();
-            self.build_records.forget_all(&id).await?;
+            self.parts.build_records.forget_all(&id).await?;
             return Ok(());
         };
         match template.team {
@@ -37,7 +37,7 @@ impl Templates {
             None if !principal.admin => return Err(TemplateError::Builtin(template.id.clone())),
             _ => {}
         }
-        let records = self.sandboxes.records();
+        let records = self.parts.sandboxes.records();
         let (own, others): (Vec<_>, Vec<_>) = records
             .iter()
             .filter(|record| record.spec.template == template.id)
@@ -49,11 +49,11 @@ impl Templates {
             };
             return Err(TemplateError::InUse(template.id.clone(), users));
         }
-        self.store.delete_template(&template.id).await?;
+        self.parts.store.delete_template(&template.id).await?;
         self.all.write().retain(|known| known.id != template.id);
-        let dropped = self.build_records.forget_all(&template.id).await?;
+        let dropped = self.parts.build_records.forget_all(&template.id).await?;
         drop(changing);
-        self.build_records.release(dropped).await;
+        self.parts.build_records.release(dropped).await;
         Ok(())
     }
 }

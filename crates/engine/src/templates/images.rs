@@ -11,7 +11,7 @@ impl Templates {
     /// [`ImageError::NotFound`] when the image is not on this node, [`ImageError::InUse`] while a
     /// template or a sandbox uses it.
     pub(crate) async fn remove_image(&self, name: &ImageName) -> Result<(), ImageError> {
-        if self.images.find(name).await?.is_none() {
+        if self.parts.images.find(name).await?.is_none() {
             return Err(ImageError::NotFound(name.clone()));
         }
         if let Some(template) = self.over_image(name) {
@@ -20,7 +20,7 @@ impl Templates {
                 format!("the template {template}"),
             ));
         }
-        self.images.remove(name).await
+        self.parts.images.remove(name).await
     }
 
     /// The name of a template over this image, if one exists.

@@ -44,7 +44,7 @@ impl Templates {
                 None => NameOwner::Builtin,
             });
         }
-        if self.snapshots.has_name(principal.team, name) {
+        if self.parts.snapshots.has_name(principal.team, name) {
             return Some(NameOwner::Snapshot);
         }
         let bare = TemplateRef {

@@ -12,7 +12,7 @@ use super::Templates;
 impl Templates {
     /// The latest build of each pending template of a team or of the installation, the newest first.
     pub(crate) fn pending(&self, principal: &Principal) -> Vec<Arc<BuildRecord>> {
-        let mut builds = self.build_records.records();
+        let mut builds = self.parts.build_records.records();
         builds.retain(|build| {
             let visible = build.team == principal.team || build.builtin;
             visible && !self.has(&build.template)

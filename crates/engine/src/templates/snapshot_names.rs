@@ -25,10 +25,13 @@ impl Templates {
             return Err(SnapshotNameError::Namespace(name.clone()));
         }
         // Another caller that holds this lock may be creating a template of the same name.
-        let _changing = self.build_records.changing.lock().await;
+        let _changing = self.parts.build_records.changing.lock().await;
         match self.name_owner(principal, &name.name) {
             None | Some(NameOwner::Snapshot) => {
-                Ok(self.snapshots.claim(principal.team, &name.name, fresh))
+                Ok(self
+                    .parts
+                    .snapshots
+                    .claim(principal.team, &name.name, fresh))
             }
             Some(NameOwner::Own(_) | NameOwner::Builtin | NameOwner::Pending(_)) => {
                 let untagged = TemplateRef {

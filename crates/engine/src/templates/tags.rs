@@ -21,11 +21,11 @@ impl Templates {
         build: &BuildRecord,
         tags: &[String],
     ) -> Result<Vec<SnapshotId>, StoreError> {
-        let there = self.build_records.get(build.id).is_some();
+        let there = self.parts.build_records.get(build.id).is_some();
         let Some(made) = build.made.as_ref().filter(|_| there) else {
             return Ok(Vec::new());
         };
-        let now = self.clock.now();
+        let now = self.parts.clock.now();
         let known = self.by_id(&build.template);
         let fresh = known.is_none();
         let mut template = match known {
@@ -52,7 +52,7 @@ impl Templates {
         }
         template.updated_at = now;
         self.put(template.clone()).await?;
-        self.build_records.prune(&template).await
+        self.parts.build_records.prune(&template).await
     }
 
     /// Points more tags to the build that `target` refers to. Returns the build.
@@ -65,17 +65,17 @@ impl Templates {
         target: &TemplateRef,
         tags: &[String],
     ) -> Result<BuildId, TagError> {
-        let changing = self.build_records.changing.lock().await;
+        let changing = self.parts.build_records.changing.lock().await;
         let meant = self.own_template(principal, target)?;
         let not_built = || TagError::NotBuilt(target.clone());
-        let builds = self.build_records.of_template(&meant.id);
+        let builds = self.parts.build_records.of_template(&meant.id);
         let build = builds
             .iter()
             .find(|build| build.id == meant.build && build.status == BuildStatus::Ready);
         let build = build.ok_or_else(not_built)?;
         let dropped = self.assign_tags(principal.team, build, tags).await?;
         drop(changing);
-        self.build_records.release(dropped).await;
+        self.parts.build_records.release(dropped).await;
         Ok(build.id)
     }
 
@@ -92,7 +92,7 @@ impl Templates {
         if tags.iter().any(|tag| tag == DEFAULT_TAG) {
             return Err(TagError::Default);
         }
-        let changing = self.build_records.changing.lock().await;
+        let changing = self.parts.build_records.changing.lock().await;
         let known = self.any_of_template(principal, template)?;
         let mut next = known.as_ref().clone();
         for tag in tags {
@@ -103,7 +103,7 @@ impl Templates {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.build_records.release(dropped).await;
+        self.parts.build_records.release(dropped).await;
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Templates {
         reference: &TemplateRef,
         tag: &str,
     ) -> Result<(), TemplateError> {
-        let changing = self.build_records.changing.lock().await;
+        let changing = self.parts.build_records.changing.lock().await;
         let known = self.any_of_template(principal, reference)?;
         let bare = TemplateRef {
             tag: None,
@@ -140,7 +140,7 @@ impl Templates {
         }
         let dropped = self.keep_with_tags(next).await?;
         drop(changing);
-        self.build_records.release(dropped).await;
+        self.parts.build_records.release(dropped).await;
         Ok(())
     }
 
@@ -148,7 +148,7 @@ impl Templates {
     /// longer holds [`BuildRecords::changing`](crate::build_records::BuildRecords::changing).
     async fn keep_with_tags(&self, next: Template) -> Result<Vec<SnapshotId>, StoreError> {
         self.put(next.clone()).await?;
-        self.build_records.prune(&next).await
+        self.parts.build_records.prune(&next).await
     }
 
     /// Sets whether other teams may use a template.
@@ -161,7 +161,7 @@ impl Templates {
         template: &TemplateRef,
         public: bool,
     ) -> Result<(), TagError> {
-        let _changing = self.build_records.changing.lock().await;
+        let _changing = self.parts.build_records.changing.lock().await;
         let known = match self.any_of_template(principal, template) {
             Err(missing) => {
                 return self
@@ -189,8 +189,8 @@ impl Templates {
         let own = |build: &Arc<BuildRecord>| build.team == principal.team && !build.builtin;
         let pending = self.pending_named(principal, template);
         let pending = pending.filter(own).ok_or(missing)?;
-        for build in self.build_records.of_template(&pending.template) {
-            self.build_records.publish(build.id, public).await?;
+        for build in self.parts.build_records.of_template(&pending.template) {
+            self.parts.build_records.publish(build.id, public).await?;
         }
         Ok(())
     }
@@ -205,8 +205,8 @@ impl Templates {
         id: BuildId,
         tags: &[String],
     ) -> Result<BuildId, TagError> {
-        let changing = self.build_records.changing.lock().await;
-        let build = self.build_records.visible(principal, id);
+        let changing = self.parts.build_records.changing.lock().await;
+        let build = self.parts.build_records.visible(principal, id);
         let own = build.filter(|build| build.team == principal.team && !build.builtin);
         let build = own.ok_or_else(|| TemplateError::NotFound(id.to_string()))?;
         if build.status != BuildStatus::Ready || build.made.is_none() {
@@ -214,7 +214,7 @@ impl Templates {
         }
         let dropped = self.assign_tags(principal.team, &build, tags).await?;
         drop(changing);
-        self.build_records.release(dropped).await;
+        self.parts.build_records.release(dropped).await;
         Ok(id)
     }
 
