@@ -39,7 +39,7 @@ use shoal_core::ports::sandboxes::SandboxError;
 use super::mailbox::{Orders, mailbox};
 use super::order::{DeadlineChange, PauseOrder, ResumeOrder};
 
-/// How long after a failed clearing, or a failed pause, the next is tried.
+/// The delay before a failed removal or pause is retried.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The task's state.
@@ -49,12 +49,12 @@ pub(crate) struct Sandbox {
     version: Version,
     published: watch::Sender<Published>,
     orders: Orders,
-    /// Whether it has begun to rest, or to run again, and what belongs to that is not done yet.
+    /// Whether [`Sandbox::settle`] must run: a pause or a resume has just been committed.
     unsettled: bool,
 }
 
 impl Sandbox {
-    /// Begins the task of a sandbox that is to be started.
+    /// Starts the task of a new sandbox, which first starts the sandbox.
     pub(crate) fn spawn_new(
         sandboxes: Arc<Sandboxes>,
         record: SandboxRecord,
@@ -67,7 +67,7 @@ impl Sandbox {
         supervise::spawn(owner, id, 0, async move {
             let outcome = sandbox.start().instrument(span).await;
             drop(under_way);
-            // Whoever asked may have gone; the sandbox lives until its deadline all the same.
+            // The caller may have disconnected. The sandbox lives until its deadline.
             let _ = started.send(outcome);
             sandbox.serve().await;
         });
@@ -102,7 +102,7 @@ impl Sandbox {
         });
     }
 
-    /// Makes the sandbox known, with a mailbox.
+    /// Registers the sandbox with a mailbox.
     fn enter(sandboxes: Arc<Sandboxes>, record: SandboxRecord, version: Version) -> Self {
         let record = Arc::new(record);
         let (mailbox, orders) = mailbox();
@@ -124,7 +124,7 @@ impl Sandbox {
         }
     }
 
-    /// Commits the state after `input`, and only then lets it be seen.
+    /// Commits the state after `input`, and publishes it.
     async fn advance(&mut self, input: &Input) -> Result<(), SandboxError> {
         let state = self.record.state.on(input)?;
         if state == self.record.state {
@@ -134,8 +134,8 @@ impl Sandbox {
         self.commit(next).await
     }
 
-    /// The same of what has happened already: it is seen even when it cannot be written down. A restart
-    /// finds out how it is.
+    /// Commits the state after an input that describes a fact. It is published even if the commit fails:
+    /// recovery finds the same fact after a restart.
     async fn happened(&mut self, input: &Input) -> Result<(), SandboxError> {
         let state = self.record.state.on(input)?;
         if let Err(error) = self.advance(input).await {
@@ -169,13 +169,12 @@ impl Sandbox {
         });
     }
 
-    /// Whether what happened in this run matters still: the run of a paused sandbox is over, however
-    /// it ended.
+    /// Whether an event of this run still matters. The run of a paused sandbox is over, however it ended.
     fn is_news(&self, execution: ExecutionId) -> bool {
         execution == self.record.execution && self.record.state.kind() != StateKind::Paused
     }
 
-    /// Something happened to the sandbox; one that has failed is cleared.
+    /// Handles an event of the sandbox. A failed sandbox is removed.
     async fn observe(&mut self, input: Input) {
         if let Input::Failed(reason) = &input {
             tracing::warn!(sandbox.id = %self.record.id, %reason, "a sandbox has stopped");
@@ -191,7 +190,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends the sandbox and logs what could not be cleared: for orders that nobody waits for.
+    /// Ends the sandbox, and logs a failure instead of returning it: no caller waits.
     async fn end(&mut self, reason: KillReason) {
         if let Err(error) = self.kill(reason).await {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is not cleared yet");
@@ -199,8 +198,7 @@ impl Sandbox {
     }
 
     async fn kill(&mut self, reason: KillReason) -> Result<(), SandboxError> {
-        // Ending a sandbox is what makes room when there is none to write: it is done even when it
-        // cannot be written down.
+        // Even if the commit fails: when the disk is full, ending sandboxes frees space.
         self.happened(&Input::Kill(reason)).await?;
         if let Err(error) = self.driver().destroy(&self.record.id).await {
             let again = self.sandboxes.clock.now() + AGAIN;
@@ -217,7 +215,7 @@ impl Sandbox {
         self.happened(&Input::Cleared).await
     }
 
-    /// The deadline has come, or the timer of a transient state.
+    /// Handles the deadline, or the timer of a transient state.
     async fn look(&mut self) {
         let due = self
             .record
@@ -225,14 +223,14 @@ impl Sandbox {
             .is_some_and(|at| at <= self.sandboxes.clock.now());
         match self.record.state.kind() {
             StateKind::Terminating => self.end(KillReason::Requested).await,
-            _ if let Some(ready) = self.ready_since() => self.hold_still(ready).await,
+            _ if let Some(ready) = self.ready_since() => self.freeze_idle(ready).await,
             _ if !due => self
                 .sandboxes
                 .deadlines
                 .set(&self.record.id, self.record.wakes_at()),
             StateKind::Running => match self.record.spec.lifecycle.on_timeout {
                 OnTimeout::Kill => {
-                    // While it is still listed: a reader who follows the log gets the last line.
+                    // While it is still listed, so that a client that follows the log gets the last line.
                     self.log_the_timeout().await;
                     self.end(KillReason::TimedOut).await;
                 }
@@ -242,8 +240,7 @@ impl Sandbox {
         }
     }
 
-    /// The deadline of a sandbox that rests then. One that cannot be saved is not lost: it runs on,
-    /// and it is tried again.
+    /// Pauses the sandbox at its deadline. If that fails it keeps running, and the pause is retried.
     async fn pause_by_itself(&mut self) {
         let of = self.record.execution;
         let order = |memory| PauseOrder {
@@ -254,7 +251,7 @@ impl Sandbox {
         let keep_memory = self.record.spec.lifecycle.keep_memory;
         let mut paused = self.pause(order(keep_memory)).await;
         if let Err(SandboxError::NotSynced(error)) = &paused {
-            // Its time is over all the same, and its memory has what its files have not.
+            // Its deadline has passed anyway, and its memory holds the unsynced writes.
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox is paused with its memory, as its files alone would not be all");
             paused = self.pause(order(true)).await;
         }
@@ -280,7 +277,7 @@ impl Sandbox {
         })
     }
 
-    /// Gives it at least so long from now.
+    /// Extends the deadline to at least `timeout` from now.
     async fn prolong(&mut self, timeout: Duration) -> Result<Arc<SandboxRecord>, SandboxError> {
         let deadline = self.sandboxes.clock.now() + timeout;
         self.set_deadline(DeadlineChange::AtLeast(deadline)).await
@@ -352,7 +349,7 @@ impl Sandbox {
     }
 
     fn emit(&self, kind: EventKind, detail: BTreeMap<&'static str, String>) {
-        // Nobody's yet: for whoever it is handed out to its life begins then.
+        // It has no user yet. For its user its life begins with the claim.
         if self.record.membership().is_some() {
             return;
         }
@@ -372,7 +369,7 @@ impl Sandbox {
     }
 }
 
-/// How to reach the sandbox, while it runs; nobody reaches a member of a pool.
+/// The route to a running sandbox. An unclaimed pool member has none.
 fn route_of(sandboxes: &Sandboxes, record: &SandboxRecord) -> Option<Arc<Route>> {
     let StartReport {
         address, runtime, ..

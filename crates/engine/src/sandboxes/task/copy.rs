@@ -1,4 +1,4 @@
-//! A copy of a sandbox is taken, while it goes on or as the last that it does.
+//! Snapshots of a sandbox, which then resumes or ends.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
-    /// Takes a copy of the sandbox, which goes on, or ends as soon as the copy is there.
+    /// Takes a snapshot of the sandbox, which then resumes, or ends if the order says so.
     pub(super) async fn snapshot(&mut self, order: SnapshotOrder) -> Result<Taken, SandboxError> {
         self.record.state.on(&Input::Snapshot)?;
         let driver = self.driver();
@@ -36,7 +36,7 @@ impl Sandbox {
         self.note(order, saved?).await
     }
 
-    /// The sandbox stands still until the copy is noted. When it cannot be, it goes on.
+    /// Keeps the sandbox frozen until the snapshot is recorded, and then ends it. A failure thaws it.
     async fn snapshot_and_end(
         &mut self,
         checkpointer: &dyn Checkpointer,
@@ -51,14 +51,14 @@ impl Sandbox {
                 if noted.is_err()
                     && let Err(error) = checkpointer.thaw_source(&id).await
                 {
-                    tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox stands still");
+                    tracing::error!(sandbox.id = %id, error = %Chain(&error), "a sandbox stays frozen");
                 }
                 noted
             }
             Err(error) => Err(error.into()),
         };
         if noted.is_ok() {
-            // What could not be cleared is tried again; the copy is there.
+            // The snapshot exists. A failed removal of the sandbox is retried.
             self.end(KillReason::Requested).await;
         } else {
             self.unfreeze_guest().await;
@@ -67,7 +67,7 @@ impl Sandbox {
         noted
     }
 
-    /// Notes a copy that is there, so that users find it. Of one that cannot be noted nothing is left.
+    /// Records a complete snapshot, so that users find it. If that fails, the snapshot is removed.
     async fn note(&self, order: SnapshotOrder, saved: Saved) -> Result<Taken, SandboxError> {
         let (sandboxes, record) = (&self.sandboxes, self.record.clone());
         sandboxes.drivers.note_snapshot(order.id, &record);
@@ -89,7 +89,7 @@ impl Sandbox {
         if let Some(noted) = noted.clone()
             && let Err(error) = sandboxes.snapshots.keep(noted).await
         {
-            // Nobody knows of it: a start would clear it too.
+            // If the removal fails, the next start removes it: no record names it.
             let _ = sandboxes.drivers.remove_snapshot(order.id).await;
             return Err(error.into());
         }

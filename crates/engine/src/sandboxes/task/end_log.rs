@@ -1,4 +1,4 @@
-//! The last line in the log of a sandbox whose time was up.
+//! The last log line of a sandbox whose deadline has passed.
 
 use shoal_core::sandbox::Purpose;
 

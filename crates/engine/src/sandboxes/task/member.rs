@@ -61,7 +61,7 @@ impl Sandbox {
 
     /// Freezes a ready member after [`FREEZE_DELAY`], unless its entry says `keepRunning`. No client can
     /// reach it, and a frozen member uses no processor time.
-    pub(super) async fn hold_still(&self, ready: Timestamp) {
+    pub(super) async fn freeze_idle(&self, ready: Timestamp) {
         let (sandboxes, id) = (&self.sandboxes, &self.record.id);
         let settled = ready + FREEZE_DELAY;
         if sandboxes.clock.now() < settled {
@@ -75,7 +75,7 @@ impl Sandbox {
             return;
         };
         if let Err(error) = freezer.freeze(id).await {
-            tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be held still yet");
+            tracing::debug!(sandbox.id = %id, error = %Chain(&error), "a member of a pool cannot be frozen yet");
             let again = sandboxes.clock.now() + FREEZE_DELAY;
             sandboxes.deadlines.set(id, Some(again));
         }

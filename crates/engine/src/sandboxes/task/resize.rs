@@ -1,4 +1,4 @@
-//! Other limits, in place.
+//! Resizes in place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
-    /// Lets it be seen that a resize is on its way, and to what. `kept` is the processor time that was
-    /// kept for it, if that was done before.
+    /// Commits the target of a resize before it is carried out. `kept` is the reservation for it, if
+    /// there already is one.
     pub(super) async fn announce_resize(
         &mut self,
         resize: Resize,
@@ -31,17 +31,17 @@ impl Sandbox {
         next.resizing = true;
         next.aim = Some(aim);
         self.commit(next).await?;
-        // It is known itself now.
+        // The record counts from here on.
         drop(kept);
         Ok(())
     }
 
-    /// Carries out the resize that was announced, unless another has taken its place meanwhile.
+    /// Carries out an announced resize, unless another one has replaced it.
     pub(super) async fn finish_resize(&mut self) -> Result<Arc<SandboxRecord>, SandboxError> {
         match self.record.aim {
             None => Ok(self.record.clone()),
             Some(aim) if self.record.state.kind() == StateKind::Paused => {
-                // Its next run begins with them.
+                // Its next run starts with them.
                 self.note_limits(Some(aim), None).await?;
                 Ok(self.record.clone())
             }
@@ -52,8 +52,8 @@ impl Sandbox {
         }
     }
 
-    /// Puts other limits in force while the sandbox runs; what is not said stays as it is by then. When
-    /// they cannot be, the old ones stay.
+    /// Changes limits of the running sandbox. Limits that `resize` leaves out do not change. After a
+    /// failure the old ones stay.
     pub(super) async fn resize(
         &mut self,
         resize: Resize,
@@ -62,7 +62,7 @@ impl Sandbox {
         self.driver().resizes()?;
         let before = self.record.aim;
         let (aim, kept) = self.aim(resize, None)?;
-        // Written first: after a crash in between, the limits that were asked for are known.
+        // Committed first: after a crash in between, the requested limits are known.
         let mut next = self.record.as_ref().clone();
         next.aim = Some(aim);
         self.commit(next).await?;
@@ -70,8 +70,8 @@ impl Sandbox {
         self.put_in_force(aim, before).await
     }
 
-    /// What the limits are to be, of what they are now or will be soon, with what is kept of the team's
-    /// share until that is committed.
+    /// The target of `resize`, and a reservation of the team's quota until the target is committed. A
+    /// resize in progress counts as done.
     fn aim(
         &self,
         resize: Resize,
@@ -90,7 +90,7 @@ impl Sandbox {
         Ok((aim, kept))
     }
 
-    /// Other limits for the run, which passed the same bounds as those that it began with.
+    /// Checks limits against the same bounds as those that the run started with.
     pub(super) fn grant(&self, wanted: Resources) -> Result<Granted, SandboxError> {
         let spec = &self.record.spec;
         let ceiling = spec.cpu_ceiling.max(spec.resources.cpu);
@@ -104,7 +104,7 @@ impl Sandbox {
         driver.resizes()?.resize(&self.record.id, granted).await
     }
 
-    /// Has the driver change the limits. When it does not, `otherwise` is what is still to be done.
+    /// Changes the limits in the driver. After a failure, `otherwise` becomes the target again.
     async fn put_in_force(
         &mut self,
         limits: Resources,
@@ -119,11 +119,11 @@ impl Sandbox {
             return Err(error);
         }
         self.note_limits(Some(limits), None).await?;
-        // It ends who uses the memory up, and has to know how much that is.
+        // The daemon ends programs that use up the memory, so it must know the new limit.
         if let Some(report) = &self.record.report
             && let Err(error) = self.tell_guest(report).await
         {
-            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "the daemon does not know of other limits");
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "the daemon does not know the new limits");
         }
         let detail = BTreeMap::from([
             ("cpu", limits.cpu.to_string()),
@@ -133,7 +133,7 @@ impl Sandbox {
         Ok(self.record.clone())
     }
 
-    /// Notes which limits are in force, if they have changed, and which are still to be.
+    /// Commits the limits in force, if they have changed, and the target that remains.
     async fn note_limits(
         &mut self,
         limits: Option<Resources>,
@@ -146,8 +146,8 @@ impl Sandbox {
         self.commit(next).await
     }
 
-    /// Settles a resize that the last server did not finish: the limits become what they were to be,
-    /// or else what they were, whichever of them the driver had put in force.
+    /// Finishes a resize of the previous server. If that fails, the old limits are restored. The driver
+    /// may have either in force.
     pub(super) async fn settle_resize(&mut self) {
         let (kind, aim) = (self.record.state.kind(), self.record.aim);
         if aim.is_none() && !self.record.resizing {
@@ -158,7 +158,7 @@ impl Sandbox {
                 let old = self.record.spec.resources;
                 match self.put_in_force(aim.unwrap_or(old), None).await {
                     Err(error) => {
-                        tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a resize of the last server cannot be finished");
+                        tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a resize of the previous server cannot be finished");
                         match self.grant(old) {
                             Ok(granted) => {
                                 self.set_limits(granted).await.map_err(SandboxError::from)
@@ -174,7 +174,7 @@ impl Sandbox {
             _ => Ok(()),
         };
         if let Err(error) = settled {
-            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox may have other limits than it is said to have");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "the limits of a sandbox may differ from its record");
         }
     }
 }

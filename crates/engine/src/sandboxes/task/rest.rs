@@ -1,4 +1,4 @@
-//! Rest: a sandbox is saved and goes on later, or a copy of it is taken while it runs.
+//! Pauses and resumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use shoal_core::ports::inside::InsideError;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
-    /// Saves the sandbox and stops it. When it cannot be saved it runs on.
+    /// Saves the sandbox and ends its run. If it cannot be saved it keeps running.
     pub(super) async fn pause(&mut self, order: PauseOrder) -> Result<(), SandboxError> {
         let (state, run) = (self.record.state.kind(), self.record.execution);
         if state == StateKind::Paused && run == order.of {
@@ -36,10 +36,10 @@ impl Sandbox {
             return Err(error);
         }
         let paused = checkpointer.pause(&self.record.id, contents);
-        // What is saved outlives the machine only together with the word that it is being saved.
+        // After a power failure the checkpoint is found only if the commit of `Pausing` is on disk.
         let (paused, synced) = tokio::join!(paused, self.sandboxes.store.sync());
         if let Err(error) = synced {
-            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause may be forgotten if the machine fails now");
+            tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause may be lost if the machine fails now");
         }
         match paused {
             Ok(saved) => {
@@ -57,8 +57,8 @@ impl Sandbox {
         }
     }
 
-    /// Notes that it rests. What was saved is on the disk: that it cannot be written down changes
-    /// nothing, and a restart finds it.
+    /// Commits that it is paused. The checkpoint is on disk, so a failed commit changes nothing: recovery
+    /// finds the checkpoint after a restart.
     pub(super) async fn rest(&mut self, inputs: &[Input], saved: Saved) {
         let before = self.record.state.clone();
         let Ok(state) = inputs
@@ -78,7 +78,7 @@ impl Sandbox {
         }
     }
 
-    /// Lets a paused sandbox go on. When it cannot, it stays as it was saved.
+    /// Resumes a paused sandbox. If that fails it stays paused.
     pub(super) async fn resume(
         &mut self,
         order: ResumeOrder,
@@ -95,7 +95,7 @@ impl Sandbox {
         };
         self.commit(next).await?;
         drop(quota);
-        let resumed = self.go_on(order).await;
+        let resumed = self.resume_run(order).await;
         if let Err(error) = &resumed {
             tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox does not go on");
             if let Err(error) = self.roll_back().await {
@@ -112,7 +112,8 @@ impl Sandbox {
         driver.checkpoints()?.rollback_resume(&self.record.id).await
     }
 
-    async fn go_on(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
+    /// Starts a run from the checkpoint.
+    async fn resume_run(&mut self, order: ResumeOrder) -> Result<Arc<SandboxRecord>, SandboxError> {
         let start = Start::Paused {
             memory: order.memory,
         };
@@ -123,8 +124,8 @@ impl Sandbox {
             error => error,
         })?;
         if let Err(error) = self.run_start_command(&report).await {
-            // Its files may be such that it cannot: they are wanted all the same.
-            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox goes on without what its template starts");
+            // The user's changes to the files may break the start command. The files matter more.
+            tracing::warn!(sandbox.id = %self.record.id, error = %Chain(&error), "a sandbox resumes without the start command of its template");
         }
         let now = self.sandboxes.clock.now();
         let next = SandboxRecord {
@@ -141,8 +142,8 @@ impl Sandbox {
         Ok(self.record.clone())
     }
 
-    /// Does what nobody has to wait for: makes the next resume ready, or forgets what the last one
-    /// began from. Before any other order, as the next pause needs the place.
+    /// Prepares the next resume after a pause, or deletes the checkpoint after a resume. The caller has
+    /// its answer already. Runs before any other order: the next pause needs the place.
     pub(super) async fn settle(&mut self) {
         if !std::mem::take(&mut self.unsettled) {
             return;
@@ -154,7 +155,7 @@ impl Sandbox {
             _ => Ok(()),
         };
         if let Err(error) = settled {
-            // The next resume does it; a restart, or the end of the sandbox, takes it away.
+            // The next resume prepares itself. A restart or the end of the sandbox deletes the rest.
             tracing::warn!(sandbox.id = %id, error = %Chain(&error), "a sandbox has not settled");
         }
     }
@@ -189,12 +190,12 @@ impl Sandbox {
             }
         };
         if let Err(error) = cleared {
-            tracing::error!(sandbox.id = %id, error = %Chain(&error), "what the last server left is not cleared yet");
+            tracing::error!(sandbox.id = %id, error = %Chain(&error), "the leftovers of the previous server are not removed yet");
         }
     }
 
-    /// Tells the daemon inside that time stands still. One that does not answer is saved as it is,
-    /// unless that matters: when the files alone are kept, what is not among them yet would be lost.
+    /// Announces the checkpoint to the daemon inside. A sandbox whose daemon does not answer is saved
+    /// anyway, unless only files are saved: writes that are not synced would be lost.
     pub(super) async fn freeze_guest(
         &mut self,
         contents: Contents,
@@ -208,7 +209,7 @@ impl Sandbox {
         let frozen = self.sandboxes.guest.freeze(report.address, token, sync);
         let frozen = tokio::select! {
             frozen = frozen => frozen,
-            // Whoever ends the sandbox does not wait for what it would have kept.
+            // A kill does not wait for the sync.
             () = self.orders.kill_asked() => {
                 self.unfreeze_guest().await;
                 return Err(SandboxError::NotFound(self.record.id.clone()));
@@ -219,7 +220,7 @@ impl Sandbox {
                 Err(SandboxError::Unresponsive(error))
             }
             Err(error) if sync && !report.isolation.shares_files() => {
-                // It may have stopped its time, and not said so in time.
+                // It may have frozen its deadlines, and answered too late.
                 self.unfreeze_guest().await;
                 Err(SandboxError::NotSynced(error))
             }
@@ -237,7 +238,7 @@ impl Sandbox {
         };
         let token = Some(self.sandboxes.access.guest_token(&self.record));
         if let Err(error) = self.sandboxes.guest.unfreeze(report.address, token).await {
-            tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "goes on without its daemon");
+            tracing::debug!(sandbox.id = %self.record.id, error = %Chain(&error), "resumes without its daemon");
         }
     }
 }

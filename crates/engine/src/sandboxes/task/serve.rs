@@ -17,7 +17,7 @@ impl Sandbox {
             let under_way = self.sandboxes.work.begin();
             let id = &self.record.id;
             let step = tracing::debug_span!(parent: &span, "sandbox.order", order = order.name(), sandbox.id = %id);
-            // Within both: the inner one is there only if somebody records it.
+            // In both spans: the inner one exists only if its level is recorded.
             let carried_out = self.carry_out(order).instrument(step);
             carried_out.instrument(span).await;
             drop(under_way);
@@ -64,7 +64,7 @@ impl Sandbox {
             Order::Observed { execution, input } if self.is_news(execution) => {
                 self.observe(input).await;
             }
-            // Of a run that is over.
+            // The event of an earlier run.
             Order::Observed { .. } => {}
             Order::Look => self.look().await,
         }

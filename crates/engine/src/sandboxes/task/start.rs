@@ -17,11 +17,11 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::create::CreateError;
 use shoal_core::ports::sandboxes::SandboxError;
 
-/// Where the events service answers inside a sandbox.
+/// The address of the events service inside a sandbox.
 const EVENTS_ADDRESS: &str = "http://192.0.2.1";
 
 impl Sandbox {
-    /// Starts what has been committed as being created. When it fails, nothing is left.
+    /// Starts a sandbox whose state is `Creating`. A failure leaves nothing of it.
     #[tracing::instrument(level = "debug", name = "sandbox.start", skip_all, fields(sandbox.id = %self.record.id))]
     pub(super) async fn start(&mut self) -> Result<Arc<SandboxRecord>, CreateError> {
         let spec = &self.record.spec;
@@ -55,9 +55,9 @@ impl Sandbox {
                 metrics::counter!("shoal_sandbox_start_failures_total", "runtime" => runtime)
                     .increment(1);
                 let reason = FailReason::Create(error.to_string());
-                // The reason is for whoever asked, who is told; the state is kept all the same.
+                // The caller gets the error. A failed commit does not stop the removal.
                 if let Err(error) = self.advance(&Input::Failed(reason)).await {
-                    tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a failure is not kept");
+                    tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a failure cannot be committed");
                 }
                 self.end(KillReason::Failed).await;
                 Err(error)
@@ -65,8 +65,8 @@ impl Sandbox {
         }
     }
 
-    /// Starts a run and waits until the daemon inside answers. Memory that goes on asks for `known`
-    /// until it has been told otherwise, and any other daemon for the sandbox's own token.
+    /// Starts a run and waits until the daemon inside answers. A daemon in restored memory requires the
+    /// token `known` until it gets the sandbox's own; any other daemon has the sandbox's own.
     pub(super) async fn bring_up(
         &self,
         start: Start,
@@ -116,7 +116,7 @@ impl Sandbox {
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
-        // What the user says wins over what is said for him.
+        // The user's variables override these.
         env.extend(spec.env.clone());
         InitOrder {
             env,
@@ -149,7 +149,7 @@ impl Sandbox {
             return Err(error.into());
         }
         self.emit(EventKind::Created, BTreeMap::new());
-        // A member of a pool is counted when it is handed out.
+        // A pool member is counted when it is claimed.
         if let Some(report) = &self.record.report
             && self.record.membership().is_none()
         {
@@ -159,7 +159,7 @@ impl Sandbox {
     }
 }
 
-/// Every figure says what ran: what isolates, and whether it was made, taken or restored.
+/// Counts a start and the time of its phases, by runtime, isolation and origin.
 pub(super) fn count(report: &StartReport) {
     let labels = [
         ("runtime", report.runtime.to_string()),

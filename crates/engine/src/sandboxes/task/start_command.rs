@@ -1,4 +1,4 @@
-//! What a template starts in its sandboxes, where no saved memory has it running already.
+//! The start command of a template. Restored memory already runs it.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use shoal_core::ports::create::CreateError;
 use shoal_core::ports::inside::{CommandOutput, RunningCommand, SandboxCommand};
 use shoal_protocol::client::SandboxTarget;
 
-/// How long a sandbox may take to be ready: less than a call may take.
+/// How long a sandbox may take to be ready: less than the timeout of a call.
 const READY_WITHIN: Duration = Duration::from_secs(55);
 
-/// How long after a ready command has failed it is tried again: at first, and at most.
+/// The delays between attempts of a ready command: the first one, and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How many bytes of what a command has said are told.
+/// How many bytes of a failed command's output the error shows.
 const SAID_MAX: usize = 1 << 10;
 
 impl Sandbox {
@@ -29,7 +29,7 @@ impl Sandbox {
         let Some(start) = spec.start.as_ref().filter(|_| !restored) else {
             return Ok(());
         };
-        // Before anything asks whether it is ready.
+        // Before the first ready command.
         let begun = match start.command.as_str() {
             "" => None,
             line => {
@@ -38,7 +38,7 @@ impl Sandbox {
             }
         };
         let Some(ready) = &start.ready else {
-            // Whoever is not listened to any more runs on.
+            // The command keeps running without a reader of its output.
             return Ok(());
         };
         let runs = async {
@@ -80,7 +80,8 @@ impl Sandbox {
         }
     }
 
-    /// A line as its template runs it, or as the template does that it is inherited from.
+    /// The command for a line. `state` is that of the template that the line is inherited from; without
+    /// one, the sandbox's own user, directory and variables apply.
     fn command(
         &self,
         report: &StartReport,
@@ -106,7 +107,7 @@ impl Sandbox {
     }
 }
 
-/// Ends when a command has put itself into the background, or has failed.
+/// Waits until a command ends: with success when it has forked into the background.
 async fn until_background(mut process: RunningCommand) -> Result<(), CreateError> {
     let mut said = Vec::new();
     while let Some(output) = process.output.next().await {

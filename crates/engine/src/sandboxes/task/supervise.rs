@@ -22,10 +22,10 @@ use crate::tasks::panic_message;
 /// How many panics of one sandbox lead to a recovery. The next one ends the sandbox.
 const RECOVERIES: u32 = 1;
 
-/// How many panics there are at most: one more leaves the sandbox to the next start of the server.
+/// The most panics of one sandbox. After that the next start of the server recovers it.
 const PANICS: u32 = 3;
 
-/// How long to wait before the state of a sandbox is read again, after it could not be.
+/// The delay before a failed read of a sandbox's state is retried.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Why the state of a sandbox cannot be read.

@@ -1,4 +1,4 @@
-//! Other tokens for a sandbox that runs.
+//! Rotation of the tokens of a running sandbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,15 @@ use crate::telemetry::EventKind;
 use shoal_core::ports::sandboxes::SandboxError;
 
 impl Sandbox {
-    /// Replaces the tokens. What they are to be is committed before the daemon inside is told, so that
-    /// after a crash in between both are known; see [`Sandbox::finish_rotation`].
+    /// Replaces the tokens. The new salt is committed before the daemon gets the new token, so that both
+    /// tokens are known after a crash in between; see [`Sandbox::finish_rotation`].
     pub(super) async fn rotate_tokens(&mut self) -> Result<Arc<SandboxRecord>, SandboxError> {
         self.must_run()?;
         let spec = &self.record.spec;
         if !spec.secure && spec.network.allow_public_traffic {
             return Err(SandboxError::NoTokens(self.record.id.clone()));
         }
-        // What was begun and not finished is finished with the tokens that it was begun with: the
-        // daemon may have them.
+        // An unfinished rotation is finished with its own salt: the daemon may have that token.
         if self.record.tokens.next.is_none() {
             let mut next = self.record.as_ref().clone();
             next.tokens.next = Some(TokenSalt::from_entropy(entropy::bytes()?));
@@ -33,8 +32,8 @@ impl Sandbox {
         Ok(self.record.clone())
     }
 
-    /// Finishes a rotation that was begun. The daemon takes the new token from whoever knows the old one
-    /// or the new one, so it does not matter whether it has heard of it before.
+    /// Finishes a rotation. The daemon accepts the new token from a caller with the old one or the new
+    /// one, so this can be repeated.
     pub(super) async fn finish_rotation(&mut self) -> Result<(), SandboxError> {
         if self.record.tokens.next.is_none() {
             return Ok(());
@@ -51,8 +50,8 @@ impl Sandbox {
         self.commit(settled).await
     }
 
-    /// The same when the server starts, or before a pause: what cannot be finished now is tried by the
-    /// next rotation.
+    /// Finishes a rotation when the server starts, and before a pause. After a failure the next rotation
+    /// retries it.
     pub(super) async fn settle_rotation(&mut self) {
         if self.record.tokens.next.is_none() || !self.record.state.is_running() {
             return;
