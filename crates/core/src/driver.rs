@@ -1,8 +1,7 @@
-//! The port to what runs sandboxes.
+//! The port of drivers, which run sandboxes.
 //!
 //! [`Driver`] is what every driver must do. A driver may have further capabilities, each a trait of
-//! its own: a method such as [`Driver::checkpointer`] returns it,
-//! or none.
+//! its own: a method such as [`Driver::checkpointer`] returns it, or none.
 //!
 //! Arguments are plain owned data, so that a driver can move to another process. Every call is
 //! idempotent: destroying a sandbox that is gone, or was only half made, succeeds.
