@@ -15,6 +15,7 @@ use rustix::fs::{IFlags, ioctl_setflags};
 use shoal_core::resources::Mib;
 
 use crate::modes;
+use crate::rootfs::mounts_below;
 
 /// The size by default: a quarter of the free space, within these bounds.
 const LEAST: u64 = 1 << 30;
@@ -33,12 +34,8 @@ const BUSY: Duration = Duration::from_secs(2);
 /// # Errors
 /// When `/proc` cannot be read.
 pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let path = path.canonicalize()?;
-    Ok(mounts
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .any(|point| Path::new(point) == path))
+    Ok(mounts_below(&path)?.contains(&path))
 }
 
 /// Whether `error` says that there is no space.
@@ -61,28 +58,53 @@ pub(super) fn mount(file: &Path, point: &Path, size: Option<Mib>) -> io::Result<
     if !file.exists() {
         make(file, size)?;
     }
-    detach(file)?;
-    let device = run(Command::new("losetup")
-        .args(["--find", "--show", "--direct-io=on"])
-        .arg(file))?;
+    let attach = || {
+        run(Command::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(file))
+    };
+    let mount = |device: &str| {
+        run(Command::new("mount")
+            .args(["-t", "btrfs", "-o", OPTIONS, device])
+            .arg(point))
+    };
+    // Another device of the same file would be a second file system that overwrites the first.
+    for device in still_attached(file)? {
+        if mount(&device).is_ok() {
+            return Ok(());
+        }
+        // Its last user has gone meanwhile, and the device with it.
+        if attached(file)?.contains(&device) {
+            let text = format!("{device} of {} is in use", file.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+        }
+    }
+    let device = attach()?;
     let device = device.trim();
-    let mounted = run(Command::new("mount")
-        .args(["-t", "btrfs", "-o", OPTIONS, device])
-        .arg(point));
+    let mounted = mount(device);
     // The device detaches by itself with its last user: the mount, or none if mounting failed.
     run(Command::new("losetup").args(["--detach", device]))?;
     mounted.map(|_| ())
 }
 
-/// Detaches the loop devices of `file`, which is not mounted. One remains when a server is killed
-/// between attaching and mounting it.
-fn detach(file: &Path) -> io::Result<()> {
+/// Detaches the loop devices of `file`, which is not mounted here. One remains when a server is
+/// killed between attaching and mounting it.
+///
+/// Returns the devices that are still in use: a mount namespace that was made while the file was
+/// mounted has a copy of the mount, which keeps the file system alive.
+fn still_attached(file: &Path) -> io::Result<Vec<String>> {
+    for device in attached(file)? {
+        // It may have lost its last user meanwhile.
+        let _ = run(Command::new("losetup").args(["--detach", &device]));
+    }
+    attached(file)
+}
+
+fn attached(file: &Path) -> io::Result<Vec<String>> {
     let devices = run(Command::new("losetup")
         .args(["--noheadings", "--output", "NAME", "--associated"])
         .arg(file))?;
-    devices
-        .split_whitespace()
-        .try_for_each(|device| run(Command::new("losetup").args(["--detach", device])).map(|_| ()))
+    Ok(devices.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Unmounts `point`. Succeeds if nothing is mounted there.

@@ -1,4 +1,4 @@
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::Command;
 
 use super::*;
@@ -248,4 +248,67 @@ fn a_device_left_by_a_killed_server_is_detached() {
         assert!(Instant::now() < end, "it is not let go");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// A child process with a mount namespace of its own, which has a copy of every mount.
+fn with_copies_of_mounts() -> std::process::Child {
+    let mut child = Command::new("unshare")
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            "echo; cat",
+        ])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0];
+    let said = child.stdout.as_mut().unwrap();
+    said.read_exact(&mut line).unwrap();
+    child
+}
+
+#[test]
+fn a_disk_that_another_mount_namespace_uses_is_mounted_from_the_same_device() {
+    if !is_root() {
+        return;
+    }
+    let data = tempfile::tempdir().unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(256)),
+    };
+    let disk = Disk::open(data.path(), &config).unwrap();
+    let mut other = with_copies_of_mounts();
+    fs::write(data.path().join("disk/unsynced"), "x").unwrap();
+    disk.close(false).unwrap();
+    let disk = Disk::open(data.path(), &config).unwrap();
+    assert!(data.path().join("disk/unsynced").exists());
+    let devices = Command::new("losetup")
+        .args(["--noheadings", "--associated"])
+        .arg(data.path().join("disk.btrfs"))
+        .output()
+        .unwrap();
+    let devices = String::from_utf8(devices.stdout).unwrap();
+    assert_eq!(devices.lines().count(), 1, "{devices}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    disk.close(false).unwrap();
+}
+
+#[test]
+fn a_disk_below_a_directory_with_a_space_is_unmounted() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("with a space");
+    fs::create_dir(&data).unwrap();
+    let config = DiskConfig::Btrfs {
+        size: Some(Mib(256)),
+    };
+    Disk::open(&data, &config).unwrap().close(false).unwrap();
+    fs::remove_dir(data.join("disk")).unwrap();
 }
