@@ -6,6 +6,7 @@ mod app;
 mod audit;
 mod builtin;
 mod config;
+mod crds;
 mod descriptors;
 mod doctor;
 mod export_key;
@@ -73,6 +74,8 @@ enum Command {
     },
     /// Print every server setting with its variable and default.
     Settings,
+    /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
+    Crds(crds::CrdsArgs),
     #[command(flatten)]
     Client(ClientCommand),
     /// Print a shell completion script.
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
         }
+        Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

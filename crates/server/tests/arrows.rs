@@ -11,6 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["core", "protocol"]),
     ("cli", &["core", "protocol"]),
     ("core", &[]),
+    ("crds", &[]),
     ("engine", &["core", "protocol"]),
     ("envd", &["protocol"]),
     ("gateway", &["core", "protocol"]),
@@ -21,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "api", "cli", "core", "engine", "gateway", "images", "node", "oci",
+            "api", "cli", "core", "crds", "engine", "gateway", "images", "node", "oci",
         ],
     ),
 ];
@@ -30,6 +31,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 const BANNED: &[(&str, &[&str])] = &[
     // Pure rules: no runtime, no network, no files, no database.
     ("core", &["tokio", "hyper", "axum", "reqwest", "rusqlite"]),
+    // Types and their conversion: a client of any kind can use them.
+    ("crds", &["tokio", "hyper", "kube", "reqwest"]),
     ("engine", &["axum", "kube", "oci-spec", "rtnetlink"]),
     // Drivers without an OCI runtime use it: no bundles, no registries.
     ("node", &["oci-spec", "reqwest", "tar"]),
