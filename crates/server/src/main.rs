@@ -12,6 +12,7 @@ mod doctor;
 mod export_key;
 mod listen;
 mod memory;
+mod operator;
 mod privilege;
 mod progress;
 mod telemetry;
@@ -74,6 +75,8 @@ enum Command {
     },
     /// Print every server setting with its variable and default.
     Settings,
+    /// Run the Kubernetes controllers of agents.x-k8s.io.
+    Operator(Box<shoal_operator::OperatorArgs>),
     /// Print the Kubernetes custom resource definitions of agents.x-k8s.io, as YAML.
     Crds(crds::CrdsArgs),
     #[command(flatten)]
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
             print!("{}", config::settings_file());
             ExitCode::SUCCESS
         }
+        Command::Operator(args) => operator::run(*args),
         Command::Crds(args) => crds::print(&args),
         Command::Version => {
             println!("shoal {}", env!("CARGO_PKG_VERSION"));

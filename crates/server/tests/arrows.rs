@@ -18,11 +18,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("images", &["core", "node"]),
     ("node", &["core"]),
     ("oci", &["core", "images", "node"]),
+    ("operator", &["crds"]),
     ("protocol", &["core"]),
     (
         "server",
         &[
-            "api", "cli", "core", "crds", "engine", "gateway", "images", "node", "oci",
+            "api", "cli", "core", "crds", "engine", "gateway", "images", "node", "oci", "operator",
         ],
     ),
 ];

@@ -1,0 +1,128 @@
+//! The flags of `shoal operator`. Names and values are those of the reference controller, so that its
+//! manifests work unchanged.
+
+use std::net::{Ipv6Addr, SocketAddr};
+
+use clap::{ArgAction, Args};
+use shoal_crds::Conversion;
+
+/// An address to listen on, if any: `HOST:PORT`, `:PORT` for all addresses of the machine, `0` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen(pub Option<SocketAddr>);
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "0" {
+            return Ok(Self(None));
+        }
+        let invalid = || format!("{text:?} is not HOST:PORT, :PORT or 0");
+        if let Some(port) = text.strip_prefix(':') {
+            let port = port.parse().map_err(|_| invalid())?;
+            return Ok(Self(Some((Ipv6Addr::UNSPECIFIED, port).into())));
+        }
+        text.parse()
+            .map(|address| Self(Some(address)))
+            .map_err(|_| invalid())
+    }
+}
+
+/// The flags.
+#[derive(Clone, Debug, Args)]
+pub struct OperatorArgs {
+    /// Address of `/metrics`: HOST:PORT, :PORT, or 0 for none.
+    #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
+    pub metrics_bind_address: Listen,
+    /// Address of `/healthz` and `/readyz`: HOST:PORT, :PORT, or 0 for none.
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: Listen,
+    /// Run the controllers in one of several replicas, chosen by a Lease.
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub leader_elect: bool,
+    /// Namespace of the Lease [default: the operator's own].
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub leader_election_namespace: String,
+    /// Domain of the cluster's DNS.
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// How many sandboxes are reconciled at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandbox_concurrent_workers: u16,
+    /// Serve the conversion webhook.
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_webhook: bool,
+    /// Port of the conversion webhook.
+    #[arg(long, value_name = "PORT", default_value_t = 9443)]
+    pub webhook_port: u16,
+    /// Name of the webhook's service.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "agent-sandbox-webhook-service"
+    )]
+    pub webhook_service_name: String,
+    /// Namespace of the webhook's service and of the Secret with its certificates [default: the operator's own].
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub webhook_namespace: String,
+    /// URL of the webhook, for an operator outside the cluster: `https://HOST:PORT/convert`.
+    #[arg(long, value_name = "URL")]
+    pub webhook_url: Option<String>,
+    /// Lifetime of the webhook's certificate. It is replaced after two thirds of it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 365 * 24 * 3600, value_parser = clap::value_parser!(u64).range(30..))]
+    pub webhook_certificate_lifetime: u64,
+    /// Log level: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
+}
+
+impl OperatorArgs {
+    /// The namespace of the Lease.
+    pub(crate) fn lease_namespace<'a>(&'a self, own: &'a str) -> &'a str {
+        if self.leader_election_namespace.is_empty() {
+            own
+        } else {
+            &self.leader_election_namespace
+        }
+    }
+
+    /// The namespace of the webhook.
+    pub(crate) fn webhook_namespace<'a>(&'a self, own: &'a str) -> &'a str {
+        if self.webhook_namespace.is_empty() {
+            own
+        } else {
+            &self.webhook_namespace
+        }
+    }
+
+    /// Where the API server finds the webhook.
+    pub(crate) fn conversion(&self, own: &str) -> Conversion {
+        match &self.webhook_url {
+            Some(url) => Conversion::Url(url.clone()),
+            None => Conversion::Service {
+                namespace: self.webhook_namespace(own).to_owned(),
+                name: self.webhook_service_name.clone(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_reference_reads_them() {
+        let read = |text: &str| {
+            text.parse::<Listen>()
+                .map(|listen| listen.0.map(|at| at.to_string()))
+        };
+        assert_eq!(read(":8080"), Ok(Some("[::]:8080".to_owned())));
+        assert_eq!(read("127.0.0.1:1"), Ok(Some("127.0.0.1:1".to_owned())));
+        assert_eq!(read("0"), Ok(None));
+        assert!(read("localhost").is_err());
+        assert!(read(":http").is_err());
+    }
+}

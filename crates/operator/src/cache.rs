@@ -1,0 +1,293 @@
+//! A watched kind: the library's store, what our own writes returned, and an index by controller.
+//!
+//! A watch lags behind our own writes. A reconcile that reads its own write from here neither creates an
+//! object twice nor writes a status twice.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Resource};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use crate::owner;
+
+/// The namespace and the name of an object.
+pub(crate) type Key = (String, String);
+
+/// The key of an object.
+pub(crate) fn key<K: Resource>(object: &K) -> Key {
+    let meta = object.meta();
+    (
+        meta.namespace.clone().unwrap_or_default(),
+        meta.name.clone().unwrap_or_default(),
+    )
+}
+
+/// What a controller's kinds must be.
+pub(crate) trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The objects of a kind.
+pub(crate) struct Cache<K: Kind> {
+    store: Store<K>,
+    trim: fn(&mut K),
+    state: Mutex<State<K>>,
+}
+
+struct State<K> {
+    /// Objects that a write returned and the watch has not shown yet.
+    written: HashMap<Key, Arc<K>>,
+    /// Keys by the UID of the controller.
+    owned: HashMap<String, BTreeSet<Key>>,
+    /// The UID of the controller, by key.
+    owner: HashMap<Key, String>,
+}
+
+impl<K> State<K> {
+    fn index(&mut self, key: &Key, controller: Option<&str>) {
+        if self.owner.get(key).map(String::as_str) == controller {
+            return;
+        }
+        if let Some(before) = self.owner.remove(key)
+            && let Some(keys) = self.owned.get_mut(&before)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.owned.remove(&before);
+            }
+        }
+        if let Some(controller) = controller {
+            self.owner.insert(key.clone(), controller.to_owned());
+            self.owned
+                .entry(controller.to_owned())
+                .or_default()
+                .insert(key.clone());
+        }
+    }
+}
+
+/// The version of an object. The API server's versions grow with every write.
+fn version<K: Resource>(object: &K) -> u64 {
+    object
+        .meta()
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}
+
+impl<K: Kind> Cache<K> {
+    /// The newest known object.
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        let stored = self.store.get(&ObjectRef::new(&key.1).within(&key.0));
+        let written = self.state.lock().written.get(key).cloned();
+        match (stored, written) {
+            (Some(stored), Some(written)) if version(&*stored) >= version(&*written) => {
+                Some(stored)
+            }
+            (stored, None) => stored,
+            (_, written) => written,
+        }
+    }
+
+    /// The objects that the object with this UID controls.
+    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let keys: Vec<Key> = self
+            .state
+            .lock()
+            .owned
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        keys.iter().filter_map(|key| self.get(key)).collect()
+    }
+
+    /// The library's store.
+    pub(crate) fn store(&self) -> Store<K> {
+        self.store.clone()
+    }
+
+    /// All objects that the watch has shown.
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+        self.store.state()
+    }
+
+    /// Takes over an object that a write returned.
+    pub(crate) fn learn(&self, mut object: K) -> Arc<K> {
+        let key = key(&object);
+        object.meta_mut().managed_fields = None;
+        (self.trim)(&mut object);
+        let object = Arc::new(object);
+        let stored = self.store.get(&ObjectRef::new(&key.1).within(&key.0));
+        if stored.is_some_and(|stored| version(&*stored) >= version(&*object)) {
+            return object;
+        }
+        let mut state = self.state.lock();
+        state.index(
+            &key,
+            owner::controller(object.meta()).map(|owner| owner.uid.as_str()),
+        );
+        state.written.insert(key, object.clone());
+        object
+    }
+
+    /// Forgets an object that the API server says is gone.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.state.lock().written.remove(key);
+    }
+
+    /// Waits until the watch has listed all objects.
+    pub(crate) async fn synced(&self) {
+        // It fails only when the watch has ended, with the process.
+        let _ = self.store.wait_until_ready().await;
+    }
+
+    fn apply(&self, event: &Event<K>) {
+        match event {
+            Event::InitApply(object) => {
+                let controller = owner::controller(object.meta()).map(|owner| owner.uid.as_str());
+                self.state.lock().index(&key(object), controller);
+            }
+            Event::Apply(object) => {
+                let key = key(object);
+                let mut state = self.state.lock();
+                if state
+                    .written
+                    .get(&key)
+                    .is_some_and(|written| version(&**written) <= version(object))
+                {
+                    state.written.remove(&key);
+                }
+                state.index(
+                    &key,
+                    owner::controller(object.meta()).map(|owner| owner.uid.as_str()),
+                );
+            }
+            Event::Delete(object) => {
+                let key = key(object);
+                let mut state = self.state.lock();
+                state.written.remove(&key);
+                state.index(&key, None);
+            }
+            Event::Init => {}
+            Event::InitDone => self.relist(),
+        }
+    }
+
+    /// After a new list: forgets what was deleted or overtaken while no watch was open.
+    fn relist(&self) {
+        let mut state = self.state.lock();
+        state.written.retain(|key, written| {
+            let stored = self.store.get(&ObjectRef::new(&key.1).within(&key.0));
+            stored.is_none_or(|stored| version(&*stored) < version(&**written))
+        });
+        let gone: Vec<Key> = state
+            .owner
+            .keys()
+            .filter(|key| !state.written.contains_key(*key))
+            .filter(|key| {
+                self.store
+                    .get(&ObjectRef::new(&key.1).within(&key.0))
+                    .is_none()
+            })
+            .cloned()
+            .collect();
+        for key in gone {
+            state.index(&key, None);
+        }
+    }
+}
+
+/// A change of an object, for the controllers.
+pub(crate) enum Change<'a, K> {
+    /// It is new or different.
+    Applied(&'a K),
+    /// It is gone.
+    Deleted(&'a K),
+}
+
+/// Watches a kind until the process ends. `trim` drops what no controller reads; `notify` learns of each
+/// change after the cache has it.
+pub(crate) fn watch_kind<K: Kind>(
+    api: Api<K>,
+    config: watcher::Config,
+    trim: fn(&mut K),
+    mut notify: impl FnMut(Change<'_, K>) + Send + 'static,
+) -> (Arc<Cache<K>>, impl Future<Output = ()> + Send) {
+    let (store, writer) = reflector::store();
+    let cache = Arc::new(Cache {
+        store,
+        trim,
+        state: Mutex::new(State {
+            written: HashMap::new(),
+            owned: HashMap::new(),
+            owner: HashMap::new(),
+        }),
+    });
+    let known = cache.clone();
+    let task = async move {
+        let events = watch::watcher(api, config)
+            .default_backoff()
+            .modify(move |object| {
+                object.meta_mut().managed_fields = None;
+                trim(object);
+            })
+            .reflect(writer)
+            .inspect({
+                let known = known.clone();
+                move |event| {
+                    if let Ok(event) = event {
+                        known.apply(event);
+                    }
+                }
+            });
+        let mut events = std::pin::pin!(events);
+        // Objects of a list reach the store together, at its end.
+        let mut listed: Vec<K> = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(object)) => notify(Change::Applied(&object)),
+                Ok(Event::Delete(object)) => notify(Change::Deleted(&object)),
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => listed.push(object),
+                Ok(Event::InitDone) => {
+                    for object in std::mem::take(&mut listed) {
+                        notify(Change::Applied(&object));
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(kind = %K::kind(&()), %error, "watch failed, trying again")
+                }
+            }
+        }
+    };
+    (cache, task)
+}

@@ -1,0 +1,154 @@
+//! Calls to the API server.
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::Request;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client, Resource};
+use serde_json::Value;
+
+use crate::cache::Kind;
+
+/// The API server, for one controller.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    /// The name under which it writes.
+    manager: &'static str,
+    recorder: Recorder,
+}
+
+impl Cluster {
+    /// `manager` is the name under which a controller writes.
+    pub(crate) fn new(client: Client, manager: &'static str) -> Self {
+        let reporter = Reporter {
+            controller: manager.to_owned(),
+            instance: None,
+        };
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+            manager,
+        }
+    }
+
+    fn api<K: Kind>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Creates an object from JSON and returns what the API server made of it.
+    pub(crate) async fn create<K: Kind>(
+        &self,
+        namespace: &str,
+        manifest: &Value,
+    ) -> kube::Result<K> {
+        count::<K>("create");
+        let params = PostParams {
+            field_manager: Some(self.manager.to_owned()),
+            dry_run: false,
+        };
+        let body = serde_json::to_vec(manifest).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(K::url_path(&(), Some(namespace)))
+            .create(&params, body)
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    pub(crate) async fn get<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> kube::Result<Option<K>> {
+        count::<K>("get");
+        self.api(namespace).get_opt(name).await
+    }
+
+    /// Applies a JSON merge patch.
+    pub(crate) async fn patch<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<K> {
+        count::<K>("patch");
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        self.api(namespace)
+            .patch(name, &params, &Patch::Merge(patch))
+            .await
+    }
+
+    /// Applies a JSON merge patch to the status.
+    pub(crate) async fn patch_status<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<K> {
+        count::<K>("patch_status");
+        let params = PatchParams {
+            field_manager: Some(self.manager.to_owned()),
+            ..PatchParams::default()
+        };
+        self.api(namespace)
+            .patch_status(name, &params, &Patch::Merge(patch))
+            .await
+    }
+
+    /// Deletes the object with this UID. The object, if it stays for a while; `None` if it is gone.
+    pub(crate) async fn delete<K: Kind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+        foreground: bool,
+    ) -> kube::Result<Option<K>> {
+        count::<K>("delete");
+        let policy = if foreground {
+            PropagationPolicy::Foreground
+        } else {
+            PropagationPolicy::Background
+        };
+        let params = DeleteParams {
+            preconditions: uid.map(|uid| Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            propagation_policy: Some(policy),
+            ..DeleteParams::default()
+        };
+        Ok(self.api(namespace).delete(name, &params).await?.left())
+    }
+
+    /// Publishes an event about an object. A lost event is no failure of the reconcile.
+    pub(crate) async fn event<K: Resource<DynamicType = ()>>(
+        &self,
+        about: &K,
+        warning: bool,
+        reason: &str,
+        note: String,
+    ) {
+        let event = Event {
+            type_: if warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &about.object_ref(&())).await {
+            tracing::debug!(%error, reason, "cannot publish an event");
+        }
+    }
+}
+
+fn count<K: Kind>(verb: &'static str) {
+    metrics::counter!(
+        "shoal_operator_api_requests_total", "verb" => verb, "kind" => K::kind(&()).into_owned()
+    )
+    .increment(1);
+}

@@ -1,0 +1,72 @@
+//! Health, readiness and metrics over HTTP.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+
+/// What the endpoints answer from.
+#[derive(Clone)]
+pub(crate) struct Endpoints {
+    /// Whether the caches have listed everything, or another replica leads.
+    pub(crate) ready: Arc<AtomicBool>,
+    pub(crate) metrics: PrometheusHandle,
+}
+
+impl Endpoints {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let (status, text) = match request.uri().path() {
+            "/healthz" => (StatusCode::OK, "ok".to_owned()),
+            "/readyz" if self.ready.load(Ordering::Relaxed) => (StatusCode::OK, "ok".to_owned()),
+            "/readyz" => (StatusCode::SERVICE_UNAVAILABLE, "not synced yet".to_owned()),
+            "/metrics" => (StatusCode::OK, self.metrics.render()),
+            _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        response
+    }
+
+    /// Serves on an address until the process ends.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub(crate) async fn serve(self, address: SocketAddr) -> std::io::Result<()> {
+        let listener = TcpListener::bind(address).await?;
+        tokio::spawn(async move {
+            loop {
+                let stream = match listener.accept().await {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        // Too many open files, for example: a loop would not help.
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                        continue;
+                    }
+                };
+                let endpoints = self.clone();
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        let response = endpoints.answer(&request);
+                        async move { Ok::<_, Infallible>(response) }
+                    });
+                    // A client that disconnects is no error.
+                    let _ = auto::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! `shoal operator`: the controllers of `agents.x-k8s.io`.
+//!
+//! Each controller has a folder. What to do is decided by functions without I/O, from the objects that were
+//! observed; a thin layer calls the API server. All reads come from watch caches.
+
+mod args;
+mod cache;
+mod cluster;
+mod conditions;
+mod endpoints;
+mod failure;
+mod lease;
+mod measures;
+mod owner;
+mod patch;
+mod queue;
+mod sandbox;
+mod slim;
+mod start;
+mod webhook;
+
+pub use args::{Listen, OperatorArgs};
+pub use start::{OperatorError, run};

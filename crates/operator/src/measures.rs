@@ -1,0 +1,60 @@
+//! Metrics, with the names that dashboards of `agents.x-k8s.io` use. Buckets begin at one millisecond.
+
+use jiff::Timestamp;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use shoal_crds::names::{annotation, label};
+use shoal_crds::v1beta1::{Sandbox, SandboxStatus};
+
+use crate::conditions;
+
+/// Buckets of latencies, in milliseconds.
+const MILLISECONDS: [f64; 24] = [
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 150.0, 250.0, 500.0, 750.0, 1000.0, 1250.0, 1500.0,
+    2000.0, 2500.0, 5000.0, 10_000.0, 30_000.0, 60_000.0, 120_000.0, 240_000.0, 300_000.0,
+    600_000.0,
+];
+
+/// Starts counting.
+///
+/// # Errors
+/// When a recorder is installed already.
+pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_ms".to_owned()), &MILLISECONDS)?
+        .install_recorder()?;
+    metrics::gauge!("agent_sandbox_build_info", "git_version" => env!("CARGO_PKG_VERSION"))
+        .set(1.0);
+    Ok(handle)
+}
+
+fn is_ready(status: &SandboxStatus) -> bool {
+    conditions::find(&status.conditions, "Ready").is_some_and(|ready| ready.status == "True")
+}
+
+/// Counts the time from a sandbox's creation until it is ready.
+pub(crate) fn sandbox_status(sandbox: &Sandbox, before: &SandboxStatus, after: &SandboxStatus) {
+    if is_ready(before) || !is_ready(after) {
+        return;
+    }
+    let Some(created) = &sandbox.metadata.creation_timestamp else {
+        return;
+    };
+    let latency = Timestamp::now().duration_since(created.0).as_millis_f64();
+    if latency < 0.0 {
+        return;
+    }
+    let of = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+        map.as_ref()
+            .and_then(|map| map.get(key))
+            .cloned()
+            .unwrap_or_default()
+    };
+    let launch_type = of(&sandbox.metadata.labels, label::LAUNCH_TYPE);
+    metrics::histogram!(
+        "agent_sandbox_creation_latency_ms",
+        "namespace" => sandbox.metadata.namespace.clone().unwrap_or_default(),
+        "launch_type" => if launch_type.is_empty() { "cold".to_owned() } else { launch_type },
+        "sandbox_template" => of(&sandbox.metadata.annotations, annotation::TEMPLATE_REF),
+    )
+    .record(latency);
+}
