@@ -1,0 +1,79 @@
+"""`shoal operator` beside a test cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+
+from ..installation import free_port, program, wait_until
+from .cluster import Cluster
+
+#: The most seconds that the operator takes to lead on a machine that compiles at the same time.
+START_SECONDS = 60
+
+
+class Operator:
+    """One replica, outside the cluster, with the administrator's rights."""
+
+    def __init__(self, cluster: Cluster, name: str = "operator") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.health = free_port()
+        self.metrics = free_port()
+        self.webhook = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.webhook}/convert"
+
+    def install(self) -> None:
+        """Applies the definitions, as a user does."""
+        printed = subprocess.run(
+            [program(), "crds", "--webhook-url", self.url], capture_output=True, text=True, check=True, timeout=60
+        )
+        self.cluster.kubectl("apply", "-f", "-", input=printed.stdout)
+        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+    def start(self, *flags: str) -> None:
+        self.cluster.processes.start(
+            self.name, "env", f"KUBECONFIG={self.cluster.admin}", program(), "operator",
+            f"--health-probe-bind-address=127.0.0.1:{self.health}", f"--metrics-bind-address=127.0.0.1:{self.metrics}",
+            f"--webhook-port={self.webhook}", f"--webhook-url={self.url}", *flags,
+        )
+        self.cluster.processes.wait_for(self.name, self.is_ready, START_SECONDS, "the operator")
+
+    def is_ready(self) -> bool:
+        return "ok" in self.read(self.health, "/readyz")
+
+    def read(self, port: int, path: str) -> str:
+        """The body of an endpoint; empty when it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""
+
+    def counter(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = self.read(self.metrics, "/metrics").splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+
+    def kill(self) -> None:
+        """Kills it at once, as a failure of its node would."""
+        self.cluster.processes.kill(self.name)
+
+
+def condition(seen: dict, kind: str = "Ready") -> dict:
+    """A condition of an object; empty if it has none of that type."""
+    conditions = seen.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+def wait_for_reason(cluster: Cluster, kind: str, name: str, reason: str, seconds: float = 30) -> dict:
+    """Waits until the object's `Ready` condition has a reason, and returns the object."""
+
+    def seen():
+        found = cluster.get(kind, name)
+        return found if condition(found).get("reason") == reason else None
+
+    return wait_until(seen, seconds, f"{kind}/{name}: {reason}")
