@@ -17,7 +17,7 @@ use crate::image::ImageName;
 use crate::network::{AskedNetwork, NetworkPolicy};
 use crate::pool::Membership;
 use crate::resources::{Mib, MilliCpu, Resources};
-use crate::snapshot::{Contents, Saved};
+use crate::snapshot::Contents;
 use crate::state::State;
 use crate::template::RuntimeName;
 
@@ -179,7 +179,8 @@ pub struct SandboxRecord {
     pub execution: ExecutionId,
     /// Its specification.
     pub spec: SandboxSpec,
-    /// Its state.
+    /// Its state, with its checkpoint while it is paused.
+    #[serde(flatten)]
     pub state: State,
     /// When it was created. For a pool member this is the time of its claim: to its user, its life
     /// starts there.
@@ -192,9 +193,6 @@ pub struct SandboxRecord {
     pub since: Timestamp,
     /// The report of its last start, once it was ready.
     pub report: Option<StartReport>,
-    /// The saved state, while it is paused.
-    #[serde(default)]
-    pub saved: Option<Saved>,
     /// A resize is in progress, and the create returned without waiting for it.
     #[serde(default)]
     pub resizing: bool,

@@ -10,10 +10,15 @@
 //! [`State::on`] decides which. Restarts, deadlines and requests all use the table, so there is one
 //! answer to what may happen next.
 
+mod stored;
+
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use self::stored::Stored;
+use crate::snapshot::Saved;
 
 /// Why a sandbox was killed on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,8 +68,10 @@ impl fmt::Display for FailReason {
 }
 
 /// The state of a sandbox. Present participles are transient and have a timer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "state", content = "reason")]
+///
+/// Its form in JSON has two keys, `state` and `saved`: a record flattens it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub enum State {
     /// The driver is creating it.
     Creating,
@@ -72,10 +79,10 @@ pub enum State {
     Running,
     /// It is being saved, and then stops.
     Pausing,
-    /// It is saved on disk only.
-    Paused,
-    /// It is being started from its saved state.
-    Resuming,
+    /// It is only this checkpoint, on disk.
+    Paused(Saved),
+    /// It is being started from this checkpoint.
+    Resuming(Saved),
     /// It is briefly frozen while a copy is taken.
     Snapshotting,
     /// It stopped by itself; its resources still exist.
@@ -117,7 +124,7 @@ impl StateKind {
 }
 
 /// A command to a sandbox, or an observation of it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Command: save and stop.
     Pause,
@@ -129,8 +136,8 @@ pub enum Input {
     Kill(KillReason),
     /// Observed: it answers.
     Ready,
-    /// Observed: it is saved and stopped.
-    Paused,
+    /// Observed: it is saved as this checkpoint, and stopped.
+    Paused(Saved),
     /// Observed: saving failed, and it keeps running.
     PauseFailed,
     /// Observed: the resume failed; the saved state is still valid.
@@ -208,8 +215,8 @@ impl State {
             Self::Creating => S::Creating,
             Self::Running => S::Running,
             Self::Pausing => S::Pausing,
-            Self::Paused => S::Paused,
-            Self::Resuming => S::Resuming,
+            Self::Paused(_) => S::Paused,
+            Self::Resuming(_) => S::Resuming,
             Self::Snapshotting => S::Snapshotting,
             Self::Failed(_) => S::Failed,
             Self::Terminating(_) => S::Terminating,
@@ -222,7 +229,8 @@ impl State {
     /// An observation that the table does not list is late or repeated, and keeps the state. So
     /// does a kill of a sandbox that is ending: killing a dead sandbox succeeds.
     ///
-    /// # Errors A command (pause, resume, snapshot) that the table does not list is refused.
+    /// # Errors
+    /// A command (pause, resume, snapshot) that the table does not list is refused.
     pub fn on(&self, input: &Input) -> Result<Self, Refused> {
         let (state, kind) = (self.kind(), input.kind());
         let row = TRANSITIONS
@@ -241,8 +249,17 @@ impl State {
             S::Creating => Self::Creating,
             S::Running => Self::Running,
             S::Pausing => Self::Pausing,
-            S::Paused => Self::Paused,
-            S::Resuming => Self::Resuming,
+            // The table leads to these states only from a state or with an input that has a checkpoint.
+            S::Paused => match (self, input) {
+                (_, Input::Paused(saved)) | (Self::Resuming(saved), _) => {
+                    Self::Paused(saved.clone())
+                }
+                _ => self.clone(),
+            },
+            S::Resuming => match self {
+                Self::Paused(saved) => Self::Resuming(saved.clone()),
+                _ => self.clone(),
+            },
             S::Snapshotting => Self::Snapshotting,
             S::Failed => Self::Failed(match input {
                 Input::Failed(reason) => reason.clone(),
@@ -273,6 +290,15 @@ impl State {
         }
     }
 
+    /// The checkpoint of a sandbox that is paused, or is being resumed.
+    #[must_use]
+    pub fn saved(&self) -> Option<&Saved> {
+        match self {
+            Self::Paused(saved) | Self::Resuming(saved) => Some(saved),
+            _ => None,
+        }
+    }
+
     /// Whether users see the sandbox: it has not failed and is not ending.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -296,7 +322,7 @@ impl Input {
             Self::Snapshot => I::Snapshot,
             Self::Kill(_) => I::Kill,
             Self::Ready => I::Ready,
-            Self::Paused => I::Paused,
+            Self::Paused(_) => I::Paused,
             Self::PauseFailed => I::PauseFailed,
             Self::ResumeFailed => I::ResumeFailed,
             Self::SnapshotEnded => I::SnapshotEnded,

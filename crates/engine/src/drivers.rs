@@ -222,7 +222,7 @@ impl Drivers {
 /// The runtime that a record names, if it names one.
 fn recorded(record: &SandboxRecord) -> Option<&RuntimeName> {
     let ran = record.report.as_ref().map(|report| &report.runtime);
-    let saved = record.saved.as_ref().map(|saved| &saved.runtime);
+    let saved = record.state.saved().map(|saved| &saved.runtime);
     ran.or(saved).or(record.spec.runtime.as_ref())
 }
 

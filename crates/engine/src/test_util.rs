@@ -75,7 +75,6 @@ pub fn record(id: &str) -> SandboxRecord {
         deadline: Timestamp::from_unix_seconds(300),
         since: Timestamp::from_unix_millis(0),
         report: None,
-        saved: None,
         resizing: false,
         tokens: TokenSalts::default(),
         aim: None,

@@ -274,7 +274,7 @@ impl SandboxDetail {
                     OnTimeout::Pause => "pause",
                 },
             },
-            pause_mode: record.saved.as_ref().map(|saved| {
+            pause_mode: record.state.saved().map(|saved| {
                 if saved.contents.has_memory() {
                     "full"
                 } else {

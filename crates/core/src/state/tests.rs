@@ -1,6 +1,18 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::snapshot::Contents;
+
+fn checkpoint() -> Saved {
+    Saved {
+        contents: Contents::Memory,
+        runtime: "runsc".parse().unwrap(),
+        freeze: Duration::from_millis(7),
+        memory_bytes: 1,
+        file_bytes: 2,
+        copied: "reflink".to_owned(),
+    }
+}
 
 fn input() -> impl Strategy<Value = Input> {
     prop_oneof![
@@ -8,7 +20,7 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Input::Resume),
         Just(Input::Snapshot),
         Just(Input::Ready),
-        Just(Input::Paused),
+        Just(Input::Paused(checkpoint())),
         Just(Input::PauseFailed),
         Just(Input::ResumeFailed),
         Just(Input::SnapshotEnded),
@@ -95,7 +107,7 @@ fn the_first_reason_of_a_kill_is_kept() {
 
 #[test]
 fn a_command_in_the_wrong_state_is_refused_by_name() {
-    let refused = State::Paused.on(&Input::Pause).unwrap_err();
+    let refused = State::Paused(checkpoint()).on(&Input::Pause).unwrap_err();
     assert_eq!(refused.to_string(), "cannot pause a sandbox that is paused");
 }
 
@@ -105,8 +117,8 @@ fn transient_states_have_a_timer_and_resting_ones_have_none() {
         (State::Creating, true),
         (State::Running, false),
         (State::Pausing, true),
-        (State::Paused, false),
-        (State::Resuming, true),
+        (State::Paused(checkpoint()), false),
+        (State::Resuming(checkpoint()), true),
         (State::Snapshotting, true),
         (State::Failed(FailReason::Exited), false),
         (State::Terminating(KillReason::Requested), true),
@@ -120,9 +132,37 @@ fn transient_states_have_a_timer_and_resting_ones_have_none() {
 fn a_state_is_stored_with_its_data() {
     for state in [
         State::Running,
+        State::Paused(checkpoint()),
+        State::Resuming(checkpoint()),
         State::Failed(FailReason::Create("no room".into())),
     ] {
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
     }
+}
+
+#[test]
+fn a_resume_that_fails_keeps_the_checkpoint() {
+    let paused = State::Pausing.on(&Input::Paused(checkpoint())).unwrap();
+    let resuming = paused.on(&Input::Resume).unwrap();
+    assert_eq!(resuming.saved(), Some(&checkpoint()));
+    let again = resuming.on(&Input::ResumeFailed).unwrap();
+    assert_eq!(again, State::Paused(checkpoint()));
+    assert_eq!(resuming.on(&Input::Ready).unwrap().saved(), None);
+}
+
+/// The form of earlier versions, whose databases are still read.
+#[test]
+fn a_stored_state_has_its_checkpoint_beside_it() {
+    let text = serde_json::to_value(State::Paused(checkpoint())).unwrap();
+    assert_eq!(text["state"], serde_json::json!({"state": "paused"}));
+    assert_eq!(text["saved"]["copied"], "reflink");
+    let failed = serde_json::to_value(State::Failed(FailReason::Exited)).unwrap();
+    assert_eq!(
+        failed,
+        serde_json::json!({"state": {"state": "failed", "reason": {"kind": "exited"}}, "saved": null})
+    );
+    let without = serde_json::json!({"state": {"state": "paused"}});
+    let refused = serde_json::from_value::<State>(without).unwrap_err();
+    assert!(refused.to_string().contains("no checkpoint"), "{refused}");
 }

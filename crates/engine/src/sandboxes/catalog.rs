@@ -18,8 +18,8 @@ use crate::access::KeyLifetime;
 /// disk was kept is not woken: it would boot, and nothing would listen (E2B's rule).
 fn can_wake(record: &SandboxRecord) -> bool {
     let has_memory = record
-        .saved
-        .as_ref()
+        .state
+        .saved()
         .is_some_and(|saved| saved.contents.has_memory());
     let rests = match record.state.kind() {
         StateKind::Paused | StateKind::Resuming => has_memory,

@@ -68,7 +68,6 @@ impl Sandboxes {
             started_at: now,
             since: now,
             report: None,
-            saved: None,
             resizing: false,
             tokens: TokenSalts::default(),
             aim: None,

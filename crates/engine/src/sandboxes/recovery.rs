@@ -2,7 +2,6 @@
 
 use shoal_core::driver::{Found, FoundPaused};
 use shoal_core::sandbox::{Purpose, SandboxRecord};
-use shoal_core::snapshot::Saved;
 use shoal_core::state::{FailReason, Input, KillReason, StateKind};
 
 /// What recovery does with a sandbox.
@@ -14,7 +13,7 @@ pub(crate) enum RecoveryAction {
     /// leftover checkpoint is deleted.
     KeepRunning(Option<Input>),
     /// Keep it paused. The inputs complete what was cut off, in order.
-    KeepPaused(&'static [Input], Saved),
+    KeepPaused(Vec<Input>),
     /// End it, after this input.
     End(Input),
 }
@@ -24,7 +23,7 @@ impl RecoveryAction {
     pub(crate) fn keeps(&self, record: &SandboxRecord) -> bool {
         match self {
             Self::Keep => record.state.is_live(),
-            Self::KeepRunning(_) | Self::KeepPaused(..) => true,
+            Self::KeepRunning(_) | Self::KeepPaused(_) => true,
             Self::End(_) => false,
         }
     }
@@ -38,8 +37,11 @@ pub(crate) fn resolve(record: &SandboxRecord, found: Option<Found>) -> RecoveryA
     let of_this_run = of_this_run.filter(|paused| paused.execution == record.execution);
     let alive = found.is_some_and(|found| found.alive && found.execution == record.execution);
     let vanished = || RecoveryAction::End(Input::Failed(FailReason::Vanished));
-    let saved = |inputs, paused: Option<FoundPaused>| match paused {
-        Some(paused) => RecoveryAction::KeepPaused(inputs, paused.saved),
+    let saved = |before: &[Input], paused: Option<FoundPaused>| match paused {
+        Some(paused) => {
+            let paused = Input::Paused(paused.saved);
+            RecoveryAction::KeepPaused(before.iter().cloned().chain([paused]).collect())
+        }
         None => vanished(),
     };
     let is_live = record.state.is_live();
@@ -54,16 +56,14 @@ pub(crate) fn resolve(record: &SandboxRecord, found: Option<Found>) -> RecoveryA
             RecoveryAction::KeepRunning(Some(Input::SnapshotEnded))
         }
         // The machine crashed and lost the last commits: the checkpoint is newer than the record.
-        (StateKind::Running, _) => saved(&[Input::Pause, Input::Paused], of_this_run),
-        (StateKind::Snapshotting, _) => saved(
-            &[Input::SnapshotEnded, Input::Pause, Input::Paused],
-            of_this_run,
-        ),
+        (StateKind::Running, _) => saved(&[Input::Pause], of_this_run),
+        (StateKind::Snapshotting, _) => saved(&[Input::SnapshotEnded, Input::Pause], of_this_run),
         (StateKind::Pausing, _) if of_this_run.is_none() && alive => {
             RecoveryAction::KeepRunning(Some(Input::PauseFailed))
         }
-        (StateKind::Pausing, _) => saved(&[Input::Paused], of_this_run),
-        (StateKind::Resuming, _) => saved(&[Input::ResumeFailed], paused),
+        (StateKind::Pausing, _) => saved(&[], of_this_run),
+        (StateKind::Resuming, Some(_)) => RecoveryAction::KeepPaused(vec![Input::ResumeFailed]),
+        (StateKind::Resuming, None) => vanished(),
         (StateKind::Paused, Some(_)) => RecoveryAction::Keep,
         (StateKind::Paused, None) => vanished(),
         // No client knows its id yet.

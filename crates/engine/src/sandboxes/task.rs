@@ -284,7 +284,7 @@ impl Sandbox {
     }
 
     async fn wake(&mut self, order: ResumeOrder) -> Result<(), SandboxError> {
-        let saved = self.record.saved.as_ref();
+        let saved = self.record.state.saved();
         let has_memory = saved.is_some_and(|saved| saved.contents.has_memory());
         if self.record.state.kind() == StateKind::Paused && has_memory {
             self.resume(order).await?;

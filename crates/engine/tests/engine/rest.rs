@@ -65,7 +65,7 @@ async fn a_paused_sandbox_rests_and_connecting_wakes_it() {
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Paused);
     assert!(*fixture.guest.frozen.lock(), "its time stands still");
     let (_, rests) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    assert_eq!(rests.saved.as_ref().unwrap().contents, Contents::Memory);
+    assert_eq!(rests.state.saved().unwrap().contents, Contents::Memory);
     let again = fixture.engine.pause(&permit, None, false).await;
     assert_eq!(
         again.unwrap_err().to_string(),
@@ -88,7 +88,7 @@ async fn a_paused_sandbox_rests_and_connecting_wakes_it() {
     assert_eq!(after.spec, before.spec);
     assert_eq!(after.deadline.since(after.started_at), seconds(60));
     assert_eq!(after.report.as_ref().unwrap().origin, Origin::Restored);
-    assert_eq!(after.saved, None);
+    assert_eq!(after.state.saved(), None);
     assert_eq!(events.recv().await.unwrap().kind, EventKind::Resumed);
     let connected = fixture
         .engine
@@ -524,7 +524,6 @@ async fn noted_last(fixture: &Fixture, id: &SandboxId, state: State, execution: 
     let next = SandboxRecord {
         state,
         execution,
-        saved: None,
         ..found.value
     };
     store.commit(next, Some(found.version)).await.unwrap();
@@ -556,7 +555,15 @@ async fn a_pause_outlives_the_machine_and_one_that_was_gone_on_from_is_not_gone_
     let (driver, clock) = (&fixture.driver, &fixture.clock);
     let engine = engine_on(fixture.directory.path(), driver, clock, |_| {}).await;
     let (permit, record) = engine.authorize(&fixture.me, &ids[0]).unwrap();
-    while engine.authorize(&fixture.me, &ids[0]).unwrap().1.state != State::Paused {
+    let state = || {
+        engine
+            .authorize(&fixture.me, &ids[0])
+            .unwrap()
+            .1
+            .state
+            .kind()
+    };
+    while state() != StateKind::Paused {
         tokio::task::yield_now().await;
     }
     assert_eq!(record.execution, run(&ids[0]));
@@ -583,10 +590,11 @@ async fn a_restart_resolves_what_was_on_its_way() {
         ids.push(fixture.create().await);
     }
     let driver = &fixture.driver;
-    let saved = [&ids[1], &ids[3], &ids[5]];
-    for id in saved {
-        driver.pause(id, Contents::Memory).await.unwrap();
+    let mut saved = None;
+    for id in [&ids[1], &ids[3], &ids[5]] {
+        saved = Some(driver.pause(id, Contents::Memory).await.unwrap());
     }
+    let saved = saved.unwrap();
     let orphan = SnapshotId::from_entropy([9; 16]);
     driver
         .snapshot(&ids[0], orphan, Contents::Memory, AfterSnapshot::Resume)
@@ -597,10 +605,10 @@ async fn a_restart_resolves_what_was_on_its_way() {
         (&ids[0], State::Pausing),
         (&ids[1], State::Pausing),
         (&ids[2], State::Snapshotting),
-        (&ids[3], State::Resuming),
-        // Nothing of it was saved.
-        (&ids[4], State::Paused),
-        (&ids[5], State::Paused),
+        (&ids[3], State::Resuming(saved.clone())),
+        // Its checkpoint is gone.
+        (&ids[4], State::Paused(saved.clone())),
+        (&ids[5], State::Paused(saved)),
     ] {
         left_in(&fixture, id, state).await;
     }
@@ -627,7 +635,7 @@ async fn a_restart_resolves_what_was_on_its_way() {
     assert!(driver.kept().is_empty(), "nobody was told of that snapshot");
     for id in [&ids[1], &ids[3]] {
         let (permit, record) = engine.authorize(me, id).unwrap();
-        assert!(record.saved.is_some());
+        assert!(record.state.saved().is_some());
         assert!(
             engine
                 .connect(&permit, seconds(9), true)

@@ -72,7 +72,7 @@ async fn a_sandbox_that_rests_by_itself_keeps_its_memory_when_its_files_alone_wo
     let id = made.id.clone();
     until("paused", || fixture.kind(&id) == Some(StateKind::Paused)).await;
     let (_, record) = fixture.engine.authorize(&fixture.me, &id).unwrap();
-    assert_eq!(record.saved.as_ref().unwrap().contents, Contents::Memory);
+    assert_eq!(record.state.saved().unwrap().contents, Contents::Memory);
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ impl Sandbox {
         }
         match paused {
             Ok(saved) => {
-                self.rest(&[Input::Paused], saved).await;
+                self.rest(&[Input::Paused(saved)]).await;
                 self.unsettled = true;
                 self.sandboxes.telemetry.samples.forget(&self.record.id);
                 self.emit(EventKind::Paused, BTreeMap::new());
@@ -59,7 +59,7 @@ impl Sandbox {
 
     /// Commits that it is paused. The checkpoint is on disk, so a failed commit changes nothing: recovery
     /// finds the checkpoint after a restart.
-    pub(super) async fn rest(&mut self, inputs: &[Input], saved: Saved) {
+    pub(super) async fn rest(&mut self, inputs: &[Input]) {
         let before = self.record.state.clone();
         let Ok(state) = inputs
             .iter()
@@ -67,11 +67,10 @@ impl Sandbox {
         else {
             return;
         };
-        count(&saved, "pause");
-        let next = SandboxRecord {
-            saved: Some(saved),
-            ..self.record.with_state(state, self.sandboxes.clock.now())
-        };
+        if let Some(saved) = state.saved() {
+            count(saved, "pause");
+        }
+        let next = self.record.with_state(state, self.sandboxes.clock.now());
         if let Err(error) = self.commit(next.clone()).await {
             tracing::error!(sandbox.id = %self.record.id, error = %Chain(&error), "a pause cannot be committed");
             self.show(next);
@@ -131,7 +130,6 @@ impl Sandbox {
         let next = SandboxRecord {
             tokens: self.record.tokens.settled(),
             report: Some(report),
-            saved: None,
             started_at: now,
             deadline: now + order.timeout.min(self.sandboxes.limits.max_timeout),
             ..self.record.with_state(State::Running, now)
@@ -183,9 +181,9 @@ impl Sandbox {
                     None => Ok(()),
                 }
             }
-            RecoveryAction::KeepPaused(inputs, saved) => {
+            RecoveryAction::KeepPaused(inputs) => {
                 let cleared = self.roll_back().await;
-                self.rest(inputs, saved).await;
+                self.rest(&inputs).await;
                 cleared
             }
         };
