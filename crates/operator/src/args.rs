@@ -50,6 +50,38 @@ pub struct OperatorArgs {
     /// How many sandboxes are reconciled at once.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     pub sandbox_concurrent_workers: u16,
+    /// Run the controllers of templates, pools and claims, too.
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub extensions: bool,
+    /// How many claims are reconciled at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandbox_claim_concurrent_workers: u16,
+    /// How many pools are reconciled at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandbox_warm_pool_concurrent_workers: u16,
+    /// How many templates are reconciled at once.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandbox_template_concurrent_workers: u16,
+    /// How many members one pass of a pool creates.
+    #[arg(long, value_name = "COUNT", default_value_t = 300, value_parser = clap::value_parser!(u16).range(1..))]
+    pub sandbox_warm_pool_max_batch_size: u16,
+    /// Seconds after which a member that is not ready is replaced.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub sandbox_warm_pool_readiness_grace_seconds: u64,
+    /// Let the cluster autoscaler evict waiting members.
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
+          default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_warm_pool_eviction: bool,
+    /// Publish no events about claims that got a sandbox.
+    #[arg(long)]
+    pub disable_claim_events: bool,
+    /// Accepted for the reference's manifests: requests are not limited here.
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, default_value_t = -1.0)]
+    pub kube_api_qps: f32,
+    /// Accepted for the reference's manifests: requests are not limited here.
+    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    pub kube_api_burst: u32,
     /// Serve the conversion webhook.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true,
           default_missing_value = "true", action = ArgAction::Set)]

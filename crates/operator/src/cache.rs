@@ -57,37 +57,40 @@ impl<K> Kind for K where
 pub(crate) struct Cache<K: Kind> {
     store: Store<K>,
     trim: fn(&mut K),
+    group: fn(&K) -> Option<String>,
     state: Mutex<State<K>>,
 }
 
 struct State<K> {
     /// Objects that a write returned and the watch has not shown yet.
     written: HashMap<Key, Arc<K>>,
-    /// Keys by the UID of the controller.
-    owned: HashMap<String, BTreeSet<Key>>,
-    /// The UID of the controller, by key.
-    owner: HashMap<Key, String>,
+    /// Keys by group: the UID of the controller, and a group of the kind's own.
+    groups: HashMap<String, BTreeSet<Key>>,
+    /// The groups of each key.
+    members: HashMap<Key, Vec<String>>,
 }
 
 impl<K> State<K> {
-    fn index(&mut self, key: &Key, controller: Option<&str>) {
-        if self.owner.get(key).map(String::as_str) == controller {
+    fn index(&mut self, key: &Key, groups: Vec<String>) {
+        if self.members.get(key).map_or(&[][..], Vec::as_slice) == groups {
             return;
         }
-        if let Some(before) = self.owner.remove(key)
-            && let Some(keys) = self.owned.get_mut(&before)
-        {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.owned.remove(&before);
+        for before in self.members.remove(key).into_iter().flatten() {
+            if let Some(keys) = self.groups.get_mut(&before) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.groups.remove(&before);
+                }
             }
         }
-        if let Some(controller) = controller {
-            self.owner.insert(key.clone(), controller.to_owned());
-            self.owned
-                .entry(controller.to_owned())
+        for group in &groups {
+            self.groups
+                .entry(group.clone())
                 .or_default()
                 .insert(key.clone());
+        }
+        if !groups.is_empty() {
+            self.members.insert(key.clone(), groups);
         }
     }
 }
@@ -118,16 +121,28 @@ impl<K: Kind> Cache<K> {
 
     /// The objects that the object with this UID controls.
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let keys: Vec<Key> = self
-            .state
-            .lock()
-            .owned
-            .get(uid)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        self.group(uid)
+    }
+
+    /// The objects of a group.
+    pub(crate) fn group(&self, group: &str) -> Vec<Arc<K>> {
+        let keys: Vec<Key> = {
+            let state = self.state.lock();
+            state
+                .groups
+                .get(group)
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect()
+        };
         keys.iter().filter_map(|key| self.get(key)).collect()
+    }
+
+    /// The groups of an object.
+    fn groups_of(&self, object: &K) -> Vec<String> {
+        let controller = owner::controller(object.meta()).map(|owner| owner.uid.clone());
+        controller.into_iter().chain((self.group)(object)).collect()
     }
 
     /// The library's store.
@@ -150,11 +165,9 @@ impl<K: Kind> Cache<K> {
         if stored.is_some_and(|stored| version(&*stored) >= version(&*object)) {
             return object;
         }
+        let groups = self.groups_of(&object);
         let mut state = self.state.lock();
-        state.index(
-            &key,
-            owner::controller(object.meta()).map(|owner| owner.uid.as_str()),
-        );
+        state.index(&key, groups);
         state.written.insert(key, object.clone());
         object
     }
@@ -172,30 +185,29 @@ impl<K: Kind> Cache<K> {
 
     fn apply(&self, event: &Event<K>) {
         match event {
-            Event::InitApply(object) => {
-                let controller = owner::controller(object.meta()).map(|owner| owner.uid.as_str());
-                self.state.lock().index(&key(object), controller);
-            }
-            Event::Apply(object) => {
+            Event::InitApply(object) | Event::Apply(object) => {
                 let key = key(object);
+                let groups = self.groups_of(object);
                 let mut state = self.state.lock();
-                if state
+                let newer = state
                     .written
                     .get(&key)
-                    .is_some_and(|written| version(&**written) <= version(object))
-                {
+                    .map(|written| version(&**written) > version(object));
+                // An event from before our own write must not undo what it changed.
+                if newer == Some(true) {
+                    return;
+                }
+                // A listed object reaches the store at the end of the list.
+                if matches!(event, Event::Apply(_)) {
                     state.written.remove(&key);
                 }
-                state.index(
-                    &key,
-                    owner::controller(object.meta()).map(|owner| owner.uid.as_str()),
-                );
+                state.index(&key, groups);
             }
             Event::Delete(object) => {
                 let key = key(object);
                 let mut state = self.state.lock();
                 state.written.remove(&key);
-                state.index(&key, None);
+                state.index(&key, Vec::new());
             }
             Event::Init => {}
             Event::InitDone => self.relist(),
@@ -210,7 +222,7 @@ impl<K: Kind> Cache<K> {
             stored.is_none_or(|stored| version(&*stored) < version(&**written))
         });
         let gone: Vec<Key> = state
-            .owner
+            .members
             .keys()
             .filter(|key| !state.written.contains_key(*key))
             .filter(|key| {
@@ -221,7 +233,7 @@ impl<K: Kind> Cache<K> {
             .cloned()
             .collect();
         for key in gone {
-            state.index(&key, None);
+            state.index(&key, Vec::new());
         }
     }
 }
@@ -235,21 +247,23 @@ pub(crate) enum Change<'a, K> {
 }
 
 /// Watches a kind until the process ends. `trim` drops what no controller reads; `notify` learns of each
-/// change after the cache has it.
+/// change after the cache has it; `group` is a group to find objects by.
 pub(crate) fn watch_kind<K: Kind>(
     api: Api<K>,
     config: watcher::Config,
     trim: fn(&mut K),
+    group: fn(&K) -> Option<String>,
     mut notify: impl FnMut(Change<'_, K>) + Send + 'static,
 ) -> (Arc<Cache<K>>, impl Future<Output = ()> + Send) {
     let (store, writer) = reflector::store();
     let cache = Arc::new(Cache {
         store,
         trim,
+        group,
         state: Mutex::new(State {
             written: HashMap::new(),
-            owned: HashMap::new(),
-            owner: HashMap::new(),
+            groups: HashMap::new(),
+            members: HashMap::new(),
         }),
     });
     let known = cache.clone();

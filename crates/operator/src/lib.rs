@@ -4,19 +4,24 @@
 //! observed; a thin layer calls the API server. All reads come from watch caches.
 
 mod args;
+mod blueprint;
 mod cache;
+mod claim;
 mod cluster;
 mod conditions;
+mod controllers;
 mod endpoints;
 mod failure;
 mod lease;
 mod measures;
 mod owner;
 mod patch;
+mod pool;
 mod queue;
 mod sandbox;
 mod slim;
 mod start;
+mod template;
 mod webhook;
 
 pub use args::{Listen, OperatorArgs};

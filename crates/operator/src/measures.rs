@@ -1,9 +1,11 @@
 //! Metrics, with the names that dashboards of `agents.x-k8s.io` use. Buckets begin at one millisecond.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use shoal_crds::names::{annotation, label};
-use shoal_crds::v1beta1::{Sandbox, SandboxStatus};
+use shoal_crds::v1beta1::{Sandbox, SandboxClaim, SandboxStatus, SandboxTemplate};
 
 use crate::conditions;
 
@@ -57,4 +59,38 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox, before: &SandboxStatus, after: &
         "sandbox_template" => of(&sandbox.metadata.annotations, annotation::TEMPLATE_REF),
     )
     .record(latency);
+}
+
+/// Counts a claim that got a sandbox, from a pool or a new one.
+pub(crate) fn claimed(
+    claim: &SandboxClaim,
+    template: &SandboxTemplate,
+    pool: Option<&str>,
+    ready: bool,
+) {
+    metrics::counter!(
+        "agent_sandbox_claim_creation_total",
+        "namespace" => claim.metadata.namespace.clone().unwrap_or_default(),
+        "sandbox_template" => template.metadata.name.clone().unwrap_or_default(),
+        "launch_type" => if pool.is_some() { "warm" } else { "cold" },
+        "warmpool_name" => pool.unwrap_or("none").to_owned(),
+        "pod_condition" => if ready { "ready" } else { "not_ready" },
+    )
+    .increment(1);
+}
+
+/// Counts the time from the first sight of a claim until it is ready.
+pub(crate) fn claim_ready(sandbox: &Sandbox, after: Duration) {
+    let of = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+        map.as_ref()
+            .and_then(|map| map.get(key))
+            .cloned()
+            .unwrap_or_default()
+    };
+    metrics::histogram!(
+        "agent_sandbox_claim_controller_startup_latency_ms",
+        "launch_type" => of(&sandbox.metadata.labels, label::LAUNCH_TYPE),
+        "sandbox_template" => of(&sandbox.metadata.annotations, annotation::TEMPLATE_REF),
+    )
+    .record(after.as_secs_f64() * 1000.0);
 }

@@ -58,6 +58,36 @@ core_kind!(
     }
 );
 
+/// A network policy. Its rules are compared as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NetworkPolicy {
+    #[serde(default)]
+    pub(crate) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    #[serde(default)]
+    pub(crate) spec: serde_json::Value,
+}
+
+impl k8s_openapi::Resource for NetworkPolicy {
+    const API_VERSION: &'static str = "networking.k8s.io/v1";
+    const GROUP: &'static str = "networking.k8s.io";
+    const KIND: &'static str = "NetworkPolicy";
+    const VERSION: &'static str = "v1";
+    const URL_PATH_SEGMENT: &'static str = "networkpolicies";
+    type Scope = k8s_openapi::NamespaceResourceScope;
+}
+
+impl k8s_openapi::Metadata for NetworkPolicy {
+    type Ty = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    fn metadata(&self) -> &Self::Ty {
+        &self.metadata
+    }
+
+    fn metadata_mut(&mut self) -> &mut Self::Ty {
+        &mut self.metadata
+    }
+}
+
 /// Where a pod runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,29 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kube::runtime::watcher;
-use kube::{Api, Client, Config};
-use parking_lot::Mutex;
-use shoal_crds::names::annotation::ALPHA_SANDBOX;
-use shoal_crds::names::label;
-use shoal_crds::v1beta1::Sandbox;
+use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::OperatorArgs;
-use crate::cache::{Cache, Change, Kind, watch_kind};
-use crate::cluster::Cluster;
+use crate::controllers::Controllers;
 use crate::endpoints::Endpoints;
 use crate::lease::{Candidate, LostLease};
-use crate::owner;
-use crate::queue::{self, Queue};
-use crate::sandbox::SandboxController;
-use crate::slim::{PersistentVolumeClaim, Pod, Service};
 use crate::{measures, webhook};
-
-/// How long reconciles under way may take after a stop.
-const STOP: Duration = Duration::from_secs(10);
 
 /// Why the operator ended.
 #[derive(Debug, thiserror::Error)]
@@ -152,116 +138,4 @@ fn stop_signal() -> std::io::Result<CancellationToken> {
         told.cancel();
     });
     Ok(stop)
-}
-
-/// The watches and controllers of a leader.
-struct Controllers {
-    args: OperatorArgs,
-    client: Client,
-}
-
-/// Drops what no controller reads of a sandbox: its v1alpha1 form. That there is one matters.
-fn trim_sandbox(sandbox: &mut Sandbox) {
-    if let Some(annotations) = &mut sandbox.metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        if let Some(form) = annotations.get_mut(ALPHA_SANDBOX) {
-            *form = String::new();
-        }
-    }
-}
-
-/// Watches a kind whose objects have the label of sandboxes. Their controllers are reconciled.
-fn watch_children<K: Kind>(
-    client: &Client,
-    tasks: &mut JoinSet<()>,
-    sandboxes: &Queue<Sandbox>,
-) -> Arc<Cache<K>> {
-    let sandboxes = sandboxes.clone();
-    let config = watcher::Config::default().labels(label::SANDBOX_NAME_HASH);
-    let (cache, watch) = watch_kind(
-        Api::<K>::all(client.clone()),
-        config,
-        |_| {},
-        move |change| {
-            let (Change::Applied(child) | Change::Deleted(child)) = change;
-            let of_sandbox = owner::controller(child.meta())
-                .filter(|owner| owner::is_of_kind(owner, shoal_crds::names::GROUP, "Sandbox"));
-            if let Some(owner) = of_sandbox {
-                sandboxes.add(
-                    child.meta().namespace.as_deref().unwrap_or_default(),
-                    &owner.name,
-                );
-            }
-        },
-    );
-    tasks.spawn(watch);
-    cache
-}
-
-impl Controllers {
-    fn new(args: &OperatorArgs, client: Client) -> Self {
-        Self {
-            args: args.clone(),
-            client,
-        }
-    }
-
-    /// Runs until `stop`.
-    async fn run(self, stop: CancellationToken, ready: Arc<AtomicBool>) {
-        let mut watches = JoinSet::new();
-        let (sandbox_queue, sandbox_requests) = Queue::<Sandbox>::new();
-        let notify = sandbox_queue.clone();
-        let (sandboxes, watch) = watch_kind(
-            Api::<Sandbox>::all(self.client.clone()),
-            watcher::Config::default(),
-            trim_sandbox,
-            move |change| {
-                if let Change::Applied(sandbox) = change {
-                    notify.add_key(&crate::cache::key(sandbox));
-                }
-            },
-        );
-        watches.spawn(watch);
-        let pods = watch_children::<Pod>(&self.client, &mut watches, &sandbox_queue);
-        let services = watch_children::<Service>(&self.client, &mut watches, &sandbox_queue);
-        let volume_claims =
-            watch_children::<PersistentVolumeClaim>(&self.client, &mut watches, &sandbox_queue);
-        let synced = async {
-            sandboxes.synced().await;
-            pods.synced().await;
-            services.synced().await;
-            volume_claims.synced().await;
-        };
-        tokio::select! {
-            () = synced => {}
-            () = stop.cancelled() => return,
-        }
-        tracing::info!(sandboxes = sandboxes.all().len(), "synced");
-        ready.store(true, Ordering::Relaxed);
-        let controller = Arc::new(SandboxController {
-            cluster: Cluster::new(self.client.clone(), "sandbox-controller"),
-            sandboxes: sandboxes.clone(),
-            pods,
-            services,
-            volume_claims,
-            cluster_domain: self.args.cluster_domain.clone(),
-            held: Mutex::default(),
-        });
-        let mut running = JoinSet::new();
-        running.spawn(queue::run(
-            "sandbox",
-            sandboxes.store(),
-            sandbox_requests,
-            self.args.sandbox_concurrent_workers,
-            stop.clone(),
-            move |sandbox| controller.clone().reconcile(sandbox),
-        ));
-        stop.cancelled().await;
-        if tokio::time::timeout(STOP, async { while running.join_next().await.is_some() {} })
-            .await
-            .is_err()
-        {
-            tracing::warn!("reconciles did not end in time");
-        }
-    }
 }
