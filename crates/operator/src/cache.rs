@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
@@ -17,6 +18,11 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::owner;
+
+/// So many deletions are remembered without a look at their age.
+const MANY_DELETED: usize = 1000;
+/// No answer of the API server arrives later than this after the deletion of its object.
+const LATEST_ANSWER: Duration = Duration::from_secs(120);
 
 /// The namespace and the name of an object.
 pub(crate) type Key = (String, String);
@@ -64,6 +70,8 @@ pub(crate) struct Cache<K: Kind> {
 struct State<K> {
     /// Objects that a write returned and the watch has not shown yet.
     written: HashMap<Key, Arc<K>>,
+    /// Versions at which objects were deleted: an answer that arrives after the deletion is outdated.
+    deleted: HashMap<Key, (u64, Instant)>,
     /// Keys by group: the UID of the controller, and a group of the kind's own.
     groups: HashMap<String, BTreeSet<Key>>,
     /// The groups of each key.
@@ -167,6 +175,13 @@ impl<K: Kind> Cache<K> {
         }
         let groups = self.groups_of(&object);
         let mut state = self.state.lock();
+        if state
+            .deleted
+            .get(&key)
+            .is_some_and(|(deleted, _)| *deleted >= version(&*object))
+        {
+            return object;
+        }
         state.index(&key, groups);
         state.written.insert(key, object.clone());
         object
@@ -208,6 +223,12 @@ impl<K: Kind> Cache<K> {
                 let mut state = self.state.lock();
                 state.written.remove(&key);
                 state.index(&key, Vec::new());
+                if state.deleted.len() >= MANY_DELETED {
+                    state
+                        .deleted
+                        .retain(|_, (_, at)| at.elapsed() < LATEST_ANSWER);
+                }
+                state.deleted.insert(key, (version(object), Instant::now()));
             }
             Event::Init => {}
             Event::InitDone => self.relist(),
@@ -262,6 +283,7 @@ pub(crate) fn watch_kind<K: Kind>(
         group,
         state: Mutex::new(State {
             written: HashMap::new(),
+            deleted: HashMap::new(),
             groups: HashMap::new(),
             members: HashMap::new(),
         }),
