@@ -19,7 +19,7 @@ pub(crate) const UID: u32 = 61_234;
 pub(crate) const GROUP: u32 = 61_235;
 
 /// Timeout of every wait in tests.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A running daemon, ended when dropped.
 pub(crate) struct Daemon {
