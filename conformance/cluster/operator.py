@@ -32,7 +32,9 @@ class Operator:
             [program(), "crds", "--webhook-url", self.url], capture_output=True, text=True, check=True, timeout=60
         )
         self.cluster.kubectl("apply", "-f", "-", input=printed.stdout)
-        self.cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        # kubectl fails at once for a definition without any condition.
+        established = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        wait_until(lambda: self.cluster.answers(*established), START_SECONDS, "the definitions")
 
     def start(self, *flags: str) -> None:
         self.cluster.processes.start(
@@ -69,7 +71,7 @@ def condition(seen: dict, kind: str = "Ready") -> dict:
     return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
-def wait_for_reason(cluster: Cluster, kind: str, name: str, reason: str, seconds: float = 30) -> dict:
+def wait_for_reason(cluster: Cluster, kind: str, name: str, reason: str, seconds: float = 60) -> dict:
     """Waits until the object's `Ready` condition has a reason, and returns the object."""
 
     def seen():

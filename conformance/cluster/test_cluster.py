@@ -20,16 +20,16 @@ def pod(name: str, *command: str, annotations: dict | None = None, **spec) -> di
 
 def test_pods_of_the_fake_node_are_ready_at_once(cluster):
     cluster.apply(pod("fake"))
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/fake", "--timeout=30s")
-    cluster.kubectl("delete", "pod", "fake", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/fake", "--timeout=60s")
+    cluster.kubectl("delete", "pod", "fake", "--timeout=60s")
 
 
 @pytest.mark.parametrize("code, phase", [("0", "Succeeded"), ("3", "Failed")])
 def test_pods_of_the_fake_node_end_on_demand(cluster, code, phase):
     cluster.apply(pod(f"ends-{code}", annotations={"fake-node/exit": code}))
     seen = lambda: cluster.get("pod", f"ends-{code}")["status"].get("phase") == phase  # noqa: E731
-    wait_until(seen, 30, f"the phase {phase}")
-    cluster.kubectl("delete", "pod", f"ends-{code}", "--timeout=30s")
+    wait_until(seen, 60, f"the phase {phase}")
+    cluster.kubectl("delete", "pod", f"ends-{code}", "--timeout=60s")
 
 
 @pytest.mark.parametrize("runtime", ["runc", "gvisor"])
@@ -39,7 +39,7 @@ def test_pods_of_the_real_node_run_programs(real_cluster, runtime):
     real_cluster.kubectl("wait", "--for=condition=Ready", f"pod/{runtime}", "--timeout=60s")
     kernel = real_cluster.kubectl("exec", runtime, "--", "dmesg") if runtime == "gvisor" else ""
     assert ("Starting gVisor" in kernel) == (runtime == "gvisor")
-    wait_until(lambda: real_cluster.kubectl("logs", runtime) == "begun\n", 30, "the pod's log")
+    wait_until(lambda: real_cluster.kubectl("logs", runtime) == "begun\n", 60, "the pod's log")
     real_cluster.kubectl("delete", "pod", runtime, "--timeout=60s")
 
 

@@ -70,8 +70,8 @@ def test_a_claim_gets_a_member_of_the_pool_and_the_pool_is_refilled(operator, cl
     assert [owner["kind"] for owner in taken["metadata"]["ownerReferences"]] == ["SandboxClaim"]
     assert taken["metadata"]["labels"]["agents.x-k8s.io/launch-type"] == "warm"
     filled(cluster, "warm", 2)
-    cluster.kubectl("delete", CLAIMS, "takes", "--timeout=30s")
-    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 30, "no sandbox")
+    cluster.kubectl("delete", CLAIMS, "takes", "--timeout=60s")
+    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 60, "no sandbox")
 
 
 def test_many_claims_share_no_sandbox_and_the_pool_does_not_overshoot(operator, cluster):
@@ -93,8 +93,8 @@ def test_a_pool_follows_its_size(operator, cluster):
     filled(cluster, "sized", 3)
     cluster.kubectl("scale", POOLS, "sized", "--replicas=1")
     filled(cluster, "sized", 1)
-    cluster.kubectl("delete", POOLS, "sized", "--timeout=30s")
-    wait_until(lambda: not members(cluster, "sized"), 30, "no members")
+    cluster.kubectl("delete", POOLS, "sized", "--timeout=60s")
+    wait_until(lambda: not members(cluster, "sized"), 60, "no members")
 
 
 def test_a_pool_that_recreates_replaces_its_members(operator, cluster):
@@ -150,21 +150,21 @@ def test_a_claim_expires(operator, cluster, policy):
     if policy == "Retain":
         wait_for_reason(cluster, CLAIMS, name, "ClaimExpired")
     else:
-        wait_until(lambda: name not in cluster.kubectl("get", CLAIMS, "-o", "name"), 30, "no claim")
-    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 30, "no sandbox")
+        wait_until(lambda: name not in cluster.kubectl("get", CLAIMS, "-o", "name"), 60, "no claim")
+    wait_until(lambda: name not in cluster.kubectl("get", SANDBOXES, "-o", "name"), 60, "no sandbox")
 
 
 def test_a_template_has_one_network_policy(operator, cluster):
     cluster.apply(template("net"))
     policy = wait_until(
         lambda: cluster.get("networkpolicy", "net-network-policy")
-        if cluster.answers("get", "networkpolicy", "net-network-policy") else None, 30, "the policy",
+        if cluster.answers("get", "networkpolicy", "net-network-policy") else None, 60, "the policy",
     )
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert policy["metadata"]["ownerReferences"][0]["kind"] == "SandboxTemplate"
     change = json.dumps({"spec": {"networkPolicyManagement": "Unmanaged"}})
     cluster.kubectl("patch", f"sandboxtemplates.v1beta1.{GROUP}", "net", "--type=merge", "-p", change)
-    wait_until(lambda: not cluster.answers("get", "networkpolicy", "net-network-policy"), 30, "no policy")
+    wait_until(lambda: not cluster.answers("get", "networkpolicy", "net-network-policy"), 60, "no policy")
 
 
 def test_a_claim_of_v1alpha1_takes_any_pool_of_its_template(operator, cluster):

@@ -63,32 +63,32 @@ def test_a_deleted_pod_is_replaced_and_a_deleted_sandbox_leaves_none(operator, c
     cluster.apply(sandbox("again"))
     wait_for_reason(cluster, BETA, "again", "DependenciesReady")
     first = cluster.get("pod", "again")["metadata"]["uid"]
-    cluster.kubectl("delete", "pod", "again", "--timeout=30s")
+    cluster.kubectl("delete", "pod", "again", "--timeout=60s")
 
     def replaced():
         pods = cluster.get("pod", "-l", "app=again")["items"]
         return pods and pods[0]["metadata"]["uid"] != first
 
-    wait_until(replaced, 30, "a new pod")
-    cluster.kubectl("delete", BETA, "again", "--timeout=30s")
-    wait_until(lambda: missing(cluster, "pod", "again"), 30, "no pod")
+    wait_until(replaced, 60, "a new pod")
+    cluster.kubectl("delete", BETA, "again", "--timeout=60s")
+    wait_until(lambda: missing(cluster, "pod", "again"), 60, "no pod")
 
 
 def test_suspension_deletes_the_pod_and_resumption_brings_it_back(operator, cluster):
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
     cluster.apply(sandbox("rests", volumeClaimTemplates=[claim]))
-    wait_until(lambda: not missing(cluster, "pvc", "data-rests"), 30, "the volume claim")
-    wait_until(lambda: not missing(cluster, "pod", "rests"), 30, "the pod")
+    wait_until(lambda: not missing(cluster, "pvc", "data-rests"), 60, "the volume claim")
+    wait_until(lambda: not missing(cluster, "pod", "rests"), 60, "the pod")
     patch(cluster, BETA, "rests", {"spec": {"operatingMode": "Suspended"}})
     seen = wait_until(
         lambda: (found := cluster.get(BETA, "rests")) and condition(found, "Suspended").get("status") == "True" and found,
-        30, "the suspension",
+        60, "the suspension",
     )
     assert condition(seen)["reason"] == "SandboxSuspended"
     assert missing(cluster, "pod", "rests")
     assert not missing(cluster, "pvc", "data-rests")
     patch(cluster, BETA, "rests", {"spec": {"operatingMode": "Running"}})
-    wait_until(lambda: not missing(cluster, "pod", "rests"), 30, "the pod again")
+    wait_until(lambda: not missing(cluster, "pod", "rests"), 60, "the pod again")
 
 
 def test_a_finished_pod_is_told_and_not_replaced(operator, cluster):
@@ -102,12 +102,12 @@ def test_a_sandbox_expires_at_its_shutdown_time(operator, cluster, policy):
     name = f"expires-{policy.lower()}"
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=4)
     cluster.apply(sandbox(name, service=True, shutdownTime=soon.strftime("%Y-%m-%dT%H:%M:%SZ"), shutdownPolicy=policy))
-    wait_until(lambda: not missing(cluster, "service", name), 30, "the service")
+    wait_until(lambda: not missing(cluster, "service", name), 60, "the service")
     if policy == "Delete":
-        wait_until(lambda: missing(cluster, BETA, name), 30, "no sandbox")
+        wait_until(lambda: missing(cluster, BETA, name), 60, "no sandbox")
     else:
         wait_for_reason(cluster, BETA, name, "SandboxExpired")
-    wait_until(lambda: missing(cluster, "pod", name) and missing(cluster, "service", name), 30, "no pod, no service")
+    wait_until(lambda: missing(cluster, "pod", name) and missing(cluster, "service", name), 60, "no pod, no service")
 
 
 def test_a_pod_of_someone_else_stays(operator, cluster):
@@ -147,7 +147,7 @@ def test_a_sandbox_of_v1alpha1_behaves_as_in_its_time(operator, cluster):
         found = cluster.get(ALPHA, "old")
         return condition(found)["message"] == "Pod does not exist, replicas is 0; Service Exists" and found
 
-    seen = wait_until(stopped, 30, "no replicas")
+    seen = wait_until(stopped, 60, "no replicas")
     assert condition(seen)["status"] == "True"
     assert seen["status"].get("replicas", 0) == 0
     assert cluster.get(BETA, "old")["spec"]["operatingMode"] == "Suspended"

@@ -103,7 +103,9 @@ fn a_disk_that_fails_is_told_and_stops_nobody() {
     sender.send(Job::End).unwrap();
     write(&jobs, files, &lost);
     assert_eq!(targets(&directory.join("beta.jsonl")), ["kept", "on"]);
-    assert_eq!(targets(&directory.join("_server.jsonl")), ["3"]);
+    // The first log may have noted its own loss before it ended.
+    let noted = targets(&directory.join("_server.jsonl"));
+    assert_eq!(noted.last().map(String::as_str), Some("3"), "{noted:?}");
     assert_eq!(lost.load(Ordering::Relaxed), 0);
 }
 
