@@ -122,6 +122,12 @@ async fn create(served: &Served, headers: &str) -> String {
     id.split('"').next().unwrap().to_owned()
 }
 
+/// A second subscriber. With only one, `tracing` asks the thread that reaches a span first, which may be
+/// another test's without a subscriber, and the span stays disabled for all threads.
+fn another_subscriber() -> tracing::Dispatch {
+    tracing::Dispatch::new(tracing_subscriber::registry())
+}
+
 #[test]
 #[allow(clippy::too_many_lines, reason = "a scenario reads from top to bottom")]
 fn one_trace_leads_from_the_caller_to_the_driver_and_into_the_sandbox() {
@@ -133,6 +139,7 @@ fn one_trace_leads_from_the_caller_to_the_driver_and_into_the_sandbox() {
         EnvFilter::new("info"),
         Some(&provider),
     );
+    let _another = another_subscriber();
     let guard = tracing::subscriber::set_default(log);
     run(async {
         let served = Served::start().await;
@@ -201,6 +208,7 @@ fn every_line_of_a_request_has_its_id_across_the_mailbox_too() {
     let lines = Lines::default();
     // A filter that would hide the spans of requests.
     let log = subscriber(lines.layer(), EnvFilter::new("shoal_engine=warn"), None);
+    let _another = another_subscriber();
     let guard = tracing::subscriber::set_default(log);
     run(async {
         let served = Served::start().await;
