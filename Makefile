@@ -1,5 +1,5 @@
 # Targets for people and for CI.
-.PHONY: run build envd test lint fmt bench fuzz deny
+.PHONY: run build envd test lint fmt bench bench-cluster fuzz deny
 
 TARGET := x86_64-unknown-linux-gnu
 ENVD := target/$(TARGET)/envd/shoal-envd
@@ -26,6 +26,15 @@ bench:
 	$(MAKE) build
 	cargo build --release --locked -p shoal-bench
 	$(if $(filter 0,$(shell id -u)),,sudo) target/release/shoal-bench $(ARGS)
+
+# Compare the operator with the reference controller; writes docs/kubernetes-benchmarks.md. `SHOAL_BENCH_REFERENCE` is a
+# checkout of kubernetes-sigs/agent-sandbox, with bin/agent-sandbox-controller; without it there are no ratios.
+bench-cluster:
+	scripts/setup test
+	conformance/packages
+	$(MAKE) build
+	SHOAL_BIN=$(CURDIR)/target/release/shoal target/conformance/venv/bin/python -m conformance.cluster.bench \
+		--output docs/kubernetes-benchmarks.md $(ARGS)
 
 # cargo-deny is on the path, or where `setup lint` installed it.
 TOOLS := PATH="$$PATH:$(CURDIR)/target/tools/bin"
