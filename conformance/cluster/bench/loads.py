@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -125,6 +127,12 @@ def send(api: Api, arrivals: Arrivals, load: Load) -> None:
             one.result()
 
 
+def show(served: Counter[str], claims: int) -> None:
+    """Prints the most frequent requests, which tell where a difference comes from."""
+    most = ", ".join(f"{what} {count / claims:.1f}" for what, count in served.most_common(12))
+    print(f"bench: requests a claim: {most}", file=sys.stderr)
+
+
 def claims(contender: Contender, load: Load) -> dict[str, float]:
     """Runs a load of claims; refilling the pool is part of its cost."""
     api = Api(contender.cluster)
@@ -139,10 +147,12 @@ def claims(contender: Contender, load: Load) -> dict[str, float]:
     assert arrivals.all_ready.wait(PHASE_SECONDS), f"{len(arrivals.ready)} of {load.claims} claims are ready"
     polls = wait_full(api, load.pool)
     time.sleep(TRAIL)
-    spent = requests(by_resource(api)) - requests(counted)
+    served = by_resource(api) - counted
+    spent = requests(served)
     processor = usage(contender.pid).processor - used.processor
     watch.close()
     assert len(set(arrivals.sandboxes.values())) == load.claims, "a sandbox has two claims"
+    show(served, load.claims)
     latencies = arrivals.latencies()
     return {
         "p50 ms": quantile(latencies, 0.5),

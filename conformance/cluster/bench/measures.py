@@ -31,9 +31,6 @@ class Requests:
     objects: float
     events: float
 
-    def __sub__(self, before: Requests) -> Requests:
-        return Requests(self.objects - before.objects, self.events - before.events)
-
 
 def by_resource(api: Api) -> Counter[str]:
     """All requests of the API server, by verb and resource."""
