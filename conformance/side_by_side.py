@@ -124,6 +124,9 @@ def suites() -> list[Suite]:
     single = [f"{interpreter}/test_{name}.py" for name in ("pool", "template", "want")]
     workers = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
     apart = [f"--ignore={path}" for path in single]
+    # They disturb the operator, and wait until it has recovered.
+    storms = [f"conformance/cluster/test_operator_{name}.py" for name in ("storm", "model")]
+    others = [f"--ignore={path}" for path in storms]
     found = [
         # They wait: for packages, and for a compiler that began while the server was compiled.
         Suite("interpreter-template", 1000, [], module="conformance.interpreter.server", lanes=0),
@@ -142,7 +145,8 @@ def suites() -> list[Suite]:
         Suite("js", 900, ["conformance/js"]),
         Suite("cli", 900, ["conformance/cli"]),
         Suite("openapi", 900, ["conformance/openapi"]),
-        Suite("cluster", 1200, ["conformance/cluster"], after="cluster-programs"),
+        Suite("cluster", 1200, ["conformance/cluster", *others], after="cluster-programs"),
+        Suite("cluster-storm", 1200, storms, after="cluster-programs"),
         Suite("limits", 900, attacks("limits", "descriptors")),
         Suite("tenants", 900, attacks("neighbour", "modes", "answers", "audit", "privilege")),
         Suite("churn", 900, attacks("churn")),

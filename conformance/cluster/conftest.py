@@ -8,6 +8,8 @@ import pytest
 
 from ..shared import WORK, remove
 from .cluster import Cluster
+from .operator import Operator
+from .proxy import Proxy
 
 
 def cluster_of(name: str, node: bool):
@@ -33,3 +35,32 @@ def real_cluster():
     if os.geteuid() != 0:
         pytest.skip("a node needs root")
     yield from cluster_of("real", node=True)
+
+
+@pytest.fixture(scope="module")
+def definitions(cluster):
+    """The definitions. Nothing listens at their webhook: the module uses the stored version only."""
+    Operator(cluster).install()
+
+
+@pytest.fixture
+def operators(cluster, definitions):
+    """Starts operators without a webhook, and kills them at the end."""
+    started: list[Operator] = []
+
+    def start(name: str, *flags: str, configuration=None) -> Operator:
+        operator = Operator(cluster, name, configuration)
+        started.append(operator)
+        operator.start("--enable-webhook=false", *flags)
+        return operator
+
+    yield start
+    for operator in started:
+        operator.kill()
+
+
+@pytest.fixture
+def proxy(cluster):
+    proxy = Proxy(cluster, seed=13)
+    yield proxy
+    proxy.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
+from pathlib import Path
 
 from ..installation import free_port, program, wait_until
 from .cluster import Cluster
@@ -15,9 +16,10 @@ START_SECONDS = 60
 class Operator:
     """One replica, outside the cluster, with the administrator's rights."""
 
-    def __init__(self, cluster: Cluster, name: str = "operator") -> None:
+    def __init__(self, cluster: Cluster, name: str = "operator", configuration: Path | None = None) -> None:
         self.cluster = cluster
         self.name = name
+        self.configuration = configuration or cluster.admin
         self.health = free_port()
         self.metrics = free_port()
         self.webhook = free_port()
@@ -38,7 +40,7 @@ class Operator:
 
     def start(self, *flags: str) -> None:
         self.cluster.processes.start(
-            self.name, "env", f"KUBECONFIG={self.cluster.admin}", program(), "operator",
+            self.name, "env", f"KUBECONFIG={self.configuration}", program(), "operator",
             f"--health-probe-bind-address=127.0.0.1:{self.health}", f"--metrics-bind-address=127.0.0.1:{self.metrics}",
             f"--webhook-port={self.webhook}", f"--webhook-url={self.url}", *flags,
         )
